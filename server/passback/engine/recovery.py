@@ -56,9 +56,11 @@ _Path: TypeAlias = tuple[CallId, ...]
 async def voiding(
     store: Store, run: RunRef, loaded: Loaded, append: Sequence[ToolMessage]
 ) -> tuple[RunEvent, ...]:
-    """Return what the log says of a take-over: what is void, what is said again, and which server calls got an answer of ours.
+    """Return the log's events of a take-over: what is void, what is repeated, and the answers to
+    server calls that were closed.
 
-    Raises StoreError.
+    Raises:
+        StoreError: the log could not be read.
     """
     owed = {each.call.id for each in waiting(loaded.messages)}
     answered = [resulted(each) for each in append if each.call_id not in owed]
@@ -66,20 +68,20 @@ async def voiding(
     if status.open_turns is None:
         return (Rewound(status.committed), *answered)
     try:
-        said = [each async for each in _said_again(store, run, loaded, status.open_turns)]
+        said = [each async for each in _committed_events(store, run, loaded, status.open_turns)]
     except (CursorExpired, UnknownRun):  # so much was said meanwhile that the log has lost it
         return (Rewound(START), *answered)
-    return (Rewound(status.committed), *_joined(said), *answered)
+    return (Rewound(status.committed), *_join_pieces(said), *answered)
 
 
-async def _said_again(
+async def _committed_events(
     store: Store, run: RunRef, loaded: Loaded, open_turns: OpenTurns
 ) -> AsyncGenerator[tuple[_Path, RunEvent]]:
-    """Yield what the log has behind `Status.committed` that was committed all the same, and who said it.
+    """Yield the events after `Status.committed` that are committed all the same, with their paths.
 
     Raises:
-        CursorExpired, UnknownRun: the log does not have it any more.
-        StoreError: it could not be read.
+        CursorExpired, UnknownRun: the log no longer has them.
+        StoreError: the log could not be read.
     """
     end, place = open_turns.end, loaded.status.committed
     begun = {each.path: each.after for each in open_turns.turns}
@@ -93,8 +95,10 @@ async def _said_again(
         place = batch[-1].position
 
 
-def _joined(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
-    """Join the pieces of each text and of each call's arguments, also where another agent spoke between them."""
+def _join_pieces(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
+    """Join the pieces of each text and of each call's arguments, also with another agent's events
+    in between.
+    """
     parts: list[tuple[_Path, list[RunEvent]]] = []
     last: dict[_Path, list[RunEvent]] = {}
     for path, event in said:
@@ -113,10 +117,10 @@ LOST = Failed("lost", "the workers of this run died before its end", retryable=T
 
 
 class Recovery:
-    """Looks, then acts under a lease: two of them never do the same.
+    """Reads a conversation, then acts under a lease, so that two workers never do the same.
 
     Args:
-        supervisor: a function, because the supervisor calls this in turn.
+        supervisor: returns the supervisor; a function, because the supervisor calls this in turn.
     """
 
     def __init__(
@@ -135,18 +139,18 @@ class Recovery:
 
     @property
     def lease(self) -> float:
-        """Seconds after which a silent worker is known to be gone."""
+        """Seconds after which a silent worker counts as lost."""
         return self._timing.lease
 
     async def recover(self, key: ConversationKey, *, supersede: bool = False) -> None:
-        """Do what a conversation needs now, if anything.
+        """Do what a conversation needs, if anything.
 
         Args:
             key: the conversation.
-            supersede: posts that wait do not wait for what the client owes.
+            supersede: begin queued posts even if the client owes results.
 
         Raises:
-            StoreError: nothing is known of what was done.
+            StoreError: the outcome is unknown.
         """
         if self._supervisor().is_leaving():
             return
@@ -156,12 +160,14 @@ class Recovery:
             await self.recover(key)
 
     async def _recover_once(self, key: ConversationKey, *, supersede: bool) -> bool:
-        """Do what a conversation needs, loading no more than that takes. True: there may be more to do."""
+        """Do what a conversation needs, loading no more than necessary. True: look again."""
         loaded = await self._loads.first(key)
         if not loaded.left_out:
             return await self._recover_loaded(key, loaded, supersede=supersede)
         status = loaded.status
-        if not (status.lapsed or _begins_next(loaded, supersede=supersede) or _is_over(status)):
+        if not (
+            status.lapsed or _begins_next(loaded, supersede=supersede) or _calls_timed_out(status)
+        ):
             return False
         async with self._loads.whole(key, recovers=True) as whole:
             return await self._recover_loaded(key, whole, supersede=supersede)
@@ -169,26 +175,26 @@ class Recovery:
     async def _recover_loaded(
         self, key: ConversationKey, loaded: Loaded, *, supersede: bool
     ) -> bool:
-        """Do what a conversation needs that was just loaded; if it has changed meanwhile, nothing happens.
-
-        True: there may be more to do.
+        """Do what a loaded conversation needs; if it has changed since, nothing happens. True: look
+        again.
         """
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
+            # a run that kills each of its workers must not be started for ever
             if status.attempt >= self._timing.max_attempts:
                 return await self._fail_lost_run(run, loaded)
             await self._take_over(run, loaded)
         elif _begins_next(loaded, supersede=supersede):
             await self._begin_next_run(key, loaded)
-        elif _is_over(status):
+        elif _calls_timed_out(status):
             await self._time_out_calls(key, loaded)
         return False
 
     async def _read_from(
         self, position: int, key: ConversationKey, loaded: Loaded
     ) -> tuple[Message, ...]:
-        """The messages from a position on, which may be before the boundary."""
+        """Return the messages from a position on, which may be before `history_start`."""
         earlier: list[Message] = []
         while position < loaded.start:
             page = await self._store.page(key, start=position, limit=loaded.start - position)
@@ -198,7 +204,6 @@ class Recovery:
             position += len(page.messages)
         return (*earlier, *loaded.messages[max(0, position - loaded.start) :])
 
-    # ---------------------------------------------------------------- lost runs
     async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
         state = loaded.status.state
         actor = self._agents.asked_in(loaded.messages, state.asked)
@@ -207,7 +212,7 @@ class Recovery:
         append = closing(begun, "interrupted", new_message_id)
         events = await voiding(self._store, run, loaded, append)
         change = _closing_change(run.key, loaded, append)
-        turns = _turns(await self._read_from(loaded.status.run_start, run.key, loaded))
+        turns = _count_turns(await self._read_from(loaded.status.run_start, run.key, loaded))
         messages = (*loaded.messages, *append)
         assignment = Assignment(
             events,
@@ -221,13 +226,14 @@ class Recovery:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
     async def _fail_lost_run(self, run: RunRef, loaded: Loaded) -> bool:
-        """End a run that too many workers have died of; calls that nobody was told of are closed. True: posts wait."""
+        """End a run that too many workers were lost with, and close its open calls. True: posts
+        wait.
+        """
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
         events = (*await voiding(self._store, run, loaded, append), RunFinished(LOST))
         change = _closing_change(run.key, loaded, append)
         return await self._store.fail_lost(change, run.run_id, events) and bool(loaded.queue)
 
-    # ---------------------------------------------------------------- posts that waited
     async def _begin_next_run(self, key: ConversationKey, loaded: Loaded) -> None:
         queued, *others = loaded.queue
         post = queued.post
@@ -237,9 +243,9 @@ class Recovery:
             loaded = await self._without_last_run(key, loaded)
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
         # what the client answered with a later post is not to be closed as superseded
-        posted = (*_answers(loaded.queue), *fresh)
+        posted = (*_queued_answers(loaded.queue), *fresh)
         verdict = begins(loaded.messages, posted, new_message_id, overdue=loaded.status.overdue)
-        change = _beginning(key, loaded, verdict, queued.run_id)
+        change = _beginning_change(key, loaded, verdict, queued.run_id)
         change = replace(
             change,
             tools=post.tools,
@@ -249,7 +255,7 @@ class Recovery:
             state=change.state or (loaded.status.state if rolled_back else None),
         )
         client = loaded.tools if post.tools is None else post.tools
-        work = await self._work(client, loaded, change)
+        work = await self._prepare_work(client, loaded, change)
         opening = opening_of(queued.run_id, verdict.append)
         if loaded.status.state.plan != plan:
             opening = (*opening, PlanUpdated(loaded.status.state.plan))
@@ -260,12 +266,12 @@ class Recovery:
             cut=any(other.stops for other in others),
             cancel_on_disconnect=change.cancel_on_disconnect,
         )
-        await self._begin(change, queued.run_id, assignment, others)
+        await self._begin_run(change, queued.run_id, assignment, others)
 
-    async def _begin(
+    async def _begin_run(
         self, change: Change, run_id: RunId, run: Assignment, known: Sequence[Queued]
     ) -> bool:
-        """Whether the run began; `known`: the posts that wait behind it, as far as they were looked at."""
+        """Return whether the run began. `known`: the posts behind it that were read."""
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
         lease: Lease | None = None
         # a run that has begun is also told of the posts that stop it
@@ -276,9 +282,10 @@ class Recovery:
         return lease is not None
 
     async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
-        """How a conversation stands when what its last run said, and the message that it answered, is taken back.
+        """Return the conversation without its last run and the message that run answered.
 
-        What a person had allowed, and was done, stays done. If the run had moved the boundary, all is read again.
+        Permissions that were given, and what was done with them, stay. If the run had moved
+        `history_start`, all messages are read again.
         """
         state, mark = loaded.status.state, loaded.status.run_start
         last_run = loaded.messages[max(0, mark - loaded.start) :]
@@ -286,7 +293,7 @@ class Recovery:
             state = replace(state, history_start=0, data=None, output_schema=None, model="")
         messages = await self._read_from(state.history_start, key, loaded)
         begun = mark - state.history_start
-        keep = begun + _made(messages[begun:])
+        keep = begun + _earlier_count(messages[begun:])
         status = replace(
             loaded.status,
             message_count=state.history_start + keep,
@@ -295,7 +302,7 @@ class Recovery:
         return replace(loaded, status=status, messages=messages[:keep])
 
     async def _apply_late_stops(self, run: RunRef, known: Sequence[Queued]) -> None:
-        """Stop a run for a post that came between the look at the queue and the run's beginning."""
+        """Stop a run for a post that came between reading the queue and the run's beginning."""
         late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
         if not late:
             return
@@ -303,45 +310,52 @@ class Recovery:
         if any(each.stops for each in queue if each.run_id in late):
             self._supervisor().cancel(run)
 
-    async def _work(self, client: Sequence[ToolSpec], loaded: Loaded, change: Change) -> Work:
+    async def _prepare_work(
+        self, client: Sequence[ToolSpec], loaded: Loaded, change: Change
+    ) -> Work:
         messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
         actor = self._agents.asked_in(messages, state.asked)
         toolbox = await actor.tool_sources.toolbox(client)
         return Work(actor.spec, toolbox, messages, state=state)
 
-    # ---------------------------------------------------------------- answers that did not come
     async def _time_out_calls(self, key: ConversationKey, loaded: Loaded) -> None:
-        """Close the calls whose time is over, and let the model go on with the answers that there are."""
+        """Close the calls that timed out, and let the model go on with the answers that
+        there are.
+        """
         run_id = new_run_id()
-        verdict = begins(loaded.messages, _answers(loaded.queue), new_message_id, overdue=True)
-        change = _beginning(key, loaded, verdict, run_id)
-        work = await self._work(loaded.tools, loaded, change)
+        verdict = begins(
+            loaded.messages, _queued_answers(loaded.queue), new_message_id, overdue=True
+        )
+        change = _beginning_change(key, loaded, verdict, run_id)
+        work = await self._prepare_work(loaded.tools, loaded, change)
         opening = opening_of(run_id, verdict.append)
         cut = any(each.stops for each in loaded.queue)
-        if await self._begin(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
+        if await self._begin_run(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
             logger.info(
                 "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
             )
 
 
 def _begins_next(loaded: Loaded, *, supersede: bool) -> bool:
-    """Return whether the first of the posts that wait begins; `supersede`: whatever the client owes."""
+    """Return whether the first queued post begins; with `supersede`, whatever the client owes."""
     status = loaded.status
     return bool(loaded.queue) and not status.running and (supersede or not status.owed)
 
 
-def _is_over(status: Status) -> bool:
-    """Return whether the run goes on without what the client owes."""
+def _calls_timed_out(status: Status) -> bool:
+    """Return whether the run goes on without the results that the client owes."""
     return status.overdue and bool(status.owed)
 
 
-def _answers(queue: Sequence[Queued]) -> list[Answer]:
-    """What the client has answered with posts that wait."""
+def _queued_answers(queue: Sequence[Queued]) -> list[Answer]:
+    """Return the answers of the client in posts that wait."""
     posted = [message for each in queue for message in each.post.messages]
     return [message for message in posted if isinstance(message, Answer)]
 
 
-def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: RunId) -> Change:
+def _beginning_change(
+    key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: RunId
+) -> Change:
     return Change(
         key,
         new_nonce(),
@@ -354,21 +368,26 @@ def _beginning(key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: Ru
 
 
 def state_behind(loaded: Loaded, append: Sequence[Message], /) -> State | None:
-    """Return a conversation's state when messages are posted that may have answers of people; None: as it is."""
+    """Return the state after messages are posted that may answer for a person; None: it is
+    unchanged.
+    """
     state = loaded.status.state
     changed = state.with_answers(append, loaded.messages)
     return None if changed is state else changed
 
 
 def mark_of(count: int, append: Sequence[Message], /) -> int:
-    """`Status.mark` of a run that begins with `append` behind `count` messages: an imported history and answers to calls
-    stay, whatever becomes of the run.
+    """Return `Status.run_start` of a run that begins with `append` after `count` messages.
+
+    An imported history and answers to calls come before it: they stay, whatever becomes of the run.
     """
-    return count + _made(append)
+    return count + _earlier_count(append)
 
 
-def _made(behind: Sequence[Message]) -> int:
-    """How many messages a run begins with that are not its own: a history, and results of calls that were made."""
+def _earlier_count(behind: Sequence[Message]) -> int:
+    """Return the number of leading messages that are not the run's own: a history, and results of
+    earlier calls.
+    """
     return next((n for n, each in enumerate(behind) if not _is_earlier(each)), len(behind))
 
 
@@ -379,7 +398,9 @@ def _is_earlier(message: Message) -> bool:
 
 
 def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:
-    """What the log of a run that begins with `append` opens with: the calls that a person has denied are answered."""
+    """Return the first events of a run that begins with `append`: its start, and the answers to
+    calls that a person has denied.
+    """
     told: list[RunEvent] = [RunStarted(run_id)]
     for message in append:
         path, inner = unwrapped(message)
@@ -388,12 +409,15 @@ def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, .
     return tuple(told)
 
 
-def _turns(messages: Sequence[Message]) -> int:
+def _count_turns(messages: Sequence[Message]) -> int:
     return sum(isinstance(message, AssistantMessage) for message in messages)
 
 
 def _closing_change(
     key: ConversationKey, loaded: Loaded, append: tuple[ToolMessage, ...]
 ) -> Change:
-    """Nothing is owed: calls of the client that are open are still to be handed back, or are closed here."""
+    """Return the change that ends or takes over a lost run; it owes nothing.
+
+    Open client calls are still to be handed back, or are closed here.
+    """
     return Change(key, new_nonce(), loaded.status.version, append)

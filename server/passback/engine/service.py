@@ -1,4 +1,4 @@
-"""The service behind every wire: it admits posts, lets readers follow runs, cancels, and answers questions."""
+"""The service behind every wire: admit posts, follow runs, cancel, and answer queries."""
 
 import random
 import sys
@@ -84,27 +84,26 @@ from passback.engine.recovery import Recovery, mark_of, opening_of, state_behind
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Assignment, Supervisor, Timing
 
-ATTEMPTS = 20
-"""How often something is tried."""
+ATTEMPTS = 20  # of a change that other writers overtake
 
-_STEP_ASIDE = 0.01
-"""Seconds that it waits at most before the next time, for each time that it was overtaken before."""
+_BACK_OFF_STEP = 0.01  # seconds: limit of the wait before a retry, for each earlier attempt
 
 _jitter = random.SystemRandom()
 
 
 async def back_off(attempt: int, /) -> None:
-    """Wait a little after an attempt, counted from 0: many in step would overtake each other for ever."""
-    await anyio.sleep(_jitter.uniform(0, _STEP_ASIDE * attempt))
+    """Wait a random time after an attempt (from 0), so that writers in step do not collide for
+    ever.
+    """
+    await anyio.sleep(_jitter.uniform(0, _BACK_OFF_STEP * attempt))
 
 
-READY_SECONDS = (
-    1.0  # for which an answer of the store counts: anybody may ask, and each look is a write
-)
+# seconds for which an answer of the store counts: anybody may ask, and each ping is a write
+READY_SECONDS = 1.0
 
 
 class Readiness:
-    """Remembers the last answer of `ping`; those who ask meanwhile wait for the same one."""
+    """Caches the last answer of `ping`; concurrent callers wait for the same one."""
 
     def __init__(
         self, ping: Callable[[], Awaitable[None]], /, *, seconds: float = READY_SECONDS
@@ -116,14 +115,14 @@ class Readiness:
         self._error: StoreError | None = None
 
     async def check(self) -> None:
-        """Return when the store can be used. Raises StoreError otherwise."""
+        """Return if the store can be used. Raises StoreError otherwise."""
         async with self._asking:
-            error = await self._answer()
+            error = await self._ping_once()
         if error is not None:
             # a new one: what is raised again and again grows by its traceback each time
             raise type(error)(error.message, retry_after=error.retry_after)
 
-    async def _answer(self) -> StoreError | None:
+    async def _ping_once(self) -> StoreError | None:
         if monotonic() >= self._counts_until:
             self._error = None
             try:
@@ -135,15 +134,17 @@ class Readiness:
 
 
 class Claims:
+    """Claims on calls that wait for a result of the client."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
     ) -> CallClaim:
-        """See `Runs.hold`; 0 seconds give the claim back."""
+        """Claim a call; see `Runs.claim_call`. 0 seconds release the claim."""
         for attempt in range(ATTEMPTS):
-            status = await self._waiting(key, call_id)
+            status = await self._status_of_waiting(key, call_id)
             hold = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
             held = await self._store.claim_call(hold, seconds=seconds)
             if held is None:
@@ -156,14 +157,14 @@ class Claims:
         raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
     async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
-        """See `Runs.drop`."""
+        """Release a claim; see `Runs.release_call`."""
         try:
             await self.claim_call(key, call_id, claimant, seconds=0)
         except ResultConflict:
             return  # with the answer, the claim was gone
 
-    async def _waiting(self, key: ConversationKey, call_id: CallId) -> Status:
-        """How the conversation stands. Raises unless the call waits in it for its result."""
+    async def _status_of_waiting(self, key: ConversationKey, call_id: CallId) -> Status:
+        """Return the conversation's status. Raises unless the call waits in it for its result."""
         status = await self._store.status(key)
         if call_id in {call.id for call in status.owed} and not status.overdue:
             return status
@@ -179,7 +180,9 @@ class Claims:
 
 
 def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None:
-    """Raise `UnsupportedAttachment` for the first image, sound or file in new messages that the model cannot be shown."""
+    """Raise `UnsupportedAttachment` for the first attachment in new messages that the model does
+    not take.
+    """
     for message in append:
         if not isinstance(message, UserMessage | SystemMessage) or isinstance(message.content, str):
             continue
@@ -195,14 +198,14 @@ _NEW = Loaded(Status())
 
 
 _Judged: TypeAlias = RunRef | Parked | Callable[[int], Awaitable[RunRef | Parked | None]]
-"""What became of a post, or what has to be done first, by the number of the attempt; None: then judge again."""
+"""The result for a post, or a function to await first; after None, judge the post again."""
 
 
 class RunService:
-    """Implements the door `Runs`; `running()` has to be around every use.
+    """Implements the port `Runs`; use it within `running()`.
 
     Args:
-        heard_of: how many conversations it remembers to exist; forgetting one costs a round trip.
+        heard_of: number of conversations remembered to exist; forgetting one costs a round trip.
     """
 
     def __init__(
@@ -228,15 +231,16 @@ class RunService:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Own the runs' tasks until the context is left."""
+        """Own the tasks of the runs until the context is left."""
         async with self._supervisor.running():
             yield
 
     async def drain(self, grace: float) -> None:
-        """Admit nothing more; leave the runs that go on to other workers, after `grace` seconds also within a turn."""
+        """Admit nothing more, and leave the runs to other workers, after `grace` seconds also
+        within a turn.
+        """
         await self._supervisor.drain(grace)
 
-    # ---------------------------------------------------------------- starting
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.addressed(post)
         spec = self._agents.asked_in(post.messages).spec
@@ -249,22 +253,22 @@ class RunService:
             self._supervisor.admit()
             async with self._loads.one_at_a_time(post.key):
                 answer = await self._look_and_judge(post, names)
-            # whatever takes long waits without the turn, and without the messages
+            # what takes long runs without the lock, and without the messages in memory
             found = await answer(attempt) if callable(answer) else answer
             if found is not None:
                 return found
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def _look_and_judge(self, post: StartRun, names: Collection[ReceiptName]) -> _Judged:
-        """Judge a post by as little as it takes: the messages, where they are large, come last."""
+        """Judge a post with as few reads as possible: large messages are loaded last."""
         if self._may_be_new(post, names):
             # what a new conversation refuses may be all right in one that exists
             with suppress(ClientError):
-                return await self._judge(post, _NEW)
+                return await self._judge_loaded(post, _NEW)
         loaded = await self._loads.first(post.key, names)
         if not loaded.left_out or loaded.status.lapsed:
-            return await self._judge(post, loaded)
-        verdict = accept_unread(_snapshot(loaded), loaded.status.owed, post)
+            return await self._judge_loaded(post, loaded)
+        verdict = accept_unread(_conversation_snapshot(loaded), loaded.status.owed, post)
         if isinstance(verdict, Joins):
             return RunRef(post.key, verdict.run_id)
         if verdict is not None:
@@ -273,13 +277,13 @@ class RunService:
         if not actor.spec.commands.mends(post.messages):
             refuse_beyond(loaded, (), self._timing.history_bytes, actor.spec.commands)
         async with self._loads.whole(post.key, names) as whole:
-            return await self._judge(post, whole)
+            return await self._judge_loaded(post, whole)
 
-    async def _judge(self, post: StartRun, loaded: Loaded) -> _Judged:
+    async def _judge_loaded(self, post: StartRun, loaded: Loaded) -> _Judged:
         if loaded.status.lapsed:
-            return partial(self._recover, post.key)
+            return partial(self._recover_first, post.key)
         try:
-            return await self._admit(post, loaded) or back_off
+            return await self._admit_post(post, loaded) or back_off
         except UnknownToolCall as error:
             status = loaded.status
             if not status.running or status.run_id is None:
@@ -290,14 +294,16 @@ class RunService:
             run = RunRef(post.key, status.run_id)
             return partial(self._hand_back, run, missing, status.committed, error.message)
 
-    async def _recover(self, key: ConversationKey, _attempt: int) -> None:
+    async def _recover_first(self, key: ConversationKey, _attempt: int) -> None:
         await self._recovery.recover(key)
 
     def _may_be_new(self, post: StartRun, names: Collection[ReceiptName]) -> bool:
-        """Return whether this worker never heard of the conversation, which is judged as a new one first, without a look.
+        """Return whether this worker has not seen the conversation; it is first judged as a new
+        one.
 
-        Mostly it is new, and a round trip is saved. If not, the store refuses the change, and the next look is real. A client
-        that tells what the agent said mostly goes on with a conversation.
+        Mostly it is new, and a round trip is saved. If not, the store refuses the change, and the
+        conversation is loaded then. A client that posts agent messages mostly continues a
+        conversation.
         """
         key = post.key
         if key in self._heard_of or names or post.continues or post.history:
@@ -307,8 +313,8 @@ class RunService:
         self._heard_of.add(key)
         return True
 
-    async def _admit(self, post: StartRun, loaded: Loaded) -> _Judged | None:
-        """Store what the post brings. None: the conversation has changed meanwhile, judge again."""
+    async def _admit_post(self, post: StartRun, loaded: Loaded) -> _Judged | None:
+        """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
         messages = (*loaded.messages, *post.messages)
         actor = self._agents.asked_in(messages, loaded.status.state.asked)
         if post.tools is not None:
@@ -316,27 +322,29 @@ class RunService:
         commands = actor.spec.commands
         commands.called_in(post.messages)
         post = commands.marked(post)
-        verdict = accept(_snapshot(loaded), post, new_message_id)
+        verdict = accept(_conversation_snapshot(loaded), post, new_message_id)
         limit = self._timing.history_bytes
         match verdict:
             case Joins(run_id):
                 return RunRef(post.key, run_id)
             case Parks():
                 refuse_beyond(loaded, verdict.append, limit, commands)
-                return await self._park(post, loaded, verdict)
+                return await self._park_post(post, loaded, verdict)
             case Queues():
                 await self._refuse_unfit(actor, post, loaded, verdict.messages)
-                return await self._enqueue(post, loaded, verdict)
+                return await self._enqueue_post(post, loaded, verdict)
             case Begins():
                 await self._refuse_unfit(actor, post, loaded, verdict.append)
-                return await self._begin(actor, post, loaded, verdict)
+                return await self._begin_run(actor, post, loaded, verdict)
             case _:
                 assert_never(verdict)
 
     async def _refuse_unfit(
         self, actor: ServedAgent, post: StartRun, loaded: Loaded, append: Sequence[Message]
     ) -> None:
-        """Return if new messages may be stored: there is room for them, and a model that takes them."""
+        """Return if new messages may be stored: there is room for them, and the model
+        takes them.
+        """
         spec = actor.spec
         refuse_company(append)
         refuse_attachments(append, spec.model)
@@ -346,18 +354,20 @@ class RunService:
             toolbox = await actor.tool_sources.toolbox(client)
             spec.watch(toolbox).refuse(spec.seen((*loaded.messages, *append)))
 
-    async def _park(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
+    async def _park_post(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
         parked = Parked(post.key, verdict.owed)
         if not verdict.append and post.tools is None:
             return parked
-        change = _change(post, loaded, verdict, None)
+        change = _post_change(post, loaded, verdict, None)
         return parked if await self._store.park(change) else None
 
-    async def _enqueue(self, post: StartRun, loaded: Loaded, verdict: Queues) -> _Judged | None:
+    async def _enqueue_post(
+        self, post: StartRun, loaded: Loaded, verdict: Queues
+    ) -> _Judged | None:
         run_id = new_run_id()
         queued = Queued(run_id, replace(post, messages=verdict.messages, history=()))
         opening = (RunQueued(run_id),)
-        receipts = _receipts(verdict, run_id)
+        receipts = _run_receipts(verdict, run_id)
         limit = self._timing.queue
         answer = await self._store.enqueue(Enqueue(queued, receipts, opening, limit))
         if answer == "full":
@@ -366,21 +376,21 @@ class RunService:
             return None
         run = RunRef(post.key, run_id)
         if not loaded.status.running:
-            return partial(self._supersede, run)
+            return partial(self._supersede_calls, run)
         if queued.stops and loaded.status.run_id is not None:
             self._supervisor.cancel(RunRef(post.key, loaded.status.run_id))
         return run
 
-    async def _supersede(self, run: RunRef, _attempt: int) -> RunRef:
-        """Begin what waits for answers that may never come."""
+    async def _supersede_calls(self, run: RunRef, _attempt: int) -> RunRef:
+        """Begin a queued post without the results that the client owes."""
         await self._recovery.recover(run.key, supersede=True)
         return run
 
-    async def _begin(
+    async def _begin_run(
         self, actor: ServedAgent, post: StartRun, loaded: Loaded, verdict: Begins
     ) -> RunRef | None:
         run = RunRef(post.key, new_run_id())
-        change = _change(post, loaded, verdict, run.run_id)
+        change = _post_change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
         toolbox = await actor.tool_sources.toolbox(client)
         opening = opening_of(run.run_id, verdict.append)
@@ -395,11 +405,11 @@ class RunService:
     async def _hand_back(
         self, run: RunRef, missing: Set[CallId], committed: Position, why: str, _attempt: int
     ) -> None:
-        """Wait for the end of the run that goes on, if the results are for calls that it is just making.
+        """Wait for the end of the active run, if the results are for calls that it is making.
 
         Raises:
             UnknownToolCall: they are not.
-            ConversationBusy: that takes too long.
+            ConversationBusy: the run takes too long.
         """
         if missing - await self._calls_begun(run, committed):
             # the log of another worker's run may lag behind what its readers have seen
@@ -414,7 +424,7 @@ class RunService:
         raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
 
     async def _calls_begun(self, run: RunRef, after: Position) -> Set[CallId]:
-        """Return the client's calls of a run that its readers may have seen begin."""
+        """Return the client calls of a run that its readers may have seen begin."""
         log = self._supervisor.log_of(run)
         if log is not None and log.lease.epoch == after.epoch and log.start <= after:
             seen: Sequence[Logged] = log.read(after)
@@ -423,7 +433,6 @@ class RunService:
         told = [innermost(logged.event) for logged in seen]
         return {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
 
-    # ---------------------------------------------------------------- reading
     def follow(
         self, run: RunRef, /, *, after: Position = START, take: Take | None = None
     ) -> Reader:
@@ -463,13 +472,13 @@ class RunService:
 
     async def data(self, key: ConversationKey, /) -> JsonValue:
         await self.status(key)
-        loaded = await self._read(key)
+        loaded = await self._load_messages(key)
         return data_of(loaded.messages, loaded.status.state.data)
 
     async def retract(self, key: ConversationKey, tool: str, /) -> None:
         for attempt in range(ATTEMPTS):
             await self.status(key)
-            loaded = await self._read(key)
+            loaded = await self._load_messages(key)
             if loaded.status.running:
                 raise ConversationBusy(BUSY, retry_after=1)
             known = loaded.status.state.permissions(loaded.messages)
@@ -483,7 +492,7 @@ class RunService:
             await back_off(attempt)
         raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
-    async def _read(self, key: ConversationKey) -> Loaded:
+    async def _load_messages(self, key: ConversationKey) -> Loaded:
         loaded = await self._loads.first(key)
         if not loaded.left_out:
             return loaded
@@ -497,7 +506,6 @@ class RunService:
         self._supervisor.admit()
         await self._readiness.check()
 
-    # ---------------------------------------------------------------- ending
     async def cancel(self, run: RunRef, /) -> bool:
         asked = await self._store.cancel(run, RunFinished(Cancelled()))
         if asked:
@@ -511,7 +519,7 @@ class RunService:
         self._supervisor.abandon_runs(going_on)
 
 
-def _snapshot(loaded: Loaded) -> ConversationSnapshot:
+def _conversation_snapshot(loaded: Loaded) -> ConversationSnapshot:
     status = loaded.status
     return ConversationSnapshot(
         loaded.messages,
@@ -525,16 +533,16 @@ def _snapshot(loaded: Loaded) -> ConversationSnapshot:
     )
 
 
-def _change(
+def _post_change(
     post: StartRun, loaded: Loaded, verdict: Begins | Parks, run_id: RunId | None
 ) -> Change:
-    """What an admitted post writes, if the conversation is still as it was judged."""
+    """Return the change of an admitted post; it applies if the conversation is as it was judged."""
     return Change(
         post.key,
         new_nonce(),
         loaded.status.version,
         verdict.append,
-        _receipts(verdict, run_id),
+        _run_receipts(verdict, run_id),
         verdict.owed if isinstance(verdict, Parks) else (),
         post.tools,
         run_start=mark_of(loaded.status.message_count, verdict.append),
@@ -543,5 +551,7 @@ def _change(
     )
 
 
-def _receipts(verdict: Begins | Parks | Queues, run_id: RunId | None) -> dict[ReceiptName, Receipt]:
+def _run_receipts(
+    verdict: Begins | Parks | Queues, run_id: RunId | None
+) -> dict[ReceiptName, Receipt]:
     return {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}

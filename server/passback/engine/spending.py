@@ -1,4 +1,4 @@
-"""What a run spends, and whether it may go on."""
+"""Count what a run spends, and decide whether it may go on."""
 
 import asyncio
 import logging
@@ -29,11 +29,11 @@ from passback.core.state import State
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 1.0
-"""Seconds that a commit waits for the owner's count: what it says there is said again before the next model call."""
+# seconds that a commit waits for the owner's count; what it misses is counted before the next model
+# call
+_COUNT_TIMEOUT = 1.0
 
-_ANSWER = 500
-"""Tokens that an answer is taken to have before it is counted."""
+_ANSWER_TOKENS = 500  # estimated tokens of an answer that is not counted yet
 
 _NOTHING = Spent()
 _FREE = nullcontext()
@@ -41,7 +41,7 @@ _ALL = Left()
 
 
 class BudgetSpent(Exception):
-    """No model may be called any more; all that was said before is committed."""
+    """No budget is left for another model call; all earlier output is committed."""
 
 
 class Meter:
@@ -49,10 +49,10 @@ class Meter:
 
     Args:
         budget: its limits.
-        state: of its conversation, as it was when the lease began.
+        state: of its conversation when the lease began.
         lease: the run's.
-        store: has the count of the owner, which is only touched where the owner has limits.
-        owner: what that one's runs had spent on this day, if it was just asked for.
+        store: counts for the owner; used only if the owner has limits.
+        owner: what the owner's runs had spent on this day, if it was just read.
     """
 
     def __init__(
@@ -80,11 +80,13 @@ class Meter:
         self._stop: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # ---------------------------------------------------------------- spending
     def add(self, usage: Usage | None, price: Price, model: str = "") -> None:
-        """Count a call of the model of a name, also one that was cut. None: its provider tells nothing."""
+        """Count a call of the named model, also one that was cut. None: the provider reports no
+        usage.
+        """
         if usage is None or usage.is_nothing:
             return
+        # usage of several models is reported together, then without a name
         alone = self._untold is None or self._untold_model == model
         self._untold_model = model if alone else ""
         tokens = usage.input_tokens + usage.output_tokens
@@ -92,30 +94,32 @@ class Meter:
         self._untold = together(self._untold, usage)
 
     def untold(self) -> tuple[UsageReported, ...]:
-        """What was counted and no event has told of: calls that were cut, here or in sub-agents, or came to nothing."""
+        """Return the usage that no event has reported: of calls that were cut, here or in
+        sub-agents, or came to nothing.
+        """
         if self._untold is None:
             return ()
         return (UsageReported(self._untold, model=self._untold_model),)
 
     @property
     def is_unused(self) -> bool:
-        """Whether no model call was counted under this lease."""
+        """No model call was counted under this lease."""
         return self._used == _NOTHING
 
     def note(self, state: State, stored: State, usage: Usage, *, ends: bool = False) -> State:
-        """The state with the usage of its transcript, and with what was spent.
+        """Return the state with the usage of its transcript, and with what was spent.
 
-        That is noted where the run ends, the state is written anyway or there is something to note; else the state stays as
-        it is.
+        Spending is noted if the run ends, if the state is written anyway, or if it changed;
+        otherwise the state is returned as it is.
         """
         changed = ends or usage != state.usage or state != stored
         if not (changed or self._used != self._noted or self._is_set):
             return state
         self._noted = self._used
-        spent = _rounded(self._before + self._spent)
+        spent = _rounded_spent(self._before + self._spent)
         run = None
         if self._budget.run.is_set:
-            run = RunSpent(self._lease.run.run_id, _rounded(self._run_before + self._spent))
+            run = RunSpent(self._lease.run.run_id, _rounded_spent(self._run_before + self._spent))
         return replace(
             state,
             usage=usage,
@@ -127,34 +131,34 @@ class Meter:
 
     @property
     def _spent(self) -> Spent:
-        """Under this lease."""
+        """Spending under this lease."""
         used = self._used
         return Spent(used.tokens, monotonic() - self._began, used.cost)
 
-    # ---------------------------------------------------------------- what is left
     async def reserve(self, context: Context, price: Price) -> AbstractContextManager[None]:
-        """Count a model call before it is made, with what it may use, until what is given was entered and left.
+        """Reserve what a model call may use; the result is a context manager that ends the
+        reservation.
 
-        Other calls that go on, here or in the owner's other runs, count with what they may use, too. Where a worker dies in
-        a call, that stays counted for its owner.
+        Calls that go on at the same time, here or in the owner's other runs, count with their
+        reservations. If a worker dies in a call, its reservation stays counted for the owner.
 
         Raises:
-            BudgetSpent: nothing is left beside them.
-            StoreError: what the owner has spent could not be found out.
+            BudgetSpent: nothing is left beside the other reservations.
+            StoreError: the owner's spending could not be read.
         """
         if not self._is_set:
             return _FREE
         asked = context.estimate
-        call = Spent(asked + _ANSWER, cost=price.of(Usage(asked, _ANSWER)))
+        call = Spent(asked + _ANSWER_TOKENS, cost=price.of(Usage(asked, _ANSWER_TOKENS)))
         allowed = False
         # one after the other: two that see each other's call would both give up
         async with self._counting:
             self._reserved.append(call)
             try:
                 if self._counts_owner:
-                    self._day = _today()
-                    await self._count()
-                allowed = not self._left(self._reserved_now() - call).is_used_up
+                    self._day = _current_day()
+                    await self._count_for_owner()
+                allowed = not self._left_beside(self._reserved_now() - call).is_used_up
             finally:
                 if not allowed:
                     self._reserved.remove(call)
@@ -173,39 +177,42 @@ class Meter:
         return sum(self._reserved, _NOTHING)
 
     async def tell(self, *, ends: bool = False) -> None:
-        """Count for the owner what is about to be committed, so that no death of a worker takes it back.
+        """Count for the owner what is about to be committed, so that the death of a worker cannot
+        undo it.
 
-        If the store fails, the run goes on: it is counted before the next model call, or not at all.
+        If the store fails, the run goes on: it is counted before the next model call, or not at
+        all.
         """
         if not self._counts_owner:
             return
         used = self._used + self._reserved_now()
+        # seconds alone are not worth a write: they go with the next change, or with the end
         if not ends and used == replace(self._told, seconds=0.0):
             return
-        with anyio.move_on_after(_PATIENCE, shield=True) as waiting:
+        with anyio.move_on_after(_COUNT_TIMEOUT, shield=True) as waiting:
             try:
                 async with self._counting:
-                    await self._count()
+                    await self._count_for_owner()
             except StoreError as error:
-                self._warn(error.code)
+                self._warn_not_counted(error.code)
         if waiting.cancelled_caught:
-            self._warn("timeout")
+            self._warn_not_counted("timeout")
 
     def left(self) -> Left:
-        """Of all limits; the turns are not known here."""
-        return self._left() if self._is_set else _ALL
+        """Return what is left of all limits but turns, which are not known here."""
+        return self._left_beside() if self._is_set else _ALL
 
-    def _left(self, reserved: Spent = _NOTHING) -> Left:
+    def _left_beside(self, reserved: Spent = _NOTHING) -> Left:
         spent = self._spent + reserved
         return tightest((self._budget.run.left(self._run_before + spent), self._left_beyond(spent)))
 
     def with_left(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
-        """The same events, about to be told; those of a model call say what is left now, and so many turns."""
+        """Return the events; those that report usage with what is left, and with `turns` left."""
         told = [event.usage for event in events if isinstance(event, UsageReported)]
         if not told:
             return tuple(events)
         for usage in told:
-            self._untold = _without(self._untold, usage)
+            self._untold = _unreported_rest(self._untold, usage)
         left = self.left()
         left = Left(turns, left.tokens, left.seconds, left.cost)
         return tuple(
@@ -214,7 +221,7 @@ class Meter:
         )
 
     def left_beyond(self) -> Left:
-        """Of the limits that are not the run's own."""
+        """Return what is left of the conversation's and the owner's limits."""
         return self._left_beyond(self._spent) if self._is_set else _ALL
 
     def _left_beyond(self, spent: Spent) -> Left:
@@ -224,36 +231,39 @@ class Meter:
         owner = self._budget.owner.left(self._owner + spent - self._told)
         return tightest((conversation, owner))
 
-    async def _count(self) -> None:
-        """Say what is spent and reserved, on the day on which the last call began: what it gives back is that day's."""
+    async def _count_for_owner(self) -> None:
+        """Write what is spent and reserved, on the day on which the last call began: reservations
+        end on the same day.
+        """
         spent = self._spent + self._reserved_now()
         self._seq += 1
-        day = self._day or _today()
+        day = self._day or _current_day()
         lease = self._lease
         said = Spending(lease.run, lease.epoch, day, spent, self._seq)
         self._owner = await self._store.spend(said)
         self._told = spent
-        self._look()
+        self._reset_timer()
 
-    def _warn(self, code: str) -> None:
+    def _warn_not_counted(self, code: str) -> None:
         logger.warning(
             "the owner's count was not written: %s",
             code,
             extra={"action": "not_counted", "run_id": self._lease.run.run_id},
         )
 
-    # ---------------------------------------------------------------- time
     def start(self, stop: Callable[[], None]) -> None:
-        """Have `stop` called when the seconds are used up, also in the middle of a model call or a tool."""
+        """Call `stop` when the seconds are used up, also in the middle of a model call
+        or a tool.
+        """
         self._stop = stop
-        self._look()
+        self._reset_timer()
 
     def end(self) -> None:
-        """Of the run: nothing is called any more."""
+        """Stop the timer: the run is over."""
         self._stop = None
-        self._look()
+        self._reset_timer()
 
-    def _look(self) -> None:
+    def _reset_timer(self) -> None:
         """Set the timer anew: what is left of the owner's seconds depends on other runs, too."""
         if self._timer is not None:
             self._timer.cancel()
@@ -262,30 +272,35 @@ class Meter:
         if self._stop is None or seconds is None:
             return
         if seconds > 0:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._reset_timer)
         else:
             self._stop()
 
 
 async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | None:
-    """What a run's owner has spent today; None: there is no need to know. Raises StoreError."""
+    """Return what a run's owner has spent today; None: the owner has no limits. Raises
+    StoreError.
+    """
     if not budget.owner.is_set:
         return None
-    return await store.spend(Spending(run, 0, _today(), Spent()))
+    return await store.spend(Spending(run, 0, _current_day(), Spent()))
 
 
-def _today() -> str:
+def _current_day() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _without(untold: Usage | None, told: Usage) -> Usage | None:
-    """What no event has told of after one more; None: nothing. Nothing is told before it is counted."""
+def _unreported_rest(untold: Usage | None, told: Usage) -> Usage | None:
+    """Return the usage counted but not reported once `told` is reported; None: nothing is left.
+
+    Nothing is reported before it is counted.
+    """
     if untold is None:
         return None
     rest = untold - told
     return None if rest.is_nothing else rest
 
 
-def _rounded(spent: Spent) -> Spent:
-    """To milliseconds, and a billionth of the currency."""
+def _rounded_spent(spent: Spent) -> Spent:
+    """Round to milliseconds, and to a billionth of the currency."""
     return Spent(spent.tokens, round(spent.seconds, 3), round(spent.cost, 9))

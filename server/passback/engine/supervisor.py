@@ -1,4 +1,6 @@
-"""The runs of this process: each in a task of the app's own group, and each ends exactly once (P6, P7)."""
+"""The runs of this process: each in its own task of one task group; each ends exactly once (P6,
+P7).
+"""
 
 import asyncio
 import logging
@@ -24,17 +26,18 @@ from passback.engine.spending import Meter
 
 
 class OwnerRuns:
-    """Counts the runs that each owner has in this process, those included whose lease is just being taken."""
+    """Counts each owner's runs in this process, with those that are about to take their lease."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._counts: dict[OwnerId, int] = {}
 
     def refuse_more(self, owner: OwnerId) -> None:
-        """Raise `TooManyRuns` when an owner has as many as one may have."""
+        """Raise `TooManyRuns` if an owner has as many runs as allowed."""
         if self._counts.get(owner, 0) >= self._most:
             raise TooManyRuns(
-                f"{self._most} of your runs go on in this worker (PASSBACK_MAX_OWNER_RUNS): try again when one has ended",
+                f"{self._most} of your runs go on in this worker (PASSBACK_MAX_OWNER_RUNS): "
+                "try again when one has ended",
                 retry_after=1,
             )
 
@@ -51,13 +54,13 @@ class OwnerRuns:
 
 @value
 class Assignment:
-    """A run that is to go on here, under a lease of its own.
+    """A run to work on in this process, under a lease of its own.
 
     Args:
-        opening: the events that its log has under this lease.
+        opening: its log's first events under this lease.
         continues: its log has events of earlier leases.
-        cut: it is to end at once, cancelled: a post that stops it waits already.
-        cancel_on_disconnect: it is cancelled when nobody follows it.
+        cut: end it at once as cancelled: a post that stops it waits already.
+        cancel_on_disconnect: cancel it when nobody follows it.
     """
 
     opening: tuple[RunEvent, ...]
@@ -68,7 +71,7 @@ class Assignment:
 
 
 class ActiveRun:
-    """A run that goes on here, until it has ended, is left to another worker, or is lost to one."""
+    """A run of this process, until it has ended, is left to another worker, or is lost to one."""
 
     def __init__(self, lease: Lease, run: Assignment, writer: LogWriter, store: Store) -> None:
         self.scope = anyio.CancelScope()
@@ -77,16 +80,17 @@ class ActiveRun:
         self.log = RunLog(lease, run.opening, writer, self._lease_is, continues=run.continues)
         self.cancel_on_disconnect = run.cancel_on_disconnect
         self.outcome: Outcome | None = None
-        """How to end it; None: not at all, another worker goes on."""
+        """The outcome to end it with; None: it does not end, another worker goes on."""
         self.lost = False
         self.alone_since: float | None = None
 
     def stop(self, outcome: Outcome) -> None:
+        """Cancel its work, and end it with an outcome."""
         self.outcome = outcome
         self.scope.cancel()
 
     def exhaust(self) -> None:
-        """Its seconds are used up."""
+        """End it because its seconds are used up."""
         self.stop(Completed("budget"))
 
     def leave(self) -> None:
@@ -94,7 +98,7 @@ class ActiveRun:
         self.scope.cancel()
 
     def lose(self) -> None:
-        """Its lease is another's, or its conversation is no more: nothing of it can be stored."""
+        """Stop it because its lease is another worker's, or its conversation is deleted."""
         self.lost = True
         self.scope.cancel()
 
@@ -107,36 +111,36 @@ class ActiveRun:
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 16
-"""Conversations that one look finds at most; the next look finds the others."""
+_SCAN_LIMIT = 16  # limit of conversations that one scan finds; the next scan finds the others
 
 _jitter = random.SystemRandom()
 
 BROKEN = Failed("internal", "the server failed; its log says why")
 
 
-HEARTBEAT = 0.6
+HEARTBEAT = 0.6  # seconds
 
 
 @value
 class Timing:
-    """Seconds, where nothing else is said.
+    """Timeouts and intervals of a worker, in seconds where nothing else is said.
 
     Args:
-        lease: how long a worker may be silent before its run counts as lost.
-        heartbeat: how long a run goes without a write before its lease is renewed, and asked whether it was cancelled; at
-            most a third longer.
-        log_delay: how late a text delta may be stored; four times as late while nobody in another process waits for it.
-        early_result: how long a tool result that comes before its call was handed back may wait for that.
+        lease: a worker that is silent for longer counts as lost.
+        heartbeat: a run without a write for so long renews its lease and learns of a cancellation;
+            at most a third longer.
+        log_delay: limit of the delay with which a text delta is stored; four times as long while no
+            reader in another process waits for it.
+        early_result: how long a tool result that arrives before its call was handed back may wait.
         final_commit_timeout: how long the end of a cut run may take.
         patience: how long one write may take, whatever the store promises.
-        scan: how often to look for runs whose worker is gone.
-        disconnect_grace: how long a run that is to end with its last reader goes on without one.
-        max_attempts: (a number) how many workers may try one run before it counts as lost.
-        queue: (a number) how many posts may wait for one conversation.
-        owner_runs: (a number) how many runs of one owner may go on here before a post that would begin one is refused.
-        history_bytes: (a number) how large the messages from the boundary on may become by a post.
-        tool_timeout: how long a client may take to answer what it owes; None: for ever.
+        scan: interval between two scans for lost runs.
+        disconnect_grace: how long a run with `cancel_on_disconnect` goes on without a reader.
+        max_attempts: (a number) workers that may try one run before it fails as lost.
+        queue: (a number) posts that may wait for one conversation.
+        owner_runs: (a number) runs of one owner in this process before new posts are refused.
+        history_bytes: (a number) limit of the messages from `history_start` on, with a new post.
+        tool_timeout: how long a client may take to answer what it owes; None: no limit.
     """
 
     lease: float = 10
@@ -155,10 +159,10 @@ class Timing:
 
 
 class Supervisor:
-    """Starts runs and sees them to their end, whatever happens in them.
+    """Starts runs and sees each of them to its end, also if it fails.
 
     Args:
-        recover: called for a conversation that posts wait for, and for one that nobody may be working on.
+        recover: called for a conversation with queued posts, and for one that no worker may own.
     """
 
     def __init__(
@@ -186,12 +190,12 @@ class Supervisor:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Own the tasks. On leaving, the runs that still go on are left to other workers."""
+        """Own the tasks. On leaving, runs that still go on are left to other workers."""
         async with anyio.create_task_group() as helpers:
-            helpers.start_soon(self._keep, self._writer.run)
-            helpers.start_soon(self._keep, self._heartbeat)
-            helpers.start_soon(self._keep, self._scan)
-            helpers.start_soon(self._keep, self._watch_followers)
+            helpers.start_soon(self._keep_running, self._writer.run)
+            helpers.start_soon(self._keep_running, self._renew_leases)
+            helpers.start_soon(self._keep_running, self._scan_lost_runs)
+            helpers.start_soon(self._keep_running, self._watch_followers)
             # asyncio's own: a task of anyio's has a scope, an event and a handle more, in every run
             async with asyncio.TaskGroup() as self._tasks:
                 try:
@@ -201,12 +205,12 @@ class Supervisor:
             helpers.cancel_scope.cancel()
 
     def admit(self) -> None:
-        """Raise `ShuttingDown` when no new run may begin."""
+        """Raise `ShuttingDown` if no new run may begin."""
         if self._tasks is None or self._draining:
             raise ShuttingDown("this server is stopping", retry_after=1)
 
     def is_leaving(self) -> bool:
-        """Whether this worker gives its runs away, at the next occasion."""
+        """Return whether this worker leaves its runs to others as soon as possible."""
         return self._draining
 
     async def start(
@@ -218,16 +222,17 @@ class Supervisor:
         *,
         refusable: bool = False,
     ) -> Lease | None:
-        """Take a lease, and work under it; gives it, or None if there was none to be had.
+        """Take a lease and work under it; return it, or None if there was none to take.
 
-        A caller that is cancelled meanwhile leaves no lease behind that nobody works under. The opening is in the stored log
-        once the lease is taken.
+        If the caller is cancelled meanwhile, no lease stays without a task that works under it. The
+        opening is in the stored log once the lease is taken.
 
         Args:
-            owner: whose run it is.
+            owner: owner of the run.
             take: takes the lease.
             run: what to work on.
-            refusable: it is refused where its owner has too many runs; those that were admitted before are not.
+            refusable: refuse it if its owner has too many runs; earlier admitted runs are not
+                refused.
 
         Raises:
             TooManyRuns: it is refused.
@@ -239,55 +244,56 @@ class Supervisor:
             self._owner_runs.refuse_more(owner)
         taken: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
         self._owner_runs.add(owner)
-        self._tasks.create_task(self._start(owner, take, run, taken))
+        self._tasks.create_task(self._start_task(owner, take, run, taken))
         return await taken
 
     def log_of(self, run: RunRef) -> RunLog | None:
-        """The log of a run that goes on here."""
+        """Return the log of a run of this process, or None."""
         active = self._active.get(run.run_id)
         return active.log if active is not None and active.log.lease.run == run else None
 
     def left(self, run: RunRef) -> Left | None:
-        """As `Runs.left`."""
+        """Return what is left of the limits beyond the run, as `Runs.left`."""
         if self.log_of(run) is None:
             return None
         return self._active[run.run_id].meter.left_beyond()
 
     def cancel(self, run: RunRef) -> None:
-        """Cancel a run that goes on here, without waiting for the heartbeat."""
+        """Cancel a run of this process without waiting for the heartbeat."""
         if self.log_of(run) is not None:
             self._active[run.run_id].stop(Cancelled())
 
     def runs_of(self, key: ConversationKey) -> list[RunRef]:
-        """The runs of a conversation that go on here."""
+        """Return the runs of a conversation in this process."""
         runs = [active.log.lease.run for active in self._active.values()]
         return [run for run in runs if run.key == key]
 
     def abandon_runs(self, runs: Iterable[RunRef]) -> None:
-        """Stop runs whose conversation is no more: nothing of them can be stored."""
+        """Stop runs whose conversation is deleted: nothing of them can be stored."""
         for run_id in self._active.keys() & {run.run_id for run in runs}:
             self._active[run_id].lose()
 
     async def drain(self, grace: float) -> None:
-        """Admit nothing more, and leave what goes on to other workers: between two turns, after `grace` seconds at once."""
+        """Admit nothing more, and leave runs to other workers: between turns, after `grace` seconds
+        at once.
+        """
         self._draining = True
-        await self._quiet(grace)
+        await self._wait_until_idle(grace)
         self._stop_all()
-        await self._quiet(self._timing.final_commit_timeout)
+        await self._wait_until_idle(self._timing.final_commit_timeout)
 
     def _stop_all(self) -> None:
         self._stopped = True
         for active in self._active.values():
             active.leave()
 
-    async def _quiet(self, seconds: float) -> None:
+    async def _wait_until_idle(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
             while self._active:
                 self._idle = anyio.Event() if self._idle.is_set() else self._idle
                 await self._idle.wait()
 
-    # ---------------------------------------------------------------- one run
-    async def _start(
+    async def _start_task(
         self,
         owner: OwnerId,
         take: Callable[[], Awaitable[Lease | None]],
@@ -299,7 +305,7 @@ class Supervisor:
         try:
             try:
                 lease = await take()
-                entered = None if lease is None else self._enter(lease, run)
+                entered = None if lease is None else self._add_run(lease, run)
                 if not taken.done():
                     taken.set_result(lease)
             except Exception as error:  # noqa: BLE001  # it is for the one who asked
@@ -310,12 +316,13 @@ class Supervisor:
                 taken.cancel()  # that one is not to wait for ever
             if entered is not None:
                 del take, run, taken  # else they stay as long as the run
-                # the model is asked now: what the caller prepares for the run's readers delays nothing
-                await self._supervise(*entered)
+                # the model is asked now: what the caller prepares for the run's readers delays
+                # nothing
+                await self._supervise_run(*entered)
         finally:
             self._owner_runs.remove(owner)
 
-    def _enter(self, lease: Lease, run: Assignment) -> tuple[ActiveRun, Loop]:
+    def _add_run(self, lease: Lease, run: Assignment) -> tuple[ActiveRun, Loop]:
         active = ActiveRun(lease, run, self._writer, self._store)
         loop = Loop(run.work, active.log, self.is_leaving, active.meter)
         if run.cut:
@@ -328,7 +335,7 @@ class Supervisor:
         self._active[run_id] = active
         return active, loop
 
-    async def _supervise(self, active: ActiveRun, loop: Loop) -> None:
+    async def _supervise_run(self, active: ActiveRun, loop: Loop) -> None:
         run = active.log.lease.run
         place = {"run_id": run.run_id, "conversation_id": run.key.id}
         # written while the model thinks, not before it is asked
@@ -337,20 +344,20 @@ class Supervisor:
         active.meter.start(active.exhaust)
         try:
             with active.scope:
-                await self._run(active, loop, place)
+                await self._run_loop(active, loop, place)
         finally:
             active.meter.end()
             if not active.log.ended and not active.lost:
-                await self._last_words(active, loop, place)
+                await self._end_or_leave(active, loop, place)
             if not active.log.ended:
                 active.log.abandon()
-            self._forget(active)
+            self._forget_run(active)
             logger.info("run ended", extra={"action": "run_ended", **place})
         if (active.log.posts_wait or active.log.may_have_ended) and self._tasks is not None:
             # in a task of its own: this run is over, and no longer counts as one of its owner's
-            self._tasks.create_task(self._contained(self._look_after, run.key))
+            self._tasks.create_task(self._recover_contained(self._look_after, run.key))
 
-    async def _run(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _run_loop(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
@@ -366,21 +373,21 @@ class Supervisor:
             logger.exception("run broken", extra={"action": "run_broken", **place})
             active.outcome = BROKEN
 
-    async def _last_words(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _end_or_leave(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
         """End a run that did not end itself, or leave it to another worker."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.final_commit_timeout):
             try:
                 if active.outcome is None:
                     await self._hand_over(active, place)
                 else:
-                    await self._insist(active, partial(loop.stop, active.outcome), place)
+                    await self._retry_end(active, partial(loop.stop, active.outcome), place)
             except LeaseLost:
                 logger.warning("lease lost", extra={"action": "lease_lost", **place})
             except Exception:  # the run supervisor: a lost end must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
     async def _hand_over(self, active: ActiveRun, place: Mapping[str, str]) -> None:
-        """Release the lease. What is still in doubt is settled first: it may be the result of a tool."""
+        """Release the lease. Settle what is in doubt first: it may be the result of a tool."""
         try:
             await active.log.settle()
             await self._store.release(active.log.lease)
@@ -389,10 +396,10 @@ class Supervisor:
             told = {"action": "lease_kept", **place}
             logger.warning("lease not released: %s", error.code, extra=told)
 
-    async def _insist(
+    async def _retry_end(
         self, active: ActiveRun, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
     ) -> None:
-        """End a run; what a failing store does not take is sent again until it does."""
+        """End a run; retry what a failing store does not take until it does."""
         while True:
             try:
                 return await attempt()
@@ -405,7 +412,7 @@ class Supervisor:
             attempt = active.log.settle
             await anyio.sleep(self._timing.heartbeat)
 
-    def _forget(self, active: ActiveRun) -> None:
+    def _forget_run(self, active: ActiveRun) -> None:
         run_id = active.log.lease.run.run_id
         if self._active.get(run_id) is active:
             del self._active[run_id]
@@ -413,9 +420,8 @@ class Supervisor:
         if not self._active:
             self._idle.set()
 
-    # ---------------------------------------------------------------- all runs
-    async def _keep(self, helper: Callable[[], Awaitable[None]]) -> None:
-        """Work for all runs, for ever: what goes wrong with one must not end the others."""
+    async def _keep_running(self, helper: Callable[[], Awaitable[None]]) -> None:
+        """Run a helper for ever: an error with one run must not end the others."""
         while True:
             try:
                 await helper()
@@ -423,10 +429,10 @@ class Supervisor:
                 logger.exception("helper of all runs broken", extra={"action": "helper_broken"})
             await anyio.sleep(self._timing.heartbeat)
 
-    async def _contained(
+    async def _recover_contained(
         self, recover: Callable[[ConversationKey], Awaitable[None]], key: ConversationKey
     ) -> None:
-        """Look after a conversation; what goes wrong is left to the next who does."""
+        """Recover a conversation; leave what fails to the next attempt."""
         try:
             with containing():
                 await recover(key)
@@ -435,22 +441,24 @@ class Supervisor:
         except Exception:  # the run supervisor: a broken conversation must not end the others
             logger.exception("conversation broken", extra={"action": "conversation_broken"})
 
-    async def _scan(self) -> None:
-        """Look for runs whose worker is gone. Workers that were started together do not look together."""
+    async def _scan_lost_runs(self) -> None:
+        """Scan for runs whose worker is lost. Random intervals keep workers that start together
+        apart.
+        """
         while True:
             await anyio.sleep(self._timing.scan * _jitter.uniform(0.5, 1.5))
             if self._draining:
                 return
             try:
-                keys = await self._store.abandoned(_AT_ONCE, lease=self._timing.lease)
+                keys = await self._store.abandoned(_SCAN_LIMIT, lease=self._timing.lease)
             except StoreError as error:
                 logger.warning("no look for lost runs: %s", error.code)
                 continue
             async with anyio.create_task_group() as tasks:
                 for key in keys:
-                    tasks.start_soon(self._contained, self._look_after, key)
+                    tasks.start_soon(self._recover_contained, self._look_after, key)
 
-    async def _heartbeat(self) -> None:
+    async def _renew_leases(self) -> None:
         silence = self._timing.heartbeat
         while True:
             await anyio.sleep(silence / 3)
@@ -472,7 +480,7 @@ class Supervisor:
                     log.lease_is(state)
 
     async def _watch_followers(self) -> None:
-        """Cancel the runs that were to end with their last reader, when nobody has followed them for a while."""
+        """Cancel runs with `cancel_on_disconnect` that nobody has followed for a while."""
         while True:
             await anyio.sleep(self._timing.heartbeat)
             for active in tuple(self._active.values()):
@@ -482,9 +490,11 @@ class Supervisor:
                     active.alone_since = monotonic()
                 elif monotonic() - active.alone_since >= self._timing.disconnect_grace:
                     active.alone_since = None
-                    await self._contained(self._cancel_unless_attended, active.log.lease.run.key)
+                    await self._recover_contained(
+                        self._cancel_unless_followed, active.log.lease.run.key
+                    )
 
-    async def _cancel_unless_attended(self, key: ConversationKey) -> None:
+    async def _cancel_unless_followed(self, key: ConversationKey) -> None:
         status = await self._store.status(key)
         if not status.followed and status.run_id is not None:
             self.cancel(RunRef(key, status.run_id))

@@ -1,4 +1,4 @@
-"""The tools of one run: whose is which, and the server's own are run here."""
+"""The tools of one run: find the side that executes a call, and run the server's own."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,10 +29,10 @@ from passback.engine.guarding import CallBroken, guarded
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServerCall(ToolContext):
-    """What the toolbox needs to know of a call, beside what every tool is told.
+    """The context of a call for the toolbox, beside what every tool gets.
 
     Attributes:
-        ended: to be called when the call has.
+        ended: to be called when the call has ended.
     """
 
     ended: Callable[[], None] = field(kw_only=True)
@@ -40,21 +40,21 @@ class ServerCall(ToolContext):
 
 ContextOf: TypeAlias = Callable[[ToolCall], ServerCall]
 
-RESULT_BYTES = 1024 * 1024
-"""The largest result of a server tool, whatever the toolset (P11)."""
+RESULT_BYTES = 1024 * 1024  # limit of a server tool's result, whatever the toolset (P11)
 
 
 Given: TypeAlias = ToolResult | StoreError | None
-"""What a call gave: a result; None: a sub-agent in it waits for the client; the store failed its sub-agent."""
+"""A result; None: a sub-agent in the call waits for the client; an error of its store."""
 
 
 class Toolbox:
     """Server tools by name, and the client tools that the conversation declared.
 
-    A client tool that an older declaration left under a server tool's name is not offered: server tools win.
+    A client tool that an older declaration left under a server tool's name is not offered: server
+    tools win.
 
     Args:
-        instructions: what servers of tools say of their use, by the servers' names.
+        instructions: instructions of tool servers for the use of their tools, by server name.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Toolbox:
         self._client = {spec.name: spec for spec in self.declared if folded(spec.name) not in taken}
 
     def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
-        """Raise `ToolNameClash` when a declared client tool has a server tool's name."""
+        """Raise `ToolNameClash` if a declared client tool has a server tool's name."""
         taken = {folded(name) for name in self._server}
         offered = {folded(name): name for name in self._client}
         for spec in declared:
@@ -79,21 +79,23 @@ class Toolbox:
                 raise ToolNameClash(f"the name {spec.name!r} belongs to a tool of the server")
 
     def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the declarations of all tools."""
         return (*(spec for spec, _ in self._server.values()), *self._client.values())
 
     def client_tool(self, call: ToolCall) -> ToolSpec:
-        """The declaration of the client's tool that a call is for."""
+        """Return the declaration of the client tool that a call names."""
         return self._client[call.name]
 
     def server_tool(self, call: ToolCall) -> ToolSpec:
-        """The declaration of the server's tool that a call is for."""
+        """Return the declaration of the server tool that a call names."""
         return self._server[call.name][0]
 
     def permission(self, call: ToolCall) -> Permission:
-        """What a server tool itself says of its being called."""
-        return self._toolset(call).permission(call)
+        """Return a server tool's own permission for a call."""
+        return self._toolset_of(call).permission(call)
 
     def whose(self, name: str) -> Executor | None:
+        """Return the side that executes a tool; None: there is no such tool."""
         if name in self._server:
             return "server"
         return "client" if name in self._client else None
@@ -102,7 +104,7 @@ class Toolbox:
     async def run(
         self, calls: Sequence[ToolCall], context: ContextOf
     ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, Given]]]:
-        """Run calls of the server's tools together; gives what they give as it comes."""
+        """Run server calls together, and yield a stream of their results as they come."""
         send, receive = anyio.create_memory_object_stream[tuple[ToolCall, Given]](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
@@ -128,35 +130,40 @@ class Toolbox:
                     tasks.start_soon(self._run_one, call, context(call), send)
 
     async def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Of open calls, those that a lost worker may have begun and that must not be made twice (P10)."""
-        only_read = await self._only_read(calls)
+        """Return the open calls that a lost worker may have begun and that must not run twice
+        (P10).
+        """
+        only_read = await self._read_only_flags(calls)
         return [
             call
-            for batch in self._batched(calls, only_read)[:1]
+            for batch in self._group_calls(calls, only_read)[:1]
             for call, reads in zip(batch, only_read, strict=False)
             if call.name in self._server
-            and not (reads or self._toolset(call).is_repeatable(call.name))
+            and not (reads or self._toolset_of(call).is_repeatable(call.name))
         ]
 
-    def _toolset(self, call: ToolCall) -> Toolset:
-        """Raises ValueError when the tool was another worker's and is not here."""
+    def _toolset_of(self, call: ToolCall) -> Toolset:
+        """Return the toolset of a call. Raises ValueError if the tool is another worker's."""
         if call.name not in self._server:
             raise ValueError(f"no tool {call.name!r} here")
         return self._server[call.name][1]
 
     async def batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
-        """What may run together: neighbouring read-only calls and sub-agents, every other one alone, in the model's order.
+        """Return the calls in batches that may run together, in the model's order: neighbouring
+        read-only calls and sub-agents, and every other call alone.
 
-        A batch may begin when the results of the one before are stored, so that only the first open one may have begun.
+        A batch may begin when the results of the one before are stored, so that only the first open
+        one may have begun.
         """
-        return self._batched(calls, await self._only_read(calls))
+        return self._group_calls(calls, await self._read_only_flags(calls))
 
-    def _batched(
+    def _group_calls(
         self, calls: Sequence[ToolCall], only_read: Sequence[bool]
     ) -> list[list[ToolCall]]:
         batches: list[list[ToolCall]] = []
         together = False
         for call, reads in zip(calls, only_read, strict=True):
+            # read-only calls and sub-agents cannot disturb each other; all others keep their order
             may_join = reads or self._is_concurrent(call)
             if may_join and together:
                 batches[-1].append(call)
@@ -166,15 +173,17 @@ class Toolbox:
         return batches
 
     def _is_concurrent(self, call: ToolCall) -> bool:
-        toolset = self._toolset(call) if call.name in self._server else None
+        toolset = self._toolset_of(call) if call.name in self._server else None
         return isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name)
 
-    async def _only_read(self, calls: Sequence[ToolCall]) -> list[bool]:
-        """Say of each call whether it changes nothing; toolsets that go by the arguments are asked about all of them at once."""
+    async def _read_only_flags(self, calls: Sequence[ToolCall]) -> list[bool]:
+        """Return for each call whether it changes nothing. Toolsets that decide by arguments are
+        asked concurrently.
+        """
         only_read = [False] * len(calls)
         asked: list[tuple[int, ReadOnlyCalls]] = []
         for place, call in enumerate(calls):
-            toolset = self._toolset(call) if call.name in self._server else None
+            toolset = self._toolset_of(call) if call.name in self._server else None
             if toolset is not None and toolset.is_read_only(call.name):
                 only_read[place] = True
             elif isinstance(toolset, ReadOnlyCalls):
@@ -198,8 +207,8 @@ class Toolbox:
         ids = {"run_id": context.run.run_id, "call_id": call.id}
         try:
             with guarded("toolset", ids, passing=StoreError):
-                result = await self._toolset(call).call(call, context)
-                given = None if result is None else _storable(result)
+                result = await self._toolset_of(call).call(call, context)
+                given = None if result is None else _storable_result(result)
         except StoreError as error:
             given = error
         except CallBroken:  # a broken toolset must not end the run
@@ -210,12 +219,13 @@ class Toolbox:
 
 @value
 class ToolSources:
-    """What an agent brings to each of its runs.
+    """The tools that an agent brings to each of its runs.
 
     Args:
         toolsets: the server's tools.
-        client: tools of the client that are offered also where it has not declared them; its own of that name win.
-        instructing: those of the toolsets that say how their tools are to be used.
+        client: client tools that are offered also if the client has not declared them; its own of
+            the same name win.
+        instructing: the toolsets that have instructions for the use of their tools.
     """
 
     toolsets: Sequence[Toolset] = ()
@@ -223,7 +233,9 @@ class ToolSources:
     instructing: Sequence[Instructing] = ()
 
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
-        """Raises ConfigurationError when two tools have one name, whichever toolsets they are of."""
+        """Return the toolbox of a run. Raises ConfigurationError if two server tools
+        have one name.
+        """
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
@@ -234,8 +246,8 @@ class ToolSources:
         return Toolbox(server, (*self.client, *declared), instructions)
 
 
-def _storable(result: ToolResult) -> ToolResult:
-    """The result as it can be written down. Raises ValueError when it cannot."""
+def _storable_result(result: ToolResult) -> ToolResult:
+    """Return the result as it can be stored. Raises ValueError if it cannot be stored."""
     if isinstance(result.content, str):
         result = replace(result, content=mended(result.content))
     message = ToolMessage(MessageId(""), CallId(""), result.content, result.is_error)
