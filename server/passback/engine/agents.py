@@ -92,10 +92,6 @@ class AgentSpec:
         """Return the model request as a context manager; entering it sends the request."""
         return self.model.stream(self._model_request(toolbox, messages, schema, told))
 
-    def _tool_instructions(self, toolbox: Toolbox) -> str:
-        said = toolbox.instructions
-        return self.builder.instructed(said) if said and self.builder is not None else ""
-
     def _model_request(
         self,
         toolbox: Toolbox,
@@ -104,7 +100,8 @@ class AgentSpec:
         told: str,
     ) -> ModelRequest:
         system, static = self.prompt, None
-        if instructed := self._tool_instructions(toolbox):
+        said, builder = toolbox.instructions, self.builder
+        if said and builder is not None and (instructed := builder.instructed(said)):
             told = f"{instructed}\n\n{told}" if told else instructed
         # what changes from run to run comes last, so that the provider can cache what is before it
         if told:
@@ -132,8 +129,7 @@ class ServedAgent:
         return self if spec is None else replace(self, spec=spec)
 
     def model_named(self, name: str) -> str:
-        """Return the full name of the model that a post chooses; empty if the agent offers no
-        choice.
+        """Return the full name of the model that a post chooses; empty if there is no choice.
 
         The provider may be left out of a name where one model remains.
 

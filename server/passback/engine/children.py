@@ -154,7 +154,8 @@ class ChildJournal:
 
         The end of client calls is not shown before the run hands them back (P4).
         """
-        messages = self._child_messages((*self._opening, *append))
+        call_id = self._context.call_id
+        messages = tuple(ChildMessage(call_id, each) for each in (*self._opening, *append))
         # the run announces that client calls are complete only when it hands them back (P4)
         if end is not None:
             events = tuple(e for e in events if not isinstance(innermost(e), ToolCallEnded))
@@ -162,9 +163,6 @@ class ChildJournal:
         self._opening = ()
         await self._context.write(messages, self._nested_events(told))
         self.outcome = next((e.outcome for e in events if isinstance(e, RunFinished)), None)
-
-    def _child_messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        return tuple(ChildMessage(self._context.call_id, message) for message in messages)
 
     def _nested_events(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return tuple(Nested(self._context.call_id, event) for event in events)

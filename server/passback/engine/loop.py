@@ -10,7 +10,7 @@ import anyio
 
 from passback.core.budgets import Spent
 from passback.core.commands import CommandCall, CommandContext
-from passback.core.context import Context, Fitted
+from passback.core.context import Context
 from passback.core.deltas import ModelDelta, TextChunk
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
@@ -180,7 +180,10 @@ class Loop:
         self._start = work.state.history_start
         self._state = self._stored = work.state
         # approvals come with posts only
-        self._lasting = work.lasting if work.lasting is not None else _lasting_permissions(work)
+        lasting = work.lasting
+        if lasting is None:
+            lasting = Lasting.of(work.state.permissions(work.messages))
+        self._lasting = lasting
         self._taken_over = work.taken_over
         self._depth = work.depth
         self._sight = work.sight or work.spec.watch(work.toolbox)
@@ -251,14 +254,12 @@ class Loop:
         context = CommandContext(self._log.run, self._spec.deps)
         commands = self._spec.commands
         with await self._reserve_budget() if commands.asks(call) else nullcontext():
-            reply = await commands.run_command(call, context, self._compact_transcript)
+            compact = partial(self._sight.compact, self._seen, self._count_usage)
+            reply = await commands.run_command(call, context, compact)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
         self._state = forgotten(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
-
-    async def _compact_transcript(self) -> Fitted:
-        return await self._sight.compact(self._seen, self._count_usage)
 
     async def _reserve_budget(self) -> AbstractContextManager[None]:
         return await self._meter.reserve(self._sight, self._spec.price)
@@ -513,7 +514,3 @@ class Loop:
         self._state = self._meter.note(self._state, self._stored, usage, ends=ends)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state
-
-
-def _lasting_permissions(work: Work) -> Lasting:
-    return Lasting.of(work.state.permissions(work.messages))

@@ -303,7 +303,8 @@ class Reader(
                 log.followers.remove(self)
                 self._log = None
             elif self.position < log.start != self._joined:
-                if older := await self._read_older(log):
+                older, self._ready = self._ready, ()
+                if older or (older := await self._stored.older(self.position, log.start)):
                     return older
                 self._joined = log.start
             elif (batch := log.read(self.position)) or log.ended:
@@ -311,11 +312,6 @@ class Reader(
             else:
                 await self._wait_for_events(log)
         return await self._stored.next(self.position)
-
-    async def _read_older(self, log: RunLog) -> Sequence[Logged]:
-        """Return the stored events from before the log in memory."""
-        batch, self._ready = self._ready, ()
-        return batch or await self._stored.older(self.position, log.start)
 
     async def _wait_for_events(self, log: RunLog) -> None:
         """Wait until the log has events that `take` does not accept at once."""

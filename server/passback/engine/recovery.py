@@ -212,7 +212,8 @@ class Recovery:
         append = closing(begun, "interrupted", new_message_id)
         events = await voiding(self._store, run, loaded, append)
         change = _closing_change(run.key, loaded, append)
-        turns = _count_turns(await self._read_from(loaded.status.run_start, run.key, loaded))
+        own = await self._read_from(loaded.status.run_start, run.key, loaded)
+        turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
         assignment = Assignment(
             events,
@@ -407,10 +408,6 @@ def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, .
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
             told.append(nested(path, resulted(inner)))
     return tuple(told)
-
-
-def _count_turns(messages: Sequence[Message]) -> int:
-    return sum(isinstance(message, AssistantMessage) for message in messages)
 
 
 def _closing_change(

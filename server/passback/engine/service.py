@@ -117,20 +117,17 @@ class Readiness:
     async def check(self) -> None:
         """Return if the store can be used. Raises StoreError otherwise."""
         async with self._asking:
-            error = await self._ping_once()
+            if monotonic() >= self._counts_until:
+                self._error = None
+                try:
+                    await self._ping()
+                except StoreError as failure:
+                    self._error = failure
+                self._counts_until = monotonic() + self._seconds
+            error = self._error
         if error is not None:
             # a new one: what is raised again and again grows by its traceback each time
             raise type(error)(error.message, retry_after=error.retry_after)
-
-    async def _ping_once(self) -> StoreError | None:
-        if monotonic() >= self._counts_until:
-            self._error = None
-            try:
-                await self._ping()
-            except StoreError as error:
-                self._error = error
-            self._counts_until = monotonic() + self._seconds
-        return self._error
 
 
 class Claims:

@@ -29,8 +29,7 @@ from passback.core.state import State
 
 logger = logging.getLogger(__name__)
 
-# seconds that a commit waits for the owner's count; what it misses is counted before the next model
-# call
+# seconds that a commit waits for the owner's count; the next model call makes up for a missed one
 _COUNT_TIMEOUT = 1.0
 
 _ANSWER_TOKENS = 500  # estimated tokens of an answer that is not counted yet

@@ -1,6 +1,4 @@
-"""The runs of this process: each in its own task of one task group; each ends exactly once (P6,
-P7).
-"""
+"""The runs of this process: each in its own task, and each ends exactly once (P6, P7)."""
 
 import asyncio
 import logging
@@ -279,13 +277,10 @@ class Supervisor:
         """
         self._draining = True
         await self._wait_until_idle(grace)
-        self._stop_all()
-        await self._wait_until_idle(self._timing.final_commit_timeout)
-
-    def _stop_all(self) -> None:
         self._stopped = True
         for active in self._active.values():
             active.leave()
+        await self._wait_until_idle(self._timing.final_commit_timeout)
 
     async def _wait_until_idle(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):
@@ -316,8 +311,7 @@ class Supervisor:
                 taken.cancel()  # that one is not to wait for ever
             if entered is not None:
                 del take, run, taken  # else they stay as long as the run
-                # the model is asked now: what the caller prepares for the run's readers delays
-                # nothing
+                # ask the model now: what the caller prepares for readers must not delay it
                 await self._supervise_run(*entered)
         finally:
             self._owner_runs.remove(owner)
@@ -399,7 +393,7 @@ class Supervisor:
     async def _retry_end(
         self, active: ActiveRun, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
     ) -> None:
-        """End a run; retry what a failing store does not take until it does."""
+        """End a run; retry while the store fails."""
         while True:
             try:
                 return await attempt()
@@ -421,7 +415,7 @@ class Supervisor:
             self._idle.set()
 
     async def _keep_running(self, helper: Callable[[], Awaitable[None]]) -> None:
-        """Run a helper for ever: an error with one run must not end the others."""
+        """Run a helper until cancelled: an error with one run must not end the others."""
         while True:
             try:
                 await helper()
