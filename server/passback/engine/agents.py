@@ -125,6 +125,7 @@ class ServedAgent:
 
     def with_model(self, name: str) -> "ServedAgent":
         """Return the agent with the named model, or with its own if that cannot be chosen."""
+        # the model may have been configured away since it was chosen
         spec = self.models.get(name)
         return self if spec is None else replace(self, spec=spec)
 
@@ -138,6 +139,7 @@ class ServedAgent:
         """
         if not self.models or name in self.models:
             return name if self.models else ""
+        # full names are provider:model
         meant = [each for each in self.models if each.partition(":")[2] == name]
         if len(meant) != 1:
             raise UnknownModel(

@@ -230,6 +230,7 @@ class Assembler:
         if self._usage is None and not said:
             return None
         counted = self._usage or UNUSED
+        # a provider's count may lag behind the text
         tokens = max(counted.output_tokens, -(-said // _CHARS_PER_TOKEN))
         return replace(counted, output_tokens=tokens, estimated=True)
 
@@ -297,6 +298,7 @@ class Assembler:
         return call if reason is None else InvalidCall(call, reason, open_call.executor is not None)
 
     def _objection_to_call(self, open_call: _OpenCall, name: str, arguments: str) -> str | None:
+        # after an answer that was cut off, no call is known to be complete
         if self._finish in (None, "length"):
             return "Not executed: the answer was cut off before the call was complete."
         if open_call.executor is None:
@@ -317,6 +319,7 @@ def committed(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
     events.
     """
     append: list[Message] = []
+    # providers refuse a history with empty messages
     if turn.message.content or turn.message.tool_calls:
         append.append(turn.message)
     events: list[RunEvent] = []

@@ -203,6 +203,7 @@ class Progress:
         if self._ended or now - self._last < _PROGRESS_INTERVAL:
             return
         self._last = now
+        # tools may report from threads of their own; the journal belongs to the event loop's
         if get_ident() == self._thread:
             self._append_event(str(words))
         else:

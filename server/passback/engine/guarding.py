@@ -230,7 +230,9 @@ async def _stop_task(task: "asyncio.Task[Any]", function: Callable[..., Any]) ->
         await asyncio.wait([task], timeout=_CANCEL_GRACE)
     if not task.done():
         name = getattr(function, "__qualname__", type(function).__name__)
-        logger.error("%s goes on although it was cancelled", name, extra={"action": "left_behind"})
+        logger.error(
+            "%s still runs although it was cancelled", name, extra={"action": "left_behind"}
+        )
 
 
 def _forget_left_task(task: "asyncio.Task[Any]") -> None:

@@ -384,6 +384,7 @@ class Loop:
         """
         for batch in await self._toolbox.batches(calls):
             open_calls = await self._run_together(batch)
+            # still runnable: its sub-agent was left, and does not wait for the client
             if open_calls and open_calls & {call.id for call in runnable(self._messages)}:
                 return True
         return False

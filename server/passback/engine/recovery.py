@@ -152,6 +152,7 @@ class Recovery:
         Raises:
             StoreError: the outcome is unknown.
         """
+        # a worker that leaves must not take over what it would give away at once
         if self._supervisor().is_leaving():
             return
         async with self._loads.one_at_a_time(key, recovers=True):
@@ -208,6 +209,7 @@ class Recovery:
         state = loaded.status.state
         actor = self._agents.asked_in(loaded.messages, state.asked)
         toolbox = await actor.tool_sources.toolbox(loaded.tools)
+        # a call that may have begun must not be made twice (P10)
         begun = await toolbox.perhaps_begun(runnable(loaded.messages))
         append = closing(begun, "interrupted", new_message_id)
         events = await voiding(self._store, run, loaded, append)

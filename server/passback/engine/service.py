@@ -282,6 +282,7 @@ class RunService:
         try:
             return await self._admit_post(post, loaded) or back_off
         except UnknownToolCall as error:
+            # a fast client may answer a call before the run hands it back
             status = loaded.status
             if not status.running or status.run_id is None:
                 raise
@@ -372,6 +373,7 @@ class RunService:
         if answer == "changed":
             return None
         run = RunRef(post.key, run_id)
+        # nothing runs: the client owes results, and this post does not wait for them
         if not loaded.status.running:
             return partial(self._supersede_calls, run)
         if queued.stops and loaded.status.run_id is not None:
@@ -476,6 +478,7 @@ class RunService:
         for attempt in range(ATTEMPTS):
             await self.status(key)
             loaded = await self._load_messages(key)
+            # a run keeps the state, and its next commit would undo the change
             if loaded.status.running:
                 raise ConversationBusy(BUSY, retry_after=1)
             known = loaded.status.state.permissions(loaded.messages)

@@ -270,6 +270,7 @@ class Meter:
         seconds = self.left().seconds
         if self._stop is None or seconds is None:
             return
+        # at the end look again: reservations and other runs may have changed what is left
         if seconds > 0:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._reset_timer)
         else:

@@ -420,7 +420,7 @@ class Supervisor:
             try:
                 await helper()
             except Exception:  # the run supervisor's own loop
-                logger.exception("helper of all runs broken", extra={"action": "helper_broken"})
+                logger.exception("background task broken", extra={"action": "helper_broken"})
             await anyio.sleep(self._timing.heartbeat)
 
     async def _recover_contained(
@@ -431,7 +431,7 @@ class Supervisor:
             with containing():
                 await recover(key)
         except PassbackError as error:
-            logger.warning("conversation not looked after: %s", error.code)
+            logger.warning("conversation not recovered: %s", error.code)
         except Exception:  # the run supervisor: a broken conversation must not end the others
             logger.exception("conversation broken", extra={"action": "conversation_broken"})
 
@@ -446,7 +446,7 @@ class Supervisor:
             try:
                 keys = await self._store.abandoned(_SCAN_LIMIT, lease=self._timing.lease)
             except StoreError as error:
-                logger.warning("no look for lost runs: %s", error.code)
+                logger.warning("scan for lost runs failed: %s", error.code)
                 continue
             async with anyio.create_task_group() as tasks:
                 for key in keys:

@@ -134,6 +134,7 @@ class Toolbox:
         (P10).
         """
         only_read = await self._read_only_flags(calls)
+        # only calls of the first batch: the next begins when their results are stored
         return [
             call
             for batch in self._group_calls(calls, only_read)[:1]
