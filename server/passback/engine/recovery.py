@@ -166,6 +166,7 @@ class Recovery:
         if not loaded.left_out:
             return await self._recover_loaded(key, loaded, supersede=supersede)
         status = loaded.status
+        # large messages are loaded only if there is something to do
         if not (
             status.lapsed or _begins_next(loaded, supersede=supersede) or _calls_timed_out(status)
         ):
@@ -229,9 +230,7 @@ class Recovery:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
     async def _fail_lost_run(self, run: RunRef, loaded: Loaded) -> bool:
-        """End a run that too many workers were lost with, and close its open calls. True: posts
-        wait.
-        """
+        """Fail a run after too many attempts, and close its open calls. True: posts wait."""
         append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
         events = (*await voiding(self._store, run, loaded, append), RunFinished(LOST))
         change = _closing_change(run.key, loaded, append)
@@ -322,9 +321,7 @@ class Recovery:
         return Work(actor.spec, toolbox, messages, state=state)
 
     async def _time_out_calls(self, key: ConversationKey, loaded: Loaded) -> None:
-        """Close the calls that timed out, and let the model go on with the answers that
-        there are.
-        """
+        """Close the calls that timed out; the model goes on with the answers that there are."""
         run_id = new_run_id()
         verdict = begins(
             loaded.messages, _queued_answers(loaded.queue), new_message_id, overdue=True

@@ -340,9 +340,7 @@ class RunService:
     async def _refuse_unfit(
         self, actor: ServedAgent, post: StartRun, loaded: Loaded, append: Sequence[Message]
     ) -> None:
-        """Return if new messages may be stored: there is room for them, and the model
-        takes them.
-        """
+        """Return if new messages may be stored: they have room, and the model takes them."""
         spec = actor.spec
         refuse_company(append)
         refuse_attachments(append, spec.model)

@@ -278,9 +278,7 @@ class Meter:
 
 
 async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | None:
-    """Return what a run's owner has spent today; None: the owner has no limits. Raises
-    StoreError.
-    """
+    """Return what a run's owner has spent today, or None without limits. Raises StoreError."""
     if not budget.owner.is_set:
         return None
     return await store.spend(Spending(run, 0, _current_day(), Spent()))

@@ -234,9 +234,7 @@ class ToolSources:
     instructing: Sequence[Instructing] = ()
 
     async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
-        """Return the toolbox of a run. Raises ConfigurationError if two server tools
-        have one name.
-        """
+        """Return a run's toolbox. Raises ConfigurationError if two server tools share a name."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
