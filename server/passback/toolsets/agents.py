@@ -1,6 +1,7 @@
-"""A sub-agent is a tool: it is given a task, works on it in a transcript of its own, and its last words are the result.
+"""Sub-agents as tools: a call is a task, and the agent's final message is the result.
 
-It sees the task and nothing else, or begins as a fork of the agent that calls it, with all that one was shown.
+A sub-agent works in a transcript of its own. It sees the task and nothing else, or begins as a fork
+of its caller, with everything that the caller was shown.
 """
 
 from collections.abc import Sequence
@@ -32,17 +33,18 @@ from passback.engine.agents import ServedAgent
 from passback.engine.children import CallContext, ChildJournal, Origin
 from passback.engine.loop import Loop, Work
 
-DEEPEST = 5
-"""How many agents may call each other."""
+MAX_DEPTH = 5  # nested calls from agent to agent
 
+# Sub-agents of one run that work at the same time. Each depth has its own limit: with a common one,
+# callers could hold all slots while they wait for the agents that they called.
 AT_ONCE = 8
-"""How many sub-agents of a run work at the same time, of those that are equally deep: so none waits for its own caller."""
 
 FORK_GUIDE = """\
-You are a fork now: a copy of the agent that you were until here. Work on this task alone, with what you know, and do not go on with \
-anything else. The agent gets your last words as the result, and nothing else of what you do: say in them all that it needs, in plain \
-text, whatever form your answers to the user have to have."""
-"""Stands behind the task of a fork, as its instructions."""
+You are a fork now: a copy of the agent that you were until here. Work on this task alone, with \
+what you know, and do not go on with anything else. The agent gets your last words as the result, \
+and nothing else of what you do: say in them all that it needs, in plain text, whatever form your \
+answers to the user have to have."""
+"""Instructions that follow the task of a fork."""
 
 
 class Task(BaseModel):
@@ -66,12 +68,12 @@ class ForkTask(Task):
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """An agent that another one may give tasks to.
+    """An agent that another agent may call.
 
     Args:
-        spec: as the model is told of it.
-        actor: who works; None: a fork of the agent that calls it.
-        concurrent: whether it may work beside other sub-agents and read-only calls.
+        spec: the tool's specification for the model.
+        actor: the agent that does the task. None: a fork of the caller.
+        concurrent: the call may run beside other sub-agents and read-only calls.
     """
 
     spec: ToolSpec
@@ -80,18 +82,19 @@ class AgentTool:
 
     @classmethod
     def of(cls, actor: ServedAgent, description: str, *, concurrent: bool = True) -> "AgentTool":
-        """Raises ConfigurationError when its name cannot be a tool's."""
+        """Make a tool of an agent. Raises ConfigurationError if its name is no valid tool name."""
         spec = ToolSpec(callable_name(actor.name), description, Task.model_json_schema())
         return cls(spec, actor, concurrent)
 
     @classmethod
     def fork(cls, name: str, description: str, *, concurrent: bool = True) -> "AgentTool":
-        """Raises ConfigurationError as `of`."""
+        """Make a tool that forks its caller. Raises ConfigurationError as `of` does."""
         spec = ToolSpec(callable_name(name), description, ForkTask.model_json_schema())
         return cls(spec, None, concurrent)
 
 
 def callable_name(name: str, /) -> str:
+    """Return the name if a tool may have it, else raise ConfigurationError."""
     if not TOOL_NAME.fullmatch(name):
         raise ConfigurationError(
             f"an agent that others call cannot be named {name!r}: {TOOL_NAME_RULE}"
@@ -115,13 +118,13 @@ class AgentTools:
         return [one.spec for one in self._tools.values()]
 
     def is_read_only(self, name: str, /) -> bool:
-        return False  # whatever its tools do
+        return False  # the agent's own tools may write
 
     def is_concurrent(self, name: str, /) -> bool:
         return self._tools[name].concurrent
 
     def is_repeatable(self, name: str, /) -> bool:
-        return True  # it goes on from what it has written down
+        return True  # a repeated call continues from the sub-agent's journal
 
     def permission(self, call: ToolCall, /) -> Permission:
         return ALLOWED
@@ -129,29 +132,32 @@ class AgentTools:
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult | None:
         if not isinstance(context, CallContext):
             raise TypeError("an agent can only be called within a run")
-        if context.depth >= DEEPEST:
+        if context.depth >= MAX_DEPTH:
             return ToolResult("Too many agents call each other.", is_error=True)
         try:
             task = Task.model_validate_json(call.arguments).task
         except ValidationError:
-            words = "The arguments have to be a task, as a text."
-            return ToolResult(words, is_error=True, invalid=True)
+            message = "The arguments have to be a task, as a text."
+            return ToolResult(message, is_error=True, invalid=True)
         limiter = context.limiters.setdefault(context.depth, anyio.CapacityLimiter(AT_ONCE))
         async with limiter:
-            origin = await self._origin(call, context)
-            if origin is None:
+            origin = await self._call_origin(call, context)
+            if origin is None:  # the caller is a fork itself
                 return ToolResult("A fork cannot fork again: do this yourself.", is_error=True)
-            return await self._work(origin, context, task)
+            return await self._run_agent(origin, context, task)
 
-    async def _origin(self, call: ToolCall, context: CallContext) -> Origin | None:
+    async def _call_origin(self, call: ToolCall, context: CallContext) -> Origin | None:
         actor = self._tools[call.name].actor
         if actor is None:
             return context.origin()
         return Origin(actor.spec, await actor.tool_sources.toolbox(context.declared))
 
-    async def _work(self, origin: Origin, context: CallContext, task: str) -> ToolResult | None:
+    async def _run_agent(
+        self, origin: Origin, context: CallContext, task: str
+    ) -> ToolResult | None:
         spec = origin.spec
-        opening = () if context.transcript else (_asked(task, origin),)
+        # A transcript is there if the call was begun before, by this worker or by a lost one.
+        opening = () if context.transcript else (_task_message(task, origin),)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
         work = Work(
@@ -171,22 +177,23 @@ class AgentTools:
         try:
             await loop.run()
         except (LeaseLost, StoreError):
+            # The whole run has lost its ground: no result could be stored.
             raise
         except PassbackError as error:
             return ToolResult(f"The agent failed: {error.message}", is_error=True)
-        return _result(journal.outcome, loop.messages[len(origin.messages) :])
+        return _final_result(journal.outcome, loop.messages[len(origin.messages) :])
 
 
-def _asked(task: str, origin: Origin) -> UserMessage:
-    """The message by which a sub-agent is given its task."""
+def _task_message(task: str, origin: Origin) -> UserMessage:
+    """Return the user message that opens a sub-agent's transcript."""
     at = datetime.now(UTC).isoformat(timespec="seconds") if origin.spec.tells_time else ""
     guide = "" if origin.told is None else FORK_GUIDE
     brief = MessageContext(instructions=guide, at=at) if at or guide else None
     return UserMessage(new_message_id(), task, brief=brief)
 
 
-def _result(outcome: Outcome | None, messages: Sequence[Message]) -> ToolResult | None:
-    """The agent's last words; None: it waits for the client, or is left to another worker."""
+def _final_result(outcome: Outcome | None, messages: Sequence[Message]) -> ToolResult | None:
+    """Return the agent's final text; None if it waits for the client or for another worker."""
     if outcome is None or isinstance(outcome, HandedBack):
         return None
     said = (each for each in reversed(messages) if isinstance(each, AssistantMessage))

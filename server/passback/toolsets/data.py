@@ -1,7 +1,7 @@
 """Tools for the structured data that was posted last: query it, summarise it, validate it.
 
-Queries are JMESPath, and a table is a list of its rows. They run in processes of their own, which are killed when one takes too long; there are few, in
-which owners take turns.
+Queries are JMESPath; a table is a list of its rows. Each query runs in a process, which is killed
+when the query takes too long. Processes are few, and owners take turns in using them.
 """
 
 import os
@@ -18,85 +18,88 @@ from passback.places import Places, places_of
 from passback.toolsets.functions import Functions, ToolError, tool
 from passback.toolsets.querying import Query, run_query
 
-SECONDS = 10.0
-"""For one query, of which the start of its process may take some."""
+SECONDS = 10.0  # for one query, the start of its process included
 
-WAIT = 15.0
-"""Seconds in which a query gets a process; then it is not made."""
+WAIT = 15.0  # seconds that a query waits for a process before it is refused
 
-_RESULT = 64 * 1024 + 1
-"""Characters of a result: one more than a tool may say, so that it is known to be cut."""
+# One character more than a tool may return: so the caller can see that a result was cut.
+_RESULT_CHARACTERS = 64 * 1024 + 1
 
-_DEADLINE = 2 * (WAIT + SECONDS)
-"""Of a call, in seconds: what is done beside its query is done by then."""
+_CALL_SECONDS = 2 * (
+    WAIT + SECONDS
+)  # seconds for a call: twice the query's, for all work around it
 
 PLACES: RunVar[Places] = RunVar("places for queries")
-"""Those of an event loop. Where none are set, they are one more than there are processors: no owner has all of them."""
+"""The process slots of an event loop. By default one more than processors: no owner gets all."""
 
 _Expression = Annotated[
     str, Field(description="JMESPath, such as `orders[?total > `100`].customer`.", max_length=2000)
 ]
 
 
-@tool(read_only=True, seconds=_DEADLINE)
+@tool(read_only=True, seconds=_CALL_SECONDS)
 async def query_data(expression: _Expression, context: ToolContext) -> str:
-    """Query the structured data of this conversation by a JMESPath expression; gives the result as JSON. A table is a list of rows."""
-    return await _answered(context, Query(expression, _RESULT))
+    """Query the structured data of this conversation by a JMESPath expression; gives the result as
+    JSON. A table is a list of rows.
+    """
+    return await _answer_query(context, Query(expression, _RESULT_CHARACTERS))
 
 
-@tool(read_only=True, seconds=_DEADLINE)
+@tool(read_only=True, seconds=_CALL_SECONDS)
 async def summarise_data(context: ToolContext, expression: _Expression = "@") -> str:
     """Summarise the structured data, or the part of it that a JMESPath expression gives.
 
-    Gives for each field of its records, or column of a table: counts, types, smallest and largest value, mean, median and
-    standard deviation, distinct and most common values.
+    Gives for each field of its records, or column of a table: counts, types, smallest and largest
+    value, mean, median and standard deviation, distinct and most common values.
     """
-    return await _answered(context, Query(expression, _RESULT, summarised=True))
+    return await _answer_query(context, Query(expression, _RESULT_CHARACTERS, summarised=True))
 
 
-@tool(read_only=True, seconds=_DEADLINE)
+@tool(read_only=True, seconds=_CALL_SECONDS)
 async def validate_data(
     schema: Annotated[
         dict[str, Any],
         Field(
-            description="A JSON Schema: of one row where the data is a table or a list of records, or else of all of it. "
-            "One of type `array` is of the whole list."
+            description="A JSON Schema: of one row where the data is a table or a list of records, "
+            "or else of all of it. One of type `array` is of the whole list."
         ),
     ],
     context: ToolContext,
     expression: _Expression = "@",
 ) -> str:
-    """Check the structured data, or the part that a JMESPath expression gives, against a JSON Schema; says what does not fit.
+    """Check the structured data, or the part that a JMESPath expression gives, against a JSON
+    Schema; says what does not fit.
 
     Each row of a table, or of a list of records, is checked by itself.
     """
-    return await _answered(context, Query(expression, _RESULT, schema=schema))
+    return await _answer_query(context, Query(expression, _RESULT_CHARACTERS, schema=schema))
 
 
 DATA_TOOLS = Functions([query_data, summarise_data, validate_data])
 
 
-async def _answered(context: ToolContext, query: Query) -> str:
+async def _answer_query(context: ToolContext, query: Query) -> str:
     if context.data is None:
         raise ToolError("There is no structured data in this conversation.")
     data = to_json(context.data)
     places = places_of(PLACES, (os.cpu_count() or 1) + 1, WAIT)
     try:
         async with places.one(context.run.key):
-            return await _run(data, query)
+            return await _run_in_process(data, query)
     except TimeoutError:
         raise ToolError(
-            f"The query was not made: it waited {places.seconds:g} seconds for others. Ask again later."
+            f"The query was not made: it waited {places.seconds:g} seconds for others. "
+            "Ask again later."
         ) from None
 
 
-async def _run(data: bytes, query: Query) -> str:
+async def _run_in_process(data: bytes, query: Query) -> str:
     with anyio.move_on_after(SECONDS):
         try:
-            # the places say how many there are
-            alone = anyio.CapacityLimiter(1)
+            # anyio's own limit of processes must not bind as well: the slots bound them already
+            limiter = anyio.CapacityLimiter(1)
             return await anyio.to_process.run_sync(
-                run_query, data, query, cancellable=True, limiter=alone
+                run_query, data, query, cancellable=True, limiter=limiter
             )
         except ValueError as error:
             raise ToolError(str(error)) from None

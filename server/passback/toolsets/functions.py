@@ -1,4 +1,4 @@
-"""Typed Python functions as server tools (DESIGN section 7)."""
+"""Typed Python functions as server tools."""
 
 import inspect
 import logging
@@ -39,20 +39,21 @@ from passback.core.toolsets import ToolContext
 from passback.engine.guarding import CallBroken, CallLate, call_function, drained, guarded
 from passback.toolsets.results import NoResult, Yields, refuse_return
 
-_ASIDE: Final = frozenset({"cls", "config", "metadata", "serialization"})
-"""Parts of a schema that run nothing when a value is validated."""
+# Keys of a pydantic core schema that run nothing when a value is validated.
+_INERT_KEYS: Final = frozenset({"cls", "config", "metadata", "serialization"})
 
-_HOOKS: Final = frozenset({"custom_init", "post_init"})
-"""Parts that name a function, or say that there is one."""
+# Keys that name a function of the author's, or say that there is one.
+_HOOK_KEYS: Final = frozenset({"custom_init", "post_init"})
 
-_QUICK: Final = ("pydantic.", "pydantic_core.", "builtins")
-"""Where functions come from that do little, and wait for nothing."""
+# Modules whose functions are fast and never block.
+_TRUSTED_MODULES: Final = ("pydantic.", "pydantic_core.", "builtins")
 
 
 def runs_code(model: type[BaseModel], /) -> bool:
-    """Whether validating may call a function: a validator, a factory of defaults, an `__init__` of the author's.
+    """Return True if validation may call code of the tool's author.
 
-    Those of pydantic itself, by which it reads paths and addresses, do not count.
+    That is a validator, a default factory, or an `__init__`. Functions of pydantic itself, by which
+    it reads paths and addresses, do not count.
     """
     waiting: list[object] = [model.__pydantic_core_schema__]
     while waiting:
@@ -61,20 +62,20 @@ def runs_code(model: type[BaseModel], /) -> bool:
             fields = cast("Mapping[str, object]", part)
             if _has_hook(fields):
                 return True
-            waiting += (inner for key, inner in fields.items() if key not in _ASIDE)
+            waiting += (inner for key, inner in fields.items() if key not in _INERT_KEYS)
         elif isinstance(part, list | tuple):
             waiting += cast("Sequence[object]", part)
-        elif _is_own(part):
+        elif _is_author_code(part):
             return True
     return False
 
 
 def _has_hook(part: Mapping[str, object]) -> bool:
-    return any(part.get(hook) for hook in _HOOKS) or _finds_members(part.get("cls"))
+    return any(part.get(hook) for hook in _HOOK_KEYS) or _has_missing_hook(part.get("cls"))
 
 
-def _finds_members(kind: object) -> bool:
-    """Whether it is an enumeration that says itself what a value means that is none of its own."""
+def _has_missing_hook(kind: object) -> bool:
+    """Return True for an enumeration with a `_missing_` of its own."""
     if not (isinstance(kind, type) and issubclass(kind, Enum)):
         return False
     return getattr(kind._missing_, "__func__", None) is not getattr(
@@ -82,31 +83,30 @@ def _finds_members(kind: object) -> bool:
     )
 
 
-def _is_own(part: object) -> bool:
-    """Whether it is a function of an author's, or a class that makes defaults."""
+def _is_author_code(part: object) -> bool:
+    """Return True for a function, or a class that makes defaults, that an author wrote."""
     if isinstance(part, partial):
-        return _is_own(part.func)
-    return callable(part) and not str(getattr(part, "__module__", "")).startswith(_QUICK)
+        return _is_author_code(part.func)
+    return callable(part) and not str(getattr(part, "__module__", "")).startswith(_TRUSTED_MODULES)
 
 
 logger = logging.getLogger(__name__)
 
 Function: TypeAlias = Callable[..., Any]
 ReadOnly: TypeAlias = Callable[..., bool]
-"""Says of a call, by those of its arguments that it names, whether it changes nothing."""
+"""Decides for one call whether it changes nothing; takes the tool arguments that it names."""
 
-_PAUSE = 0.1
-"""Seconds before the first further attempt; before each later one twice as long."""
+_RETRY_DELAY = 0.1  # seconds before the first retry; the delay doubles for each further one
 
-_DECIDING = 5.0  # seconds that a function `read_only` has for one call
+_READ_ONLY_SECONDS = 5.0  # seconds that a function `read_only` has for one call
 
 
-class _Unfit(Exception):
-    """What is wrong with the arguments of a call."""
+class _InvalidArguments(Exception):
+    """The arguments of a call are invalid; the text says why."""
 
 
 class ToolError(Exception):
-    """Raise it in a tool: its text is what the model (and the client) is told."""
+    """An error for a tool to raise. Its text is the result that model and client are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,11 @@ class FunctionTool:
     """A function that the model may call.
 
     Args:
-        read_only: whether it changes nothing; a function says it of each call.
-        seconds: deadline of one call; then the result is an error.
-        result_limit: characters of a result; what is longer is cut, and says so.
-        retries: how often it is called again, within the deadline, when it raises anything but a `ToolError`.
-        judges: whether code of its author's judges the arguments: that runs in a thread, within the deadline.
+        read_only: it changes nothing; a function decides that for each call.
+        seconds: deadline of one call; when it passes, the result is an error.
+        result_limit: characters of a result; a longer one is cut, and says so.
+        retries: further calls, within the deadline, after any exception but a `ToolError`.
+        judges: validation runs code of the author's: it happens in a thread, within the deadline.
     """
 
     function: Function
@@ -134,48 +134,61 @@ class FunctionTool:
     judges: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, as if it were not decorated."""
+        """Call the function itself, as if it were not decorated."""
         return self.function(*args, **kwargs)
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Never raises: bad arguments, an exception, a passed deadline and what is no result are error results."""
+        """Validate the arguments, call the function and return its result.
+
+        Never raises: bad arguments, an exception, a passed deadline and a value that cannot be a
+        result become error results.
+        """
         ids = {"run_id": context.run.run_id, "call_id": context.call_id}
         try:
-            with guarded("tool", ids, self.seconds, passing=(_Unfit, ToolError, NoResult)):
-                values = await self._read(call.arguments)
+            with guarded(
+                "tool", ids, self.seconds, passing=(_InvalidArguments, ToolError, NoResult)
+            ):
+                values = await self._validated_arguments(call.arguments)
                 if self.context_parameter is not None:
                     values[self.context_parameter] = context
-                content = await self._insist(values, context, ids)
-                return ToolResult(self._cut(content) if isinstance(content, str) else content)
-        except _Unfit as unfit:
-            words = f"The arguments are not valid.\n{unfit}"
-            return ToolResult(self._cut(words), is_error=True, invalid=True)
+                content = await self._call_with_retries(values, context, ids)
+                return ToolResult(
+                    self._limit_length(content) if isinstance(content, str) else content
+                )
+        except _InvalidArguments as unfit:
+            message = f"The arguments are not valid.\n{unfit}"
+            return ToolResult(self._limit_length(message), is_error=True, invalid=True)
         except NoResult as problem:
             extra = {"action": "tool_without_result", **ids}
             logger.log(
                 logging.ERROR, "tool %s: no result: %s", self.spec.name, problem, extra=extra
             )
-            return self._failed(
+            return self._error_result(
                 f"The tool {self.spec.name!r} gave what cannot be a result: {problem}."
             )
         except ToolError as error:
-            return self._failed(str(error))
+            return self._error_result(str(error))
         except CallLate:
-            return self._failed(f"The tool did not answer in {self.seconds:g} s.")
+            return self._error_result(f"The tool did not answer in {self.seconds:g} s.")
         except CallBroken as broken:
-            return self._failed(f"The tool failed: {broken}.")
+            return self._error_result(f"The tool failed: {broken}.")
 
-    async def only_reads(self, call: ToolCall) -> bool:
-        """Whether a call changes nothing. What its function `read_only` raises, or is no bool, is logged and means no."""
+    async def is_read_only_call(self, call: ToolCall) -> bool:
+        """Return True if a call changes nothing.
+
+        If the function `read_only` raises, or returns no bool, that is logged and means False.
+        """
         if isinstance(self.read_only, bool):
             return self.read_only
         ids = {"call_id": call.id}
         try:
-            with guarded("read_only", ids, _DECIDING, done="decided", passing=_Unfit):
-                values = await self._read(call.arguments)
-                names = _named(self.read_only, values)
+            with guarded(
+                "read_only", ids, _READ_ONLY_SECONDS, done="decided", passing=_InvalidArguments
+            ):
+                values = await self._validated_arguments(call.arguments)
+                names = _accepted_names(self.read_only, values)
                 said = await call_function(self.read_only, **{name: values[name] for name in names})
-        except (_Unfit, CallBroken):
+        except (_InvalidArguments, CallBroken):
             return False
         if not isinstance(said, bool):
             logger.error(
@@ -186,42 +199,46 @@ class FunctionTool:
             )
         return said is True
 
-    async def _read(self, arguments: str) -> dict[str, Any]:
-        """The arguments by their names. Code of the author's that judges them may take long: not on the event loop."""
-        read = self.arguments.model_validate_json
+    async def _validated_arguments(self, arguments: str) -> dict[str, Any]:
+        """Return the validated arguments by name."""
+        validate = self.arguments.model_validate_json
         try:
-            given = await call_function(read, arguments) if self.judges else read(arguments)
+            # validators of the author's may block, so they must not run on the event loop
+            given = await call_function(validate, arguments) if self.judges else validate(arguments)
         except ValidationError as error:
-            raise _Unfit(misfits(error, of="arguments")) from None
+            raise _InvalidArguments(misfits(error, of="arguments")) from None
         names = (info.alias or field for field, info in self.arguments.model_fields.items())
         return dict(zip(names, (value for _, value in given), strict=True))
 
-    async def _insist(
+    async def _call_with_retries(
         self, values: Mapping[str, Any], context: ToolContext, ids: Mapping[str, str]
     ) -> Content:
-        told = (ToolError, NoResult)
+        final = (ToolError, NoResult)  # the function meant these: a retry would not change them
         for attempt in range(self.retries):
             with (
                 suppress(CallBroken),
-                guarded("attempt", ids, passing=told, level=logging.WARNING),
+                guarded("attempt", ids, passing=final, level=logging.WARNING),
             ):
-                return await self._attempt(values, context)
-            await anyio.sleep(_PAUSE * 2**attempt)
-        return await self._attempt(values, context)
+                return await self._call_once(values, context)
+            await anyio.sleep(_RETRY_DELAY * 2**attempt)
+        return await self._call_once(values, context)
 
-    async def _attempt(self, values: Mapping[str, Any], context: ToolContext) -> Content:
-        """Raises NoResult, and whatever the function raises."""
+    async def _call_once(self, values: Mapping[str, Any], context: ToolContext) -> Content:
+        """Call the function and return its result.
+
+        Raises NoResult, and whatever the function raises.
+        """
         yields = Yields(context.progress)
         try:
             return yields.result(await drained(yields, self.function, **values))
         finally:
             yields.end()
 
-    def _failed(self, words: str) -> ToolResult:
-        return ToolResult(self._cut(words), is_error=True)
+    def _error_result(self, text: str) -> ToolResult:
+        return ToolResult(self._limit_length(text), is_error=True)
 
-    def _cut(self, words: str) -> str:
-        return shortened(mended(words), self.result_limit)
+    def _limit_length(self, text: str) -> str:
+        return shortened(mended(text), self.result_limit)
 
 
 @overload
@@ -253,40 +270,40 @@ def tool(
     permission: Permission | Decision = ALLOWED,
     retries: int = 0,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a server tool of a typed function: its name, docstring and annotations are what the model is told.
+    """Make a server tool of a typed function; the model sees its name, docstring and annotations.
 
     Args:
-        function: plain or async; a plain one runs in a thread. A parameter annotated with `ToolContext` is
-            filled in by the server and not shown to the model. Of a generator, async or plain, the last value, or the
-            first `Result`, is the result; those before are progress.
-        name: instead of the function's own.
-        description: instead of the docstring.
-        read_only: changes nothing, so it may run together with others, and again after a crash; or a plain function that
-            says so of one call, by its validated arguments: it is given those that it names as parameters.
-        repeatable: it may be called again when it is not known whether a call was carried out.
+        function: plain (runs in a thread) or async; a parameter for a `ToolContext` is filled in. Of
+            a generator, the last value or first `Result` is the result; others are progress.
+        name: replaces the function's name.
+        description: replaces the docstring.
+        read_only: it changes nothing, so it may run beside others, and again after a crash; or a
+            plain function that decides this per call, from the arguments that it names.
+        repeatable: it may be called again when nobody knows whether a call was carried out.
         seconds: deadline of one call.
-        permission: whether it may be called, where neither the server's settings nor the agent say so: "ask" hands an
-            approval to the client, `Permission("ask", "This sends money.")` also says why.
-        retries: how often a call is tried again when the function raises anything but a `ToolError`, within its deadline.
+        permission: the default where neither settings nor the agent decide: "ask" asks the client,
+            `Permission("ask", "This sends money.")` also says why.
+        retries: further attempts, within the deadline, after any exception but a `ToolError`.
 
-    Raises:
-        ConfigurationError: the function cannot be a tool, or an argument is not what it takes.
+    Raises ConfigurationError if the function cannot be a tool, or an argument is invalid.
     """
     given = {"name": name, "description": description, "seconds": seconds, "retries": retries}
-    refuse_misfits("tool", {**given, "read_only": read_only, "repeatable": repeatable}, _TAKES)
+    refuse_misfits(
+        "tool", {**given, "read_only": read_only, "repeatable": repeatable}, _ARGUMENT_RULES
+    )
     allowance = permission_of(permission)
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
         if not TOOL_NAME.fullmatch(label):
             raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
-        hints = _hints(function, label)
-        context_parameter, arguments = _arguments(function, hints, label)
+        hints = _type_hints(function, label)
+        context_parameter, arguments = _arguments_model(function, hints, label)
         refuse_return(function, hints.get("return", Any), label)
         if not isinstance(read_only, bool):
-            _refuse_decider(read_only, arguments, label)
-        words = description if description is not None else inspect.getdoc(function) or ""
-        spec = ToolSpec(label, words, _schema(arguments, label))
+            _check_read_only(read_only, arguments, label)
+        text = description if description is not None else inspect.getdoc(function) or ""
+        spec = ToolSpec(label, text, _arguments_schema(arguments, label))
         return FunctionTool(
             function,
             spec,
@@ -320,7 +337,7 @@ class Functions:
         return self._tools[name].read_only is True
 
     async def is_read_only_call(self, call: ToolCall, /) -> bool:
-        return await self._tools[call.name].only_reads(call)
+        return await self._tools[call.name].is_read_only_call(call)
 
     def is_repeatable(self, name: str, /) -> bool:
         return self._tools[name].repeatable
@@ -332,7 +349,7 @@ class Functions:
         return await self._tools[call.name].run(call, context)
 
 
-_TAKES: Mapping[str, Takes] = {
+_ARGUMENT_RULES: Mapping[str, Takes] = {
     "name": Takes("a text", either(nothing, text)),
     "description": Takes("a text in Unicode", either(nothing, text)),
     "seconds": Takes("a number above 0", above_zero),
@@ -344,7 +361,7 @@ _TAKES: Mapping[str, Takes] = {
 }
 
 
-def _hints(function: Function, label: str) -> dict[str, Any]:
+def _type_hints(function: Function, label: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
@@ -353,10 +370,10 @@ def _hints(function: Function, label: str) -> dict[str, Any]:
         ) from error
 
 
-def _arguments(
+def _arguments_model(
     function: Function, hints: Mapping[str, Any], label: str
 ) -> tuple[str | None, type[BaseModel]]:
-    """The parameter that takes the context, if any, and a model of all others."""
+    """Return the name of the context parameter, if any, and a model of all other parameters."""
     context_parameter: str | None = None
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -375,7 +392,7 @@ def _arguments(
     return context_parameter, create_model(label, __config__=config, **fields)
 
 
-def _schema(arguments: type[BaseModel], label: str) -> JsonObject:
+def _arguments_schema(arguments: type[BaseModel], label: str) -> JsonObject:
     try:
         schema = arguments.model_json_schema()
     except PydanticUserError as error:
@@ -386,15 +403,15 @@ def _schema(arguments: type[BaseModel], label: str) -> JsonObject:
     return schema
 
 
-def _refuse_decider(read_only: ReadOnly, arguments: type[BaseModel], label: str) -> None:
-    """Raise ConfigurationError where a function `read_only` cannot be asked about the calls of its tool."""
+def _check_read_only(read_only: ReadOnly, arguments: type[BaseModel], label: str) -> None:
+    """Raise ConfigurationError if a function `read_only` cannot decide about its tool's calls."""
     if inspect.iscoroutinefunction(read_only) or inspect.isasyncgenfunction(read_only):
         raise ConfigurationError(
             f"tool {label!r}: read_only takes a plain function, not an async one"
         )
     names = dict.fromkeys(info.alias or "" for info in arguments.model_fields.values())
     try:
-        inspect.signature(read_only).bind(**dict.fromkeys(_named(read_only, names)))
+        inspect.signature(read_only).bind(**dict.fromkeys(_accepted_names(read_only, names)))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"tool {label!r}: read_only takes a function of the tool's arguments "
@@ -402,15 +419,15 @@ def _refuse_decider(read_only: ReadOnly, arguments: type[BaseModel], label: str)
         ) from None
 
 
-def _named(read_only: ReadOnly, names: Iterable[str]) -> list[str]:
-    """Those of the names that a function has parameters for."""
+def _accepted_names(read_only: ReadOnly, names: Iterable[str]) -> list[str]:
+    """Return those of the names that the function takes as parameters."""
     parameters = inspect.signature(read_only).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     return [name for name in names if takes_all or name in parameters]
 
 
 def misfits(error: ValidationError, /, *, of: str) -> str:
-    """Where and why a value does not fit a model, a line each; `of` names the whole value."""
+    """Return a line per validation problem: place and reason; `of` names the whole value."""
     lines = [
         f"{'.'.join(str(step) for step in item['loc']) or of}: {plain_problem(item)}"
         for item in error.errors(include_url=False, include_input=False)

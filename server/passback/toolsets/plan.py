@@ -1,4 +1,4 @@
-"""`update_plan`: the tool by which an agent says what it means to do, and how far it is."""
+"""`update_plan`: the tool by which an agent publishes its plan and progress."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -20,6 +20,7 @@ from passback.core.toolsets import ToolContext
 UPDATE_PLAN = "update_plan"
 
 
+# No docstrings on these models: pydantic would put them, as descriptions, into the tool's schema.
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -38,14 +39,15 @@ class _Entries(BaseModel):
 
 
 class PlanTools:
-    """A toolset of the one tool."""
+    """A toolset with the single tool `update_plan`."""
 
     async def specs(self) -> Sequence[ToolSpec]:
         return [
             ToolSpec(
                 UPDATE_PLAN,
-                "Say what you mean to do, and how far you are: the user sees it. Use it for work of several steps; give "
-                "the whole plan each time, with at most one entry in progress.",
+                "Say what you mean to do, and how far you are: the user sees it. Use it for work "
+                "of several steps; give the whole plan each time, with at most one entry in "
+                "progress.",
                 _Entries.model_json_schema(),
             )
         ]
@@ -65,7 +67,7 @@ class PlanTools:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "arguments"
-            words = f"The plan is not valid: {place}: {plain_problem(first)}"
-            return ToolResult(words, is_error=True, invalid=True)
+            message = f"The plan is not valid: {place}: {plain_problem(first)}"
+            return ToolResult(message, is_error=True, invalid=True)
         plan = tuple(PlanEntry(each.content, each.priority, each.status) for each in given)
         return ToolResult("The user sees the plan.", plan=plan)

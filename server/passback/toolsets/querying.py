@@ -1,4 +1,7 @@
-"""What a process of its own does for the data tools: a query may take any time and memory, and is killed at last."""
+"""The code that answers a data query, in a process of its own.
+
+A query may take any time and memory; the process is killed when it passes its deadline.
+"""
 
 import json
 import re
@@ -23,12 +26,13 @@ from passback.schemas.arguments import judge
 from passback.schemas.declared import Unfit, fit
 from passback.schemas.keywords import TooMuch
 
-_FIELDS = 60
-_COMMON = 5
-_CHARS = 80
-_LEVELS = 2
+# bounds of a summary
+_MAX_FIELDS = 60
+_MAX_COMMON_VALUES = 5
+_MAX_VALUE_CHARACTERS = 80
+_MAX_LEVELS = 2  # nested objects whose fields are shown
 
-_TYPES: Mapping[type, str] = {
+_TYPE_NAMES: Mapping[type, str] = {
     str: "text",
     bool: "boolean",
     int: "number",
@@ -38,104 +42,106 @@ _TYPES: Mapping[type, str] = {
     type(None): "null",
 }
 
-_FIGURES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+_STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "mean": mean,
     "median": median,
     "stdev": stdev,
 }
 
 
-def summary(value: JsonValue, /, *, levels: int = _LEVELS) -> JsonValue:
-    """Of a list, how many items it has and what they are; of an object, what its keys hold; anything else itself."""
+def summary(value: JsonValue, /, *, levels: int = _MAX_LEVELS) -> JsonValue:
+    """Summarise a list by its items, an object by its fields, and return any other value itself."""
     if isinstance(value, list):
-        return _of_list(value)
+        return _list_summary(value)
     if not isinstance(value, dict):
-        return {"type": _kind(value), "value": _short(value)}
+        return {"type": _type_name(value), "value": _shortened_value(value)}
     if not levels:
         return {"type": "object", "keys": len(value)}
-    first = islice(value.items(), _FIELDS)
+    first = islice(value.items(), _MAX_FIELDS)
     fields: dict[str, JsonValue] = {
-        _cut(key): summary(each, levels=levels - 1) for key, each in first
+        _shortened_text(key): summary(each, levels=levels - 1) for key, each in first
     }
     return {"type": "object", "keys": len(value), "fields": fields}
 
 
-def _of_list(items: list[JsonValue]) -> JsonValue:
+def _list_summary(items: list[JsonValue]) -> JsonValue:
     records = [each for each in items if isinstance(each, dict)]
     if not records:
-        return {"type": "list", "items": len(items), **_column(items)}
+        return {"type": "list", "items": len(items), **_column_summary(items)}
     keys = Counter(key for record in records for key in record)
     fields: dict[str, JsonValue] = {
-        _cut(key): {
+        _shortened_text(key): {
             "missing": len(records) - count,
-            **_column([record[key] for record in records if key in record]),
+            **_column_summary([record[key] for record in records if key in record]),
         }
-        for key, count in islice(keys.items(), _FIELDS)
+        for key, count in islice(keys.items(), _MAX_FIELDS)
     }
     shown: dict[str, JsonValue] = {"type": "list", "items": len(items), "records": len(records)}
     others = [each for each in items if not isinstance(each, dict)]
     if others:
-        shown["others"] = _column(others)
+        shown["others"] = _column_summary(others)
     return {**shown, "field_count": len(keys), "fields": fields}
 
 
-def _column(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
-    types = Counter(map(_kind, values))
-    told: dict[str, JsonValue] = {"types": dict(types)}
-    numbers = [*_numbers(values)]
+def _column_summary(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
+    types = Counter(map(_type_name, values))
+    column: dict[str, JsonValue] = {"types": dict(types)}
+    numbers = [*_finite_numbers(values)]
     if numbers:
-        told |= {"min": min(numbers), "max": max(numbers), **_statistics(numbers)}
+        column |= {"min": min(numbers), "max": max(numbers), **_number_statistics(numbers)}
     elif types.keys() <= {"text", "null"} and types["text"]:
-        # dates, as they are mostly written, are in their order
+        # of texts too: dates, as they are mostly written, sort by time
         texts = [value for value in values if isinstance(value, str)]
-        told |= {"min": _cut(min(texts)), "max": _cut(max(texts))}
-    simple = Counter(_hashable(values))
+        column |= {"min": _shortened_text(min(texts)), "max": _shortened_text(max(texts))}
+    simple = Counter(_hashable_values(values))
     if simple:
-        told["distinct"] = len(simple)
-        told["most_common"] = [
-            {"value": _short(value), "count": count}
-            for (_, value), count in simple.most_common(_COMMON)
+        column["distinct"] = len(simple)
+        column["most_common"] = [
+            {"value": _shortened_value(value), "count": count}
+            for (_, value), count in simple.most_common(_MAX_COMMON_VALUES)
         ]
-    return told
+    return column
 
 
-def _hashable(values: Iterable[JsonValue]) -> Iterable[tuple[str, str | float | bool | None]]:
-    """With their types: true is not 1."""
+def _hashable_values(
+    values: Iterable[JsonValue],
+) -> Iterable[tuple[str, str | float | bool | None]]:
+    """Yield simple values with their types, because in Python `True == 1`."""
     for value in values:
         if not isinstance(value, list | dict):
-            yield _kind(value), value
+            yield _type_name(value), value
 
 
-def _numbers(values: Iterable[JsonValue]) -> Iterable[float]:
-    """Those that have a place among the others: an expression may give infinity, or NaN."""
+def _finite_numbers(values: Iterable[JsonValue]) -> Iterable[float]:
+    """Yield the numbers that can be ordered: an expression may give infinity, or NaN."""
     for value in values:
-        if isinstance(value, bool):
+        if isinstance(value, bool):  # a subclass of int
             continue
         if isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
             yield value
 
 
-def _statistics(numbers: Sequence[float]) -> dict[str, JsonValue]:
-    """Those that a double can hold; of a single number there is no deviation."""
-    told: dict[str, JsonValue] = {}
-    for name, compute in _FIGURES.items():
+def _number_statistics(numbers: Sequence[float]) -> dict[str, JsonValue]:
+    """Return the statistics that a double can hold; a single number has no deviation."""
+    statistics: dict[str, JsonValue] = {}
+    for name, compute in _STATISTICS.items():
         with suppress(OverflowError, StatisticsError):
             figure = compute(numbers)
             if isinstance(figure, int) or isfinite(figure):
-                told[name] = figure
-    return told
+                statistics[name] = figure
+    return statistics
 
 
-def _kind(value: JsonValue) -> str:
-    return _TYPES[type(value)]
+def _type_name(value: JsonValue) -> str:
+    return _TYPE_NAMES[type(value)]
 
 
-def _short(value: str | float | bool | None) -> JsonValue:
-    return _cut(value) if isinstance(value, str) else value
+def _shortened_value(value: str | float | bool | None) -> JsonValue:
+    return _shortened_text(value) if isinstance(value, str) else value
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _CHARS else f"{text[:_CHARS]}..."
+def _shortened_text(text: str) -> str:
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}..."
 
 
 if sys.platform != "win32":
@@ -143,28 +149,26 @@ if sys.platform != "win32":
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
-_PART = 16 * 1024 * 1024
-"""Characters of what is validated."""
+_MAX_VALIDATED_CHARACTERS = 16 * 1024 * 1024
 
+# Seconds of CPU time: less than a query's deadline, so that the check can still say why it ends.
 _JUDGE_SECONDS = 8.0
-"""Of CPU time, for a check: less than the query's own, so that it can say why it ends."""
 
-_NOTES = 5  # columns of a table of which a result says that they hold texts
-_NAMED = 80  # characters of a name or a field in these notes
+_MAX_NOTES = 5  # columns that notes name
+_NOTE_CHARACTERS = 80  # of a name or a field in these notes
 
-MEMORY = 1024 * 1024 * 1024
-"""Bytes of address space for a query, of which Python itself takes a third."""
+MEMORY = 1024 * 1024 * 1024  # bytes of address space; Python itself takes a third
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked of structured data.
+    """A query of structured data.
 
     Args:
-        expression: JMESPath; what it finds is worked on.
-        most: characters of the result that are wanted.
-        summarised: a summary of it is the result.
-        schema: whether it fits this JSON Schema is the result.
+        expression: JMESPath; selects the value to work on.
+        most: maximum of characters in the result.
+        summarised: return a summary of the value.
+        schema: validate the value against this JSON Schema and return the report.
     """
 
     expression: str
@@ -174,74 +178,86 @@ class Query:
 
 
 def run_query(text: bytes, query: Query, /) -> str:
-    """As `answer_query`, in a process that is there for nothing else: its memory is bounded from now on."""
-    _confine()
+    """Limit the memory of this process, then answer the query.
+
+    For a process that does nothing else. Raises as `answer_query`.
+    """
+    _limit_memory()
     return answer_query(text, query)
 
 
 def answer_query(text: bytes, query: Query, /) -> str:
-    """What a query finds in a JSON text, in which tables are their rows: JSON, or words on whether it fits.
+    """Answer a query of a JSON text, in which tables are lists of rows.
 
-    Before it stands a note on each column that holds texts although most of its fields are numbers, if the query names it.
+    The answer is JSON, or a validation report. A note precedes it for each column that the query
+    names and that holds texts although most of its fields are numbers.
 
     Raises:
-        ValueError: for the model: why there is no result.
+        ValueError: there is no result; the text tells the model why.
     """
     notes = ""
     try:
         data: JsonValue = from_json(text)
         rows = with_rows(data)
-        notes = _notes(data, query)
+        notes = _mixed_column_notes(data, query)
         found: JsonValue = jmespath.search(query.expression, rows)
         if query.schema is not None:
-            return notes + _judged(found, query.schema)
-        return notes + _dumped(summary(found) if query.summarised else found, query.most)
+            return notes + _validation_report(found, query.schema)
+        return notes + _json_text(summary(found) if query.summarised else found, query.most)
     except BadTable as problem:
         raise ValueError(f"A table in the data cannot be read: {problem}.") from None
     except JMESPathError as error:
-        told = str(error)[:400]
-        raise ValueError(f"{notes}The expression is not valid JMESPath: {told}") from None
+        reason = str(error)[:400]
+        raise ValueError(f"{notes}The expression is not valid JMESPath: {reason}") from None
     except (MemoryError, RecursionError):
         raise ValueError("The expression takes too much memory.") from None
     except (ArithmeticError, TypeError):
         raise ValueError(f"{notes}The expression cannot be applied to these values.") from None
 
 
-def _notes(data: JsonValue, query: Query) -> str:
-    """Return a line for each column that a query names and that holds texts for a few of its fields; of a summary, for all."""
-    words = query.expression if query.schema is None else f"{query.expression} {query.schema}"
+def _mixed_column_notes(data: JsonValue, query: Query) -> str:
+    """Return a note for each column that holds texts although most of its fields are numbers.
+
+    Only columns that the query names are noted; for a summary, all.
+    """
+    text = query.expression if query.schema is None else f"{query.expression} {query.schema}"
 
     def is_named(column: str) -> bool:
-        return (
-            query.summarised or re.search(rf"(?<!\w){re.escape(column)}(?!\w)", words) is not None
-        )
+        return query.summarised or re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text) is not None
 
     mixed = (
         (key, one)
         for key, table in tables_in(data)
-        if any(map(is_named, head_of(table, 0)[0]))  # else none of its rows is read again
+        if any(map(is_named, head_of(table, 0)[0]))  # saves parsing all rows once more
         for one in mixed_columns(table)
         if is_named(one.name)
     )
     return "".join(
-        f"Note: the column {_quoted(one.name)}{f' of {_quoted(key)}' if key else ''} holds texts, as {one.share()}, "
-        f"the first {_quoted(one.first)}. to_number() makes numbers of its texts, and null of the others.\n"
-        for key, one in islice(mixed, _NOTES)
+        f"Note: the column {_quoted_name(one.name)}{f' of {_quoted_name(key)}' if key else ''} "
+        f"holds texts, as {one.share()}, the first {_quoted_name(one.first)}. "
+        "to_number() makes numbers of its texts, and null of the others.\n"
+        for key, one in islice(mixed, _MAX_NOTES)
     )
 
 
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _NAMED else f"{text[:_NAMED]}...")
+def _quoted_name(text: str) -> str:
+    return repr(text if len(text) <= _NOTE_CHARACTERS else f"{text[:_NOTE_CHARACTERS]}...")
 
 
-def _judged(found: JsonValue, schema: JsonObject) -> str:
-    """Of a list of records each one is judged, unless the schema is one of lists."""
+def _validation_report(found: JsonValue, schema: JsonObject) -> str:
+    """Return whether a value fits a schema; of a list of records, each one is checked.
+
+    A schema of type `array` is for the list as a whole.
+
+    Raises:
+        ValueError: the schema, or the size of the value, allows no check; for the model.
+    """
     try:
         fitting = fit(dict(schema), of=None)
     except Unfit as problem:
         raise ValueError(f"The schema cannot be used: {problem}.") from None
-    text = _dumped(found, _PART)
-    if len(text) == _PART:
+    text = _json_text(found, _MAX_VALIDATED_CHARACTERS)
+    if len(text) == _MAX_VALIDATED_CHARACTERS:
         raise ValueError("This part of the data is too large to be validated at once.")
     kinds = fitting.get("type")
     is_of_lists = "array" in kinds if isinstance(kinds, list) else kinds == "array"
@@ -259,23 +275,24 @@ def _judged(found: JsonValue, schema: JsonObject) -> str:
     )
 
 
-def _confine() -> None:
+def _limit_memory() -> None:
     if sys.platform == "win32":
-        return  # there, time is the only bound
+        return  # it has no such limit: time is the only bound there
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with suppress(ValueError, OSError):  # a lower bound is there already
+    with suppress(ValueError, OSError):  # the process has a lower limit already
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, hard))
 
 
-def _dumped(value: JsonValue, most: int) -> str:
-    """The same list may stand in a result many times: what is not wanted is not even written.
+def _json_text(value: JsonValue, most: int) -> str:
+    """Return the first `most` characters of a value as JSON.
 
     Raises:
-        ValueError: for the model: there is a number in it that JSON does not have.
+        ValueError: the value has a number that JSON does not have; for the model.
     """
     pieces: list[str] = []
     size = 0
     try:
+        # Piece by piece: one list may occur many times in a result, and its text could be huge.
         for piece in _ENCODER.iterencode(value):
             pieces.append(piece)
             size += len(piece)
@@ -283,6 +300,7 @@ def _dumped(value: JsonValue, most: int) -> str:
                 break
     except ValueError:
         raise ValueError(
-            "The result has a number that JSON does not have: infinite, none (NaN), or of too many digits."
+            "The result has a number that JSON does not have: infinite, none (NaN), "
+            "or of too many digits."
         ) from None
     return "".join(pieces)[:most]

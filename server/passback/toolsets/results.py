@@ -1,4 +1,4 @@
-"""Results of functions: what becomes text, JSON or media, what cannot, and what generators yield before."""
+"""Results of functions: conversion to text, JSON or media, and the progress of generators."""
 
 import asyncio
 import inspect
@@ -35,18 +35,19 @@ MediaKind: TypeAlias = Literal["image", "audio", "file"]
 
 MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 
+# In base64, for all media of one result. With a text of the greatest length beside them, the result
+# can still be stored.
 MEDIA_CHARACTERS = 512 * 1024
-"""Of all media of one result, in base64: with a text as long as it may be the result is one that can be stored."""
 
 _BYTES: Final[tuple[type, ...]] = (bytes, bytearray, memoryview)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a tool, said outright: it may be returned, or yielded, and then nothing more is asked of the generator.
+    """The result of a tool, to be returned or yielded; a generator is not resumed after it.
 
     Args:
-        value: what a tool may return, or bytes.
+        value: any value that a tool may return, or bytes.
         media_type: of bytes, such as `image/png`: the result is an image, a sound or a file.
     """
 
@@ -55,23 +56,26 @@ class Result:
 
 
 class NoResult(Exception):
-    """Why a value cannot be a result. Its text names types, and shows nothing of values."""
+    """A value cannot be a result. The text names its type, and shows nothing of the value."""
 
 
 def content_of(value: object, /) -> Content:
-    """What a tool gave, as the content of its result. JSON has no infinity and no NaN: there they are null.
+    """Return the value of a tool as the content of a result.
+
+    Infinity and NaN become null, because JSON has neither.
 
     Raises:
-        NoResult: it cannot be a result.
+        NoResult: the value cannot be a result.
     """
     if not isinstance(value, Result):
-        return _text(value)
+        return _result_text(value)
     if value.media_type is None:
         return content_of(value.value)
-    return (_medium(value.value, value.media_type),)
+    return (_media_part(value.value, value.media_type),)
 
 
 def media_kind(media_type: str, /) -> MediaKind:
+    """Return the kind of content part for a media type."""
     match media_type.partition("/")[0]:
         case "image":
             return "image"
@@ -81,36 +85,39 @@ def media_kind(media_type: str, /) -> MediaKind:
             return "file"
 
 
-def _text(value: object) -> str:
+def _result_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if _is_bytes(value):
         raise NoResult(
-            f"{_type_name(value)} without a media type; give Result(value, media_type='image/png')"
+            f"{_class_name(type(value))} without a media type; "
+            "give Result(value, media_type='image/png')"
         )
     foreign: list[str] = []
 
     def refuse(inner: object) -> None:
-        foreign.append(_type_name(inner))
+        foreign.append(_class_name(type(inner)))
         raise TypeError
 
     failures = (PydanticSerializationError, TypeError, ValueError, RecursionError)
     with suppress(*failures):
         return to_json(value, fallback=refuse, inf_nan_mode="null").decode()
-    with suppress(*failures):  # what was wrong may be half a character
-        return to_json(_mended(value, refuse), fallback=refuse, inf_nan_mode="null").decode()
-    whole, inner = _type_name(value), "".join(foreign[:1])
+    with suppress(*failures):  # perhaps only a lone surrogate was wrong: pydantic refuses them
+        return to_json(
+            _without_surrogates(value, refuse), fallback=refuse, inf_nan_mode="null"
+        ).decode()
+    whole, inner = _class_name(type(value)), "".join(foreign[:1])
     raise NoResult(
         f"a value of type {whole}{f' that holds {inner}' if inner not in ('', whole) else ''}, "
         "which cannot be written as JSON"
     )
 
 
-def _mended(value: object, refuse: Callable[[object], object]) -> object:
-    """Return the value for the same writer, with U+FFFD for halves of characters in its texts and keys.
+def _without_surrogates(value: object, refuse: Callable[[object], object]) -> object:
+    """Return the value with U+FFFD for each lone surrogate in its texts and keys.
 
     Raises:
-        PydanticSerializationError, TypeError, ValueError, RecursionError: something else is wrong with it.
+        PydanticSerializationError, TypeError, ValueError, RecursionError: it cannot be JSON at all.
     """
     match value:
         case str():
@@ -118,20 +125,20 @@ def _mended(value: object, refuse: Callable[[object], object]) -> object:
         case dict():
             pairs = cast("dict[object, object]", value).items()
             return {
-                mended(key) if isinstance(key, str) else key: _mended(each, refuse)
+                mended(key) if isinstance(key, str) else key: _without_surrogates(each, refuse)
                 for key, each in pairs
             }
         case list() | tuple() | set() | frozenset():
-            return [_mended(each, refuse) for each in cast("Iterable[object]", value)]
+            return [_without_surrogates(each, refuse) for each in cast("Iterable[object]", value)]
         case None | int() | float():
             return value
         case _:
-            return _mended(to_jsonable_python(value, fallback=refuse), refuse)
+            return _without_surrogates(to_jsonable_python(value, fallback=refuse), refuse)
 
 
-def _medium(value: object, media_type: str) -> MediaPart:
+def _media_part(value: object, media_type: str) -> MediaPart:
     if not _is_bytes(value):
-        raise NoResult(f"{_type_name(value)} with a media type, which only bytes have")
+        raise NoResult(f"{_class_name(type(value))} with a media type, which only bytes have")
     if not MEDIA_TYPE.fullmatch(media_type):
         raise NoResult("bytes with a media type that is none, such as image/png")
     data = b64encode(value).decode()
@@ -144,135 +151,139 @@ def _is_bytes(value: object) -> TypeGuard[bytes | bytearray]:
     return isinstance(value, _BYTES)
 
 
-def _type_name(value: object) -> str:
-    return _name(type(value))
-
-
-def _name(kind: type) -> str:
+def _class_name(kind: type) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-# ---------------------------------------------------------------- generators
-_SETTLED = 0.06  # seconds; longer than the time in which further words of a call are left out
+# Seconds without a further value before the pending one is sent. Longer than the interval in which
+# further progress of a call is dropped.
+_PROGRESS_DELAY = 0.06
 
 
 class Yields:
-    """What one generator yields: the last value, or a `Result`, is its content, and each text or JSON before is progress.
+    """Collect the values of one generator: the last, or a `Result`, is its content.
 
-    A value is told as progress when the next one comes, or when none has come for a moment: that a generator goes on
-    working behind it says that it is not the last. Called from the thread that the generator runs in.
+    Each text or JSON before the last is progress. A value is sent as progress when the next one
+    comes, or when none has come for `_PROGRESS_DELAY` seconds: a generator that works on after a
+    value shows that it is not the last. Called from the thread that the generator runs in.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.content: Content = "null"
-        self._tell = tell
+        self._send_progress = tell
         self._loop = asyncio.get_running_loop()
-        self._untold: deque[str] = deque(maxlen=1)
-        self._since = -inf
-        self._watched = False
-        self._over = False
+        self._pending: deque[str] = deque(maxlen=1)
+        self._pending_since = -inf
+        self._timer_runs = False
+        self._ended = False
 
     def __call__(self, value: object, /) -> bool:
-        """Take the next value; True: it is the result. Raises NoResult."""
+        """Take the next value; return True if it is the result. Raises NoResult."""
         content = content_of(value)
-        self._tell_untold()
+        self._send_pending()
         self.content = content
         if isinstance(value, Result):
             return True
-        self._untold.append(cast("str", content))
-        self._since = monotonic()
-        if not self._watched:
-            self._watched = True
-            self._loop.call_soon_threadsafe(self._watch)
+        self._pending.append(cast("str", content))
+        self._pending_since = monotonic()
+        if not self._timer_runs:
+            self._timer_runs = True
+            # the caller may be a worker thread; timers belong to the loop's
+            self._loop.call_soon_threadsafe(self._send_when_settled)
         return False
 
     def result(self, given: object, /) -> Content:
-        """The result, where the function has given this in the end: what it yielded before is progress. Raises NoResult."""
+        """Return the result of a function that returned `given` in the end.
+
+        None: the last value that it yielded is the result. Raises NoResult.
+        """
         if given is None:
             return self.content
-        self._tell_untold()
+        self._send_pending()
         return content_of(given)
 
     def end(self) -> None:
-        """Tell nothing more."""
-        self._over = True
+        """Send no more progress."""
+        self._ended = True
 
-    def _tell_untold(self) -> None:
+    def _send_pending(self) -> None:
         try:
-            text = self._untold.pop()
-        except IndexError:  # it was told, or there was none
+            text = self._pending.pop()
+        except IndexError:  # the timer and the generator's thread may both come here
             return
-        self._tell(text)
+        self._send_progress(text)
 
-    def _watch(self) -> None:
-        if self._over:
+    def _send_when_settled(self) -> None:
+        if self._ended:
             return
-        left = self._since + _SETTLED - monotonic()
+        left = self._pending_since + _PROGRESS_DELAY - monotonic()
         if left > 0:
-            self._loop.call_later(left, self._watch)
+            self._loop.call_later(left, self._send_when_settled)
         else:
-            self._watched = False
-            self._tell_untold()
+            self._timer_runs = False
+            self._send_pending()
 
 
-# ---------------------------------------------------------------- annotations
-_YIELDS_ASYNC: Final = (AsyncGenerator, AsyncIterator, AsyncIterable)
-_YIELDS: Final = (Generator, Iterator, Iterable)
-_HAVE_VALUES: Final[tuple[type, ...]] = (Iterable, AsyncIterable, Awaitable, int, float)
-_RESULTS: Final = (
+_ASYNC_GENERATOR_TYPES: Final = (AsyncGenerator, AsyncIterator, AsyncIterable)
+_GENERATOR_TYPES: Final = (Generator, Iterator, Iterable)
+_VALUE_TYPES: Final[tuple[type, ...]] = (Iterable, AsyncIterable, Awaitable, int, float)
+_RESULT_RULE: Final = (
     "a result is text, JSON, a dataclass, a pydantic model, or Result(value, media_type=...)"
 )
 
 
 def refuse_return(function: Callable[..., Any], hint: object, label: str, /) -> None:
-    """Raise ConfigurationError where the annotation of what a tool returns says that it can have no result."""
+    """Raise ConfigurationError if by its return annotation a tool can have no result."""
     if hasattr(function, "__wrapped__"):
-        return  # the annotation is that of another function
-    members = list(_members(hint))
+        return  # a decorated function: the annotation is that of the function inside
+    members = list(_union_members(hint))
     for yields, kind in (
         (inspect.isasyncgenfunction(function), AsyncGenerator),
         (inspect.isgeneratorfunction(function), Generator),
     ):
         if yields and all(_contradicts(kind, one) for one in members):
             raise ConfigurationError(
-                f"tool {label!r}: it yields, so it returns {kind.__name__.replace('Generator', 'Iterator')}[...], "
-                f"not {_shown(hint)}"
+                f"tool {label!r}: it yields, so it returns "
+                f"{kind.__name__.replace('Generator', 'Iterator')}[...], not {_shown_hint(hint)}"
             )
-    given = [one for member in members for one in _given(member) if one is not types.NoneType]
-    if given and all(map(_is_no_result, given)):
+    given = [
+        one for member in members for one in _result_types(member) if one is not types.NoneType
+    ]
+    if given and all(map(_cannot_be_result, given)):
         raise ConfigurationError(
-            f"tool {label!r}: what it returns, {_shown(given[0])}, cannot be a result; {_RESULTS}"
+            f"tool {label!r}: what it returns, {_shown_hint(given[0])}, cannot be a result; "
+            f"{_RESULT_RULE}"
         )
 
 
-def _members(hint: object) -> Iterator[object]:
-    """What a union is made of; anything else is its only member."""
+def _union_members(hint: object) -> Iterator[object]:
+    """Yield the members of a union; any other hint is its own only member."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        yield from _members(arguments[0])
+        yield from _union_members(arguments[0])
     elif origin in (typing.Union, types.UnionType):
         for one in arguments:
-            yield from _members(one)
+            yield from _union_members(one)
     else:
         yield hint
 
 
-def _given(hint: object) -> Iterator[object]:
-    """What a result may be where a function returns this: of what yields, or is awaited, the values."""
+def _result_types(hint: object) -> Iterator[object]:
+    """Yield the types that a result may have: for generators and awaitables, those inside."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     inner: tuple[object, ...]
     if origin is Coroutine:
         inner = arguments[2:]
-    elif origin in (*_YIELDS_ASYNC, Awaitable):
+    elif origin in (*_ASYNC_GENERATOR_TYPES, Awaitable):
         inner = arguments[:1]
-    elif origin in _YIELDS:
+    elif origin in _GENERATOR_TYPES:
         inner = (*arguments[:1], *arguments[2:])  # a plain generator may return its result
     else:
         yield hint
         return
     for one in inner:
-        for member in _members(one):
-            yield from _given(member)
+        for member in _union_members(one):
+            yield from _result_types(member)
 
 
 def _class_of(hint: object) -> type[Any] | None:
@@ -281,15 +292,15 @@ def _class_of(hint: object) -> type[Any] | None:
 
 
 def _contradicts(kind: type, hint: object) -> bool:
-    """Whether a function that yields cannot return this."""
-    said = _class_of(hint)
-    if said is None or said is Any or _is_protocol(said):
-        return False
-    return not issubclass(kind, said)
+    """Return True if a function that yields cannot have this return annotation."""
+    declared = _class_of(hint)
+    if declared is None or declared is Any or _is_protocol(declared):
+        return False  # nothing is known of the class
+    return not issubclass(kind, declared)
 
 
-def _is_no_result(hint: object) -> bool:
-    """Whether no value of this type can be a result, as far as can be known."""
+def _cannot_be_result(hint: object) -> bool:
+    """Return True if certainly no value of this type can be a result."""
     if (typing.get_origin(hint) or hint) is Callable:
         return True
     kind = _class_of(hint)
@@ -299,9 +310,9 @@ def _is_no_result(hint: object) -> bool:
 
 
 def _may_have_json(kind: type) -> bool:
-    # of a protocol or an abstract class, values are of classes that others write
+    # values of a protocol or an abstract class are of subclasses that are not known here
     is_open = (_is_protocol(kind), inspect.isabstract(kind))
-    if any((issubclass(kind, _HAVE_VALUES), is_dataclass(kind), *is_open)):
+    if any((issubclass(kind, _VALUE_TYPES), is_dataclass(kind), *is_open)):
         return True
     try:
         TypeAdapter(kind)
@@ -314,5 +325,5 @@ def _is_protocol(kind: type) -> bool:
     return bool(getattr(kind, "_is_protocol", False))
 
 
-def _shown(hint: object) -> str:
-    return _name(hint) if isinstance(hint, type) else str(hint).replace("typing.", "")
+def _shown_hint(hint: object) -> str:
+    return _class_name(hint) if isinstance(hint, type) else str(hint).replace("typing.", "")

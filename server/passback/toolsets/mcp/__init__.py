@@ -1,3 +1,6 @@
-"""Servers of the Model Context Protocol as toolsets. The package `mcp` is loaded when the first of them is connected."""
+"""Servers of the Model Context Protocol as toolsets.
+
+The package `mcp` is imported when the first server is connected.
+"""
 
 from passback.toolsets.mcp.server import MCPServer as MCPServer

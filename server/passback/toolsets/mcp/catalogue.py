@@ -1,4 +1,7 @@
-"""What of a server's tools is offered to the model, and under which names. What does not fit is left out by itself."""
+"""The choice and the names of the tools that the model is offered.
+
+A tool that cannot be offered is left out with a warning; the others are not affected.
+"""
 
 import re
 from collections import Counter
@@ -13,28 +16,26 @@ from pydantic_core import to_json
 from passback.core.messages import ToolSpec
 from passback.core.text import mended
 from passback.schemas.declared import Unfit, fit, size
-from passback.toolsets.mcp.session import Described
+from passback.toolsets.mcp.session import ToolDescription
 
-MOST_TOOLS: Final = 128
-"""Of one server."""
+MAX_TOOLS: Final = 128  # of one server
 
 _NAME_CHARACTERS = 64
 _DESCRIPTION_CHARACTERS = 16_384
 _SCHEMA_BYTES = 64 * 1024
 _SCHEMA_DEPTH = 64
+# Objects, arrays and booleans in all schemas of one server. Checking that many takes about 2 s.
 _ALL_SCHEMA_VALUES = 8_000
-"""Objects, arrays and booleans in all schemas of one server: checking them costs up to two seconds of a thread."""
 
 _SHOWN_NAMES = 5
-_INSTRUCTION_CHARACTERS = 8192
-"""Of what a server says of its tools: it is in every request to the model."""
+_INSTRUCTION_CHARACTERS = 8192  # they are part of every request to the model
 
-_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """A tool: `remote` is what its server calls it."""
+class OfferedTool:
+    """A tool that the model may call; `remote` is its name at the server."""
 
     spec: ToolSpec
     remote: str
@@ -44,37 +45,43 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The tools by their names here, what their server says of their use, and sentences about what is left out."""
+    """The offered tools of one server.
 
-    tools: Mapping[str, Offered] = field(default_factory=dict[str, Offered])
+    Args:
+        tools: by the names that the model sees.
+        instructions: the server's text on the use of its tools.
+        warnings: a sentence for each problem for which tools were left out.
+    """
+
+    tools: Mapping[str, OfferedTool] = field(default_factory=dict[str, OfferedTool])
     instructions: str = ""
     warnings: Sequence[str] = ()
 
 
-def catalogue(
-    server: str, described: Sequence[Described], instructions: str, /, *, trust_hints: bool
+def build_catalogue(
+    server: str, described: Sequence[ToolDescription], instructions: str, /, *, trust_hints: bool
 ) -> Catalogue:
-    """Choose and name the tools. May take seconds: not for the event loop."""
-    tools: dict[str, Offered] = {}
+    """Choose and name the tools. It may take seconds, so do not call it on the event loop."""
+    tools: dict[str, OfferedTool] = {}
     problems: dict[str, list[str]] = {}
-    names = [_named(server, one.name) for one in described]
+    names = [_offered_name(server, one.name) for one in described]
     uses = Counter(names)
     room = _ALL_SCHEMA_VALUES
     for name, one in zip(names, described, strict=True):
         try:
-            if uses[name] > 1:
+            if uses[name] > 1:  # none of them: a call could not say which one it means
                 raise Unfit("several of its tools would have one name")
-            if len(tools) >= MOST_TOOLS:
-                raise Unfit(f"it has more than {MOST_TOOLS} tools")
-            spec, values = _spec(name, one, room)
+            if len(tools) >= MAX_TOOLS:
+                raise Unfit(f"it has more than {MAX_TOOLS} tools")
+            spec, values = _tool_spec(name, one, room)
         except Unfit as problem:
             problems.setdefault(str(problem), []).append(name)
             continue
         room -= values
-        tools[name] = Offered(
+        tools[name] = OfferedTool(
             spec, one.name, trust_hints and one.read_only, trust_hints and one.repeatable
         )
-    warnings = list(_sentences(problems))
+    warnings = list(_problem_lines(problems))
     instructions = mended(instructions.strip())
     if len(instructions) > _INSTRUCTION_CHARACTERS:
         instructions = f"{instructions[:_INSTRUCTION_CHARACTERS]}\n[cut]"
@@ -82,20 +89,23 @@ def catalogue(
     return Catalogue(tools, instructions, tuple(warnings))
 
 
-def _named(server: str, tool: str) -> str:
-    """`<server>__<tool>` of characters that every model's service takes; a long one ends in a digest of the whole."""
-    name = f"{server}__{_FOREIGN.sub('_', tool)}"
+def _offered_name(server: str, tool: str) -> str:
+    """Return `<server>__<tool>` in characters and a length that every model service accepts.
+
+    A name that is too long ends in a digest of the whole.
+    """
+    name = f"{server}__{_INVALID_CHARACTERS.sub('_', tool)}"
     if len(name) <= _NAME_CHARACTERS:
         return name
     digest = sha256(tool.encode(errors="replace")).hexdigest()[:8]
     return f"{name[: _NAME_CHARACTERS - len(digest) - 1]}_{digest}"
 
 
-def _spec(name: str, one: Described, room: int) -> tuple[ToolSpec, int]:
-    """What the model is told, and how much of `room` its schema takes. Raises Unfit."""
+def _tool_spec(name: str, one: ToolDescription, room: int) -> tuple[ToolSpec, int]:
+    """Return the tool's spec and the number of its schema's values. Raises Unfit."""
     if not one.name:
         raise Unfit("it has no name")
-    if _is_deep(one.schema):
+    if _is_deep(one.schema):  # first: what follows is recursive
         raise Unfit(f"its schema is nested deeper than {_SCHEMA_DEPTH} levels")
     if len(to_json(one.schema)) > _SCHEMA_BYTES:
         raise Unfit(f"its schema is larger than {_SCHEMA_BYTES} bytes")
@@ -109,19 +119,19 @@ def _spec(name: str, one: Described, room: int) -> tuple[ToolSpec, int]:
 def _is_deep(schema: JsonValue) -> bool:
     level = [schema]
     for _ in range(_SCHEMA_DEPTH):
-        level = [inner for value in level for inner in _inside(value)]
+        level = [inner for value in level for inner in _child_values(value)]
         if not level:
             return False
     return True
 
 
-def _inside(value: JsonValue) -> Sequence[JsonValue]:
+def _child_values(value: JsonValue) -> Sequence[JsonValue]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else ()
 
 
-def _sentences(problems: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _problem_lines(problems: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for problem, names in problems.items():
         different = list(dict.fromkeys(names))
         shown = ", ".join(different[:_SHOWN_NAMES])

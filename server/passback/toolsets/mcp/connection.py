@@ -1,4 +1,4 @@
-"""A connection by the package `mcp`: its errors become ours here, and its values too."""
+"""MCP sessions by the package `mcp`; its errors and values are to_tool_result to passback's."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -17,88 +17,90 @@ from pydantic import JsonValue, ValidationError
 
 from passback.core.messages import ToolResult
 from passback.core.text import mended, shortened
-from passback.toolsets.mcp.content import converted
+from passback.toolsets.mcp.content import to_tool_result
 from passback.toolsets.mcp.session import (
     MESSAGE_BYTES,
-    Described,
-    LastWords,
-    Lost,
+    ConnectionLost,
     McpSession,
     MessageStream,
+    RecentOutput,
+    ToolDescription,
 )
 from passback.toolsets.mcp.targets import Child, Target, redacted
 from passback.toolsets.mcp.transports import child_streams, http_client
 
 logger = logging.getLogger(__name__)
 
-_US: Final = protocol.Implementation(name="passback", version=version("passback"))
-_MOST_PAGES = 50
-_LISTEN_AGAIN = 1.0
-"""Seconds until a stream of changes that was cut is opened again."""
+_CLIENT_INFO: Final = protocol.Implementation(name="passback", version=version("passback"))
+_MAX_PAGES = 50
+_RELISTEN_DELAY = 1.0  # seconds before a lost stream of changes is opened again
 
 _REFUSAL_CHARACTERS = 500
 _PROGRESS_CHARACTERS = 1000
 
-_CLOSED = ("Connection closed", "SSE stream")
-"""What the package says when a connection ends: servers use the same code for whatever they like."""
+# Beginnings of the package's own messages when a connection ends. The error code alone does not
+# tell: servers use it for other errors.
+_CLOSED_MESSAGES = ("Connection closed", "SSE stream")
 
 
 @asynccontextmanager
 async def connect(
-    name: str, target: Target, result_limit: int, last_words: LastWords
+    name: str, target: Target, result_limit: int, recent_output: RecentOutput
 ) -> AsyncGenerator[McpSession]:
-    """Connect to a server; on leaving, all that belongs to the connection is ended. `last_words` hears what it says of itself.
+    """Connect to a server, and end everything that belongs to the connection on leaving.
+
+    `recent_output` collects the output of the server's process.
 
     Raises:
-        Lost: on entering or leaving, also in place of what went wrong inside.
+        ConnectionLost: on entering or leaving; it also replaces any exception from inside.
     """
-    line = MessageStream(last_words)
+    stream = MessageStream(recent_output)
     try:
         async with AsyncExitStack() as stack:
-            transport = await _transport(stack, name, target, line)
-            client = await stack.enter_async_context(_client(transport, line))
+            transport = await _open_transport(stack, name, target, stream)
+            client = await stack.enter_async_context(_create_client(transport, stream))
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            connection = _Connection(client, line, target, result_limit, name=name)
+            connection = _PackageSession(client, stream, target, result_limit, name=name)
             tasks.start_soon(connection.follow_changes)
             stack.callback(tasks.cancel_scope.cancel)
-            # before anything is torn down, so that calls learn that it was not the server's doing
-            stack.callback(line.close)
+            # runs before the teardown, so that open calls do not blame the server
+            stack.callback(stream.close)
             yield connection
-    except Exception as error:  # whatever breaks in one connection must not break anything else
-        raise Lost(line.end or _words(error, line)) from error
+    except Exception as error:  # a fault in one connection must not reach the others
+        raise ConnectionLost(stream.end or _failure_reason(error, stream)) from error
 
 
-async def _transport(
-    stack: AsyncExitStack, name: str, target: Target, line: MessageStream
+async def _open_transport(
+    stack: AsyncExitStack, name: str, target: Target, stream: MessageStream
 ) -> Transport:
     if isinstance(target, Child):
-        return child_streams(name, target, line)
-    client = await stack.enter_async_context(http_client(target, line))
+        return child_streams(name, target, stream)
+    client = await stack.enter_async_context(http_client(target, stream))
     return streamable_http_client(target.url, http_client=client, max_sse_event_size=MESSAGE_BYTES)
 
 
-def _client(transport: Transport, line: MessageStream) -> Client:
-    async def hear(message: IncomingMessage) -> None:
+def _create_client(transport: Transport, stream: MessageStream) -> Client:
+    async def receive(message: IncomingMessage) -> None:
         if isinstance(message, protocol.ToolListChangedNotification):
-            line.change()
+            stream.notify_change()
 
-    return Client(transport, cache=None, client_info=_US, message_handler=hear)
+    return Client(transport, cache=None, client_info=_CLIENT_INFO, message_handler=receive)
 
 
-def _first(error: BaseException) -> BaseException:
-    """What a group of errors began with."""
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the first leaf of an exception group."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 
-def _words(error: BaseException, line: MessageStream) -> str:
-    """Why a connection failed, without a word of the server's own: it may repeat a secret."""
-    match _first(error):
+def _failure_reason(error: BaseException, stream: MessageStream) -> str:
+    """Return why a connection failed, without the server's own text: it may contain a secret."""
+    match _root_cause(error):
         case OSError() as failure:
             return f"it cannot be started: {failure.strerror}"
         case MCPError() as refusal:
-            return line.refusal or f"it refused, with the error {refusal.code}"
+            return stream.refusal or f"it refused, with the error {refusal.code}"
         case ValidationError():
             return "what it answered is not of the protocol"
         case httpx2.TransportError() as failure:
@@ -107,27 +109,27 @@ def _words(error: BaseException, line: MessageStream) -> str:
             return f"the connection broke: {type(other).__name__}"
 
 
-class _Connection:
-    """Implements the door `Session`."""
+class _PackageSession:
+    """`McpSession` by a client of the package `mcp`."""
 
     def __init__(
-        self, client: Client, line: MessageStream, target: Target, result_limit: int, *, name: str
+        self, client: Client, stream: MessageStream, target: Target, result_limit: int, *, name: str
     ) -> None:
         self._name = name
-        self._client = client
-        self._line = line
+        self._mcp = client
+        self._stream = stream
         self._secrets = target.secrets()
         self._result_limit = result_limit
 
     @property
     def instructions(self) -> str:
-        return self._client.instructions or ""
+        return self._mcp.instructions or ""
 
-    async def tools(self, most: int, /) -> Sequence[Described]:
+    async def list_tools(self, most: int, /) -> Sequence[ToolDescription]:
         found: list[protocol.Tool] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await self._client.session.list_tools(
+        for _ in range(_MAX_PAGES):
+            page = await self._mcp.session.list_tools(
                 params=protocol.PaginatedRequestParams(cursor=cursor)
             )
             found += page.tools
@@ -138,64 +140,67 @@ class _Connection:
             logger.warning(
                 "MCP server %s: its list of tools has more than %s pages; what follows is left out",
                 self._name,
-                _MOST_PAGES,
+                _MAX_PAGES,
                 extra={"action": "toolset_list_cut"},
             )
-        return [_described(tool) for tool in found]
+        return [_tool_description(tool) for tool in found]
 
     async def call(
-        self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None], /
+        self, name: str, arguments: Mapping[str, JsonValue], send_progress: Callable[[str], None], /
     ) -> ToolResult:
-        async def hear(progress: float, total: float | None, message: str | None) -> None:
-            tell(_progress_words(progress, total, message))
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            send_progress(_progress_text(progress, total, message))
 
-        # not `call_tool`: it would apply the server's own output schema, for as long as that takes
+        # not `call_tool`: it would validate by the server's output schema, without a time limit
         request = protocol.CallToolRequest(
             params=protocol.CallToolRequestParams(name=name, arguments=dict(arguments))
         )
         try:
-            result = await self._client.session.send_request(
-                request, protocol.CallToolResult, progress_callback=hear
+            result = await self._mcp.session.send_request(
+                request, protocol.CallToolResult, progress_callback=report
             )
         except MCPError as error:
-            return self._refused(error)
+            return self._refusal_result(error)
         except ValidationError:
             return ToolResult("The answer of the MCP server makes no sense.", is_error=True)
-        return converted(result, self._result_limit)
+        return to_tool_result(result, self._result_limit)
 
-    def _refused(self, error: MCPError) -> ToolResult:
-        """Raises Lost."""
-        if error.code == protocol.CONNECTION_CLOSED and error.message.startswith(_CLOSED):
-            self._line.finish("the connection was closed")
-        if self._line.over:
-            raise self._line.lost()
+    def _refusal_result(self, error: MCPError) -> ToolResult:
+        """Return a refusal by the server as a result. Raises ConnectionLost if it is over."""
+        if error.code == protocol.CONNECTION_CLOSED and error.message.startswith(_CLOSED_MESSAGES):
+            self._stream.finish("the connection was closed")
+        if self._stream.over:
+            raise self._stream.lost()
         text = redacted(mended(error.message), self._secrets)
-        words = f"The MCP server refused the call: {shortened(text, _REFUSAL_CHARACTERS)}"
-        return ToolResult(words, is_error=True)
+        reason = f"The MCP server refused the call: {shortened(text, _REFUSAL_CHARACTERS)}"
+        return ToolResult(reason, is_error=True)
 
-    async def news(self) -> None:
-        await self._line.news()
+    async def wait_for_change(self) -> None:
+        await self._stream.wait_for_change()
 
-    def leave(self) -> None:
-        self._line.finish("it is left")
+    def close(self) -> None:
+        self._stream.finish("it is left")
 
     async def follow_changes(self) -> None:
-        """Newer servers tell of changes only in a stream that is asked for; older ones do it anyway."""
-        tools = self._client.server_capabilities.tools
+        """Listen for changes of the tools until the connection ends.
+
+        Newer servers announce changes only in a stream that a client opens, older ones always.
+        """
+        tools = self._mcp.server_capabilities.tools
         while tools is not None and tools.list_changed:
             try:
-                async with self._client.listen(tools_list_changed=True) as changes:
+                async with self._mcp.listen(tools_list_changed=True) as changes:
                     async for _ in changes:
-                        self._line.change()
+                        self._stream.notify_change()
             except (ListenNotSupportedError, MCPError):
                 return
             except SubscriptionLost:
                 pass
-            await anyio.sleep(_LISTEN_AGAIN)
-            self._line.change()
+            await anyio.sleep(_RELISTEN_DELAY)
+            self._stream.notify_change()  # one may have been missed
 
 
-def _progress_words(done: float, total: float | None, message: str | None) -> str:
+def _progress_text(done: float, total: float | None, message: str | None) -> str:
     count = f"{done:.10g}" if total is None else f"{done:.10g} of {total:.10g}"
     if not message:
         return count
@@ -203,11 +208,11 @@ def _progress_words(done: float, total: float | None, message: str | None) -> st
     return text if total is None else f"{text} ({count})"
 
 
-def _described(tool: protocol.Tool) -> Described:
-    """A tool that says it only reads and destroys all the same is taken at neither word."""
+def _tool_description(tool: protocol.Tool) -> ToolDescription:
+    """Return the description of a tool. Hints that contradict each other are not believed."""
     hints = tool.annotations or protocol.ToolAnnotations()
     read_only = hints.read_only_hint is True and hints.destructive_hint is not True
-    return Described(
+    return ToolDescription(
         tool.name,
         tool.description or tool.title or "",
         tool.input_schema,

@@ -1,4 +1,4 @@
-"""Keeps one connection to a server: opens it, opens it again after it was lost, and knows its tools."""
+"""One connection to a server: opened, opened again after a loss, and the tools that it offers."""
 
 import logging
 import math
@@ -11,164 +11,173 @@ import anyio
 import anyio.to_thread
 
 from passback.core.errors import PassbackError, ToolsetUnavailable
-from passback.toolsets.mcp.catalogue import MOST_TOOLS, Catalogue, catalogue
-from passback.toolsets.mcp.session import Connect, LastWords, Lost, McpSession
-from passback.toolsets.mcp.targets import Terms
+from passback.toolsets.mcp.catalogue import MAX_TOOLS, Catalogue, build_catalogue
+from passback.toolsets.mcp.session import Connect, ConnectionLost, McpSession, RecentOutput
+from passback.toolsets.mcp.targets import ServerOptions
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
-"""Seconds before the next attempt. They double; a connection that has lasted so long begins with the first again."""
+_FIRST_DELAY = 0.5  # seconds before the next attempt; the delay doubles with each failure
 
-_BREATHER = 0.2
-"""Seconds in which changes of the tools are gathered."""
+# Seconds; the longest delay. A connection that lasted longer than this resets the delay.
+_MAX_DELAY = 30.0
 
-_LEAVING = 3.0
-"""Seconds for the end of a connection; a process has more of its own."""
+_CHANGE_DELAY = 0.2  # seconds in which changes of the tools are gathered
+
+_CLOSE_TIMEOUT = (
+    3.0  # seconds for closing a connection; the transport's process has more of its own
+)
 
 _jitter = random.SystemRandom()
-_one_at_a_time = anyio.CapacityLimiter(1)
+_catalogue_limiter = anyio.CapacityLimiter(1)
 
 
 class Reconnector:
-    """The life of one connection after the other, in a task of its own.
+    """Connects to a server, again and again, in a background task.
 
-    While the first attempt after a loss goes on the tools are still known, and calls wait; when it fails they are not.
+    During the first attempt after a loss the tools stay offered, and calls wait. If that attempt
+    fails, the tools are withdrawn.
 
     Args:
-        last_words: what the server said of itself in the present attempt.
+        recent_output: the output of the server's process in the current attempt.
     """
 
-    def __init__(self, name: str, connect: Connect, terms: Terms, last_words: LastWords) -> None:
+    def __init__(
+        self, name: str, connect: Connect, options: ServerOptions, recent_output: RecentOutput
+    ) -> None:
         self._name = name
         self._connect = connect
-        self._terms = terms
-        self._last_words = last_words
-        self._said: Sequence[str] = ()  # in the last attempt that failed
+        self._options = options
+        self._recent_output = recent_output
+        self._failed_output: Sequence[str] = ()  # the process's output in the last failed attempt
         self.catalogue = Catalogue()
         self.trouble: str | None = None
-        """Why the last attempt failed; None: there was none, or it did not."""
+        """The reason why the last attempt failed; None: it did not, or there was none."""
         self._session: McpSession | None = None
-        self._used = False
-        """Whether the connection that was lost had been one."""
+        self._was_connected = False  # the attempt that ended had reached a session
         self._tried = anyio.Event()
         self._changed = anyio.Event()
-        self._leaving = False
+        self._closing = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
+        """Keep the server connected while the context is open."""
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
             ended = anyio.Event()
-            tasks.start_soon(self._keep, ended)
+            tasks.start_soon(self._reconnect_until_closed, ended)
             try:
                 yield
             except PassbackError as error:
-                failure = error  # kept out of the task group, which would wrap it
+                failure = error  # the task group would wrap it in an exception group
             finally:
-                await self._leave(ended)
+                await self._close_session(ended)
                 tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
 
     async def ready(self) -> Catalogue:
-        """The tools, when the first attempt is over. Raises ToolsetUnavailable."""
+        """Wait for the end of the first attempt and return the tools. Raises ToolsetUnavailable."""
         await self._tried.wait()
         if self.trouble is not None:
             raise ToolsetUnavailable(
-                f"the MCP server {self._name!r} cannot be used: {self.trouble}", said=self._said
+                f"the MCP server {self._name!r} cannot be used: {self.trouble}",
+                said=self._failed_output,
             )
         return self.catalogue
 
     async def session(self, *, but: McpSession | None = None) -> McpSession | None:
-        """The connection; another than `but`, which is lost. Waits while it is being made, None: it cannot be now."""
-        with anyio.move_on_after(self._terms.start_seconds):
+        """Wait for a session other than `but`, which is lost, and return it.
+
+        None: there is no connection within `start_seconds`, or the last attempt failed.
+        """
+        with anyio.move_on_after(self._options.start_seconds):
             while self.trouble is None and self._session in (None, but):
                 await self._changed.wait()
         return None if self._session is but else self._session
 
-    # ---------------------------------------------------------------- the task
-    async def _keep(self, ended: anyio.Event) -> None:
-        pause = _FIRST_PAUSE
-        while not self._leaving:
+    async def _reconnect_until_closed(self, ended: anyio.Event) -> None:
+        pause = _FIRST_DELAY
+        while not self._closing:
             begun = anyio.current_time()
             try:
-                await self._live()
-            except Lost as lost:
-                self._fell(str(lost))
-            if anyio.current_time() - begun > _LONGEST_PAUSE:
-                pause = _FIRST_PAUSE
-            if not self._leaving:
+                await self._run_session()
+            except ConnectionLost as lost:
+                self._on_lost(str(lost))
+            if anyio.current_time() - begun > _MAX_DELAY:
+                pause = _FIRST_DELAY
+            if not self._closing:
                 await anyio.sleep(_jitter.uniform(pause / 2, pause))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_DELAY)
         ended.set()
 
-    async def _live(self) -> None:
-        """One connection, from the attempt to its end. Raises Lost."""
-        patience = self._terms.start_seconds
-        with anyio.move_on_after(patience) as bound:
+    async def _run_session(self) -> None:
+        """Open one connection and follow its changes until it ends. Raises ConnectionLost."""
+        timeout = self._options.start_seconds
+        with anyio.move_on_after(timeout) as scope:
             async with self._connect() as session:
                 try:
                     while True:
-                        self._came(session, await self._look(session))
-                        bound.deadline = math.inf
-                        await session.news()
-                        await anyio.sleep(_BREATHER)
-                        bound.deadline = anyio.current_time() + patience
+                        self._on_connected(session, await self._fetch_catalogue(session))
+                        scope.deadline = math.inf  # a session may be quiet for any time
+                        await session.wait_for_change()
+                        await anyio.sleep(_CHANGE_DELAY)
+                        scope.deadline = anyio.current_time() + timeout
                 finally:
                     self._session = None
-                    bound.deadline = anyio.current_time() + _LEAVING
-        raise Lost(f"it did not answer in {patience:g} s")
+                    scope.deadline = anyio.current_time() + _CLOSE_TIMEOUT
+        raise ConnectionLost(f"it did not answer in {timeout:g} s")
 
-    async def _look(self, session: McpSession) -> Catalogue:
-        described = await session.tools(MOST_TOOLS)
+    async def _fetch_catalogue(self, session: McpSession) -> Catalogue:
+        described = await session.list_tools(MAX_TOOLS)
         choose = partial(
-            catalogue,
+            build_catalogue,
             self._name,
             described,
             session.instructions,
-            trust_hints=self._terms.trust_hints,
+            trust_hints=self._options.trust_hints,
         )
-        return await anyio.to_thread.run_sync(choose, limiter=_one_at_a_time)
+        return await anyio.to_thread.run_sync(choose, limiter=_catalogue_limiter)
 
-    async def _leave(self, ended: anyio.Event) -> None:
-        """Let a connection end in good order, if there is one; an attempt is just given up."""
-        self._leaving = True
+    async def _close_session(self, ended: anyio.Event) -> None:
+        """Close an open session in good order; an attempt to connect is just cancelled."""
+        self._closing = True
         if self._session is not None:
-            self._session.leave()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVING):
+            self._session.close()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT):
                 await ended.wait()
 
-    # ---------------------------------------------------------------- what is known
-    def _came(self, session: McpSession, found: Catalogue) -> None:
+    def _on_connected(self, session: McpSession, found: Catalogue) -> None:
         if self.trouble is not None:
-            self._log(logging.INFO, "connected again", "toolset_available")
+            self._log_event(logging.INFO, "connected again", "toolset_available")
         if found.warnings != self.catalogue.warnings:
             for warning in found.warnings:
-                self._log(logging.WARNING, warning, "tools_left_out")
+                self._log_event(logging.WARNING, warning, "tools_left_out")
         self.trouble, self.catalogue, self._session = None, found, session
-        self._used = True
-        self._tell()
+        self._was_connected = True
+        self._wake_waiters()
 
-    def _fell(self, reason: str) -> None:
-        """After a connection that was used another attempt is due before the tools are gone; after an attempt not."""
-        if self._leaving:
+    def _on_lost(self, reason: str) -> None:
+        """Log a loss, and withdraw the tools if it was an attempt to connect that failed.
+
+        After the loss of a session the tools stay until the next attempt fails.
+        """
+        if self._closing:
             return
-        if self._used:
-            self._log(logging.WARNING, f"lost: {reason}", "toolset_lost")
+        if self._was_connected:
+            self._log_event(logging.WARNING, f"lost: {reason}", "toolset_lost")
         elif self.trouble is None:
-            self._log(logging.WARNING, f"cannot be used: {reason}", "toolset_unavailable")
-        if not self._used:
+            self._log_event(logging.WARNING, f"cannot be used: {reason}", "toolset_unavailable")
+        if not self._was_connected:
             self.trouble, self.catalogue = reason, Catalogue()
-            self._said = self._last_words.shown()
-        self._used = False
-        self._tell()
+            self._failed_output = self._recent_output.shown()
+        self._was_connected = False
+        self._wake_waiters()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         self._tried.set()
         event, self._changed = self._changed, anyio.Event()
         event.set()
 
-    def _log(self, level: int, text: str, action: str) -> None:
+    def _log_event(self, level: int, text: str, action: str) -> None:
         logger.log(level, "MCP server %s: %s", self._name, text, extra={"action": action})

@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol, as an agent's author names it."""
+"""`MCPServer`: a server of the Model Context Protocol as a toolset of an agent."""
 
 import importlib
 import importlib.util
@@ -17,39 +17,46 @@ from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import ToolCall, ToolResult, ToolSpec, folded
 from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
 from passback.core.toolsets import ToolContext
-from passback.toolsets.mcp.catalogue import Offered
+from passback.toolsets.mcp.catalogue import OfferedTool
 from passback.toolsets.mcp.keeper import Reconnector
-from passback.toolsets.mcp.session import Connect, Forgotten, LastWords, Lost, McpSession
-from passback.toolsets.mcp.targets import Address, Child, Target, Terms, check
+from passback.toolsets.mcp.session import (
+    Connect,
+    ConnectionLost,
+    McpSession,
+    RecentOutput,
+    SessionForgotten,
+)
+from passback.toolsets.mcp.targets import Address, Child, ServerOptions, Target, check_options
 
 if TYPE_CHECKING:
     from typing import Self
 
-_CONNECTION: Final = "passback.toolsets.mcp.connection"
-"""Loaded when it is needed: the package `mcp` is large, and an extra."""
+# Imported on first use: the package `mcp` is large, and an extra.
+_CONNECTION_MODULE: Final = "passback.toolsets.mcp.connection"
 
-_SECONDS = 60.0
-_START_SECONDS = 15.0
-_RESULT_LIMIT = 64 * 1024
+_DEFAULT_SECONDS = 60.0
+_DEFAULT_START_SECONDS = 15.0
+_DEFAULT_RESULT_LIMIT = 64 * 1024  # characters
 
 
 class MCPServer:
-    """The tools of an MCP server, each named `<name>__<tool>`; made by `MCPServer.stdio` or `MCPServer.http`.
+    """The tools of an MCP server, each named `<name>__<tool>`.
 
-    It is connected while the application runs, and connected again when the connection or the process is lost. While
-    it cannot be used its tools are not offered; a call that comes meanwhile waits a little, then fails as a result.
+    Make one by `MCPServer.stdio` or `MCPServer.http`. It is connected while the application runs,
+    and reconnects when the connection or the process is lost. While it cannot be used, its tools
+    are not offered; a call in that time waits for a connection, then returns an error result.
     """
 
-    def __init__(self, name: str, target: Target, terms: Terms) -> None:
-        check(name, target, terms)
+    def __init__(self, name: str, target: Target, options: ServerOptions) -> None:
+        check_options(name, target, options)
         if importlib.util.find_spec("mcp") is None:
             raise ConfigurationError(
                 f"the MCP server {name!r} needs the package mcp: pip install 'passback[mcp]'"
             )
         self._name = name
         self._target = target
-        self._terms = terms
-        self._keeper: Reconnector | None = None
+        self._options = options
+        self._reconnector: Reconnector | None = None
 
     @classmethod
     def stdio(
@@ -63,37 +70,41 @@ class MCPServer:
         permission: Permission | Decision = ALLOWED,
         write_permission: Permission | Decision | None = None,
         trust_hints: bool = False,
-        seconds: float = _SECONDS,
-        start_seconds: float = _START_SECONDS,
-        result_limit: int = _RESULT_LIMIT,
+        seconds: float = _DEFAULT_SECONDS,
+        start_seconds: float = _DEFAULT_START_SECONDS,
+        result_limit: int = _DEFAULT_RESULT_LIMIT,
     ) -> "Self":
-        """A command that is started here and spoken to by its standard input and output.
+        """Make a toolset of a command that is started here and speaks by standard input and output.
 
         Args:
             name: prefix of its tools: letters, digits, `-` and `_`.
             command: the program and its arguments; no shell reads them.
-            env: variables beside the few that every program needs (`PATH`, `HOME` and such): nothing else of this
-                process's environment reaches it.
+            env: variables beside the few that every program needs (`PATH`, `HOME` and such):
+                nothing else of this process's environment reaches it.
             cwd: the folder that it runs in; None: that of this process.
-            permission: whether its tools may be called, where neither the server's settings nor the agent say so, as
-                in `tool`.
-            write_permission: in its place for tools without `readOnlyHint`, so that "ask" asks a person before all that may
-                change something; it needs `trust_hints`. None: as `permission`.
-            trust_hints: believe what it says of its own tools: one that only reads may run together with others, and
-                one that may be repeated is called again when nobody knows whether a call was carried out.
+            permission: the default for its tools where neither the server's settings nor the agent
+                decide, as in `tool`.
+            write_permission: replaces `permission` for tools without `readOnlyHint`, so that "ask"
+                asks a person before anything that may change something; it needs `trust_hints`.
+                None: as `permission`.
+            trust_hints: believe the server's hints about its tools: one that only reads may run
+                beside others, and one that is idempotent is called again when nobody knows whether
+                a call was carried out.
             seconds: deadline of one call.
-            start_seconds: deadline for a connection, from the start of the process to the list of its tools.
-            result_limit: characters of a result; what is longer is cut, and says so.
+            start_seconds: deadline for a connection, from the process's start to its tool list.
+            result_limit: characters of a result; a longer one is cut, and says so.
 
         Raises:
-            ConfigurationError: one of these cannot be used, or the package `mcp` is not installed.
+            ConfigurationError: an argument is invalid, or the package `mcp` is not installed.
         """
         folder = None if cwd is None else os.fspath(cwd)
         allowance = permission_of(permission)
         writes = None if write_permission is None else permission_of(write_permission)
-        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit, writes)
+        options = ServerOptions(
+            allowance, trust_hints, seconds, start_seconds, result_limit, writes
+        )
         words = command if isinstance(command, str) else tuple(command)
-        return cls(name, Child(words, dict(env or {}), folder), terms)
+        return cls(name, Child(words, dict(env or {}), folder), options)
 
     @classmethod
     def http(
@@ -106,16 +117,17 @@ class MCPServer:
         permission: Permission | Decision = ALLOWED,
         write_permission: Permission | Decision | None = None,
         trust_hints: bool = False,
-        seconds: float = _SECONDS,
-        start_seconds: float = _START_SECONDS,
-        result_limit: int = _RESULT_LIMIT,
+        seconds: float = _DEFAULT_SECONDS,
+        start_seconds: float = _DEFAULT_START_SECONDS,
+        result_limit: int = _DEFAULT_RESULT_LIMIT,
     ) -> "Self":
-        """A server that runs elsewhere, by streamable HTTP.
+        """Make a toolset of a server that runs elsewhere, by streamable HTTP.
 
         Args:
             name: as for `stdio`.
             url: of http or https.
-            headers: sent with each request, such as `{"Authorization": "Bearer ..."}`, in ASCII; never shown.
+            headers: sent with each request, such as `{"Authorization": "Bearer ..."}`; in ASCII,
+                never shown.
             permission: as for `stdio`.
             write_permission: as for `stdio`.
             trust_hints: as for `stdio`.
@@ -128,117 +140,126 @@ class MCPServer:
         """
         allowance = permission_of(permission)
         writes = None if write_permission is None else permission_of(write_permission)
-        terms = Terms(allowance, trust_hints, seconds, start_seconds, result_limit, writes)
-        return cls(name, Address(url, dict(headers or {})), terms)
+        options = ServerOptions(
+            allowance, trust_hints, seconds, start_seconds, result_limit, writes
+        )
+        return cls(name, Address(url, dict(headers or {})), options)
 
     @override
     def __repr__(self) -> str:
         return f"MCPServer({self._name!r})"
 
-    # ---------------------------------------------------------------- its life
     @property
     def name(self) -> str:
         return self._name
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Raises ConfigurationError when another application of this process has it."""
-        if self._keeper is not None:
+        """Keep the server connected while the context is open.
+
+        Raises ConfigurationError if another application of this process uses it.
+        """
+        if self._reconnector is not None:
             raise ConfigurationError(f"the MCP server {self._name!r} is in use already")
-        last_words = LastWords(self._target.secrets())
-        self._keeper = Reconnector(self._name, self._connect(last_words), self._terms, last_words)
+        recent_output = RecentOutput(self._target.secrets())
+        self._reconnector = Reconnector(
+            self._name, self._connector(recent_output), self._options, recent_output
+        )
         try:
-            async with self._keeper.running():
+            async with self._reconnector.running():
                 yield
         finally:
-            self._keeper = None
+            self._reconnector = None
 
     async def ready(self) -> Sequence[str]:
-        if self._keeper is None:
+        """Wait for the first attempt to connect and return warnings. Raises ToolsetUnavailable."""
+        if self._reconnector is None:
             raise ToolsetUnavailable(f"the MCP server {self._name!r} is not running")
-        found = await self._keeper.ready()
+        found = await self._reconnector.ready()
         return [f"MCP server {self._name}: {warning}" for warning in found.warnings]
 
-    def _connect(self, last_words: LastWords) -> Connect:
-        connect = importlib.import_module(_CONNECTION).connect
-        return partial(connect, self._name, self._target, self._terms.result_limit, last_words)
+    def _connector(self, recent_output: RecentOutput) -> Connect:
+        connect = importlib.import_module(_CONNECTION_MODULE).connect
+        return partial(connect, self._name, self._target, self._options.result_limit, recent_output)
 
-    # ---------------------------------------------------------------- its tools
     async def specs(self) -> Sequence[ToolSpec]:
-        if self._keeper is None:
+        if self._reconnector is None:
             return ()
-        return [one.spec for one in self._keeper.catalogue.tools.values()]
+        return [one.spec for one in self._reconnector.catalogue.tools.values()]
 
     @property
     def instructions(self) -> str:
-        """What the server says of the use of its tools; nothing while none of them is offered."""
-        found = self._keeper.catalogue if self._keeper else None
+        """The server's text on the use of its tools; empty while none of them is offered."""
+        found = self._reconnector.catalogue if self._reconnector else None
         return found.instructions if found is not None and found.tools else ""
 
     def is_read_only(self, name: str, /) -> bool:
-        tool = self._offered(name)
+        tool = self._offered_tool(name)
         return tool is not None and tool.read_only
 
     def is_repeatable(self, name: str, /) -> bool:
-        tool = self._offered(name)
+        tool = self._offered_tool(name)
         return tool is not None and tool.repeatable
 
     def permission(self, call: ToolCall, /) -> Permission:
-        writes = self._terms.write_permission
+        writes = self._options.write_permission
         if writes is None or self.is_read_only(call.name):
-            return self._terms.permission
+            return self._options.permission
         return writes
 
-    def _offered(self, name: str) -> Offered | None:
-        return self._keeper.catalogue.tools.get(name) if self._keeper else None
+    def _offered_tool(self, name: str) -> OfferedTool | None:
+        return self._reconnector.catalogue.tools.get(name) if self._reconnector else None
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         try:
             arguments = from_json(call.arguments)
         except ValueError:
-            return _failed("The arguments cannot be read.")
-        with anyio.move_on_after(self._terms.seconds):
-            return await self._call(call.name, arguments, context.progress)
-        return _failed(f"The tool did not answer in {self._terms.seconds:g} s.")
+            return _error_result("The arguments cannot be read.")
+        with anyio.move_on_after(self._options.seconds):
+            return await self._call_remote(call.name, arguments, context.progress)
+        return _error_result(f"The tool did not answer in {self._options.seconds:g} s.")
 
-    async def _call(
-        self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None]
+    async def _call_remote(
+        self, name: str, arguments: Mapping[str, JsonValue], send_progress: Callable[[str], None]
     ) -> ToolResult:
-        """A server that has forgotten the connection has done nothing, and is asked again by a new one."""
-        forgot: McpSession | None = None
+        """Call a tool; if the server has dropped the session, call it once more by a new one.
+
+        A server that does not know the session has not carried out the call.
+        """
+        dropped: McpSession | None = None
         while True:
-            session = await self._keeper.session(but=forgot) if self._keeper else None
-            if session is None or self._keeper is None:
-                return self._unavailable()
-            tool = self._keeper.catalogue.tools.get(name)
+            session = await self._reconnector.session(but=dropped) if self._reconnector else None
+            if session is None or self._reconnector is None:
+                return self._unavailable_result()
+            tool = self._reconnector.catalogue.tools.get(name)
             if tool is None:
-                return _failed(f"The MCP server {self._name!r} has no such tool any more.")
+                return _error_result(f"The MCP server {self._name!r} has no such tool any more.")
             try:
-                return await session.call(tool.remote, arguments, tell)
-            except Forgotten:
-                if forgot is not None:
-                    return self._unavailable()
-                forgot = session
-            except Lost:
-                return _failed(
+                return await session.call(tool.remote, arguments, send_progress)
+            except SessionForgotten:
+                if dropped is not None:
+                    return self._unavailable_result()
+                dropped = session
+            except ConnectionLost:
+                return _error_result(
                     f"The connection to the MCP server {self._name!r} was lost during the call: "
                     "nobody knows whether it was carried out."
                 )
 
-    def _unavailable(self) -> ToolResult:
-        trouble = self._keeper.trouble if self._keeper else None
+    def _unavailable_result(self) -> ToolResult:
+        trouble = self._reconnector.trouble if self._reconnector else None
         reason = f": {trouble}" if trouble else ""
-        return _failed(
+        return _error_result(
             f"The MCP server {self._name!r} is not connected{reason}. The tool was not called."
         )
 
 
-def _failed(text: str) -> ToolResult:
+def _error_result(text: str) -> ToolResult:
     return ToolResult(text, is_error=True)
 
 
 def refuse_clashes(servers: Iterable[MCPServer], functions: Iterable[str]) -> None:
-    """Raise ConfigurationError when tools could get one name, whatever the servers turn out to have."""
+    """Raise ConfigurationError if tools could get the same name, whatever the servers offer."""
     prefixes: set[str] = set()
     for server in servers:
         prefix = folded(f"{server.name}__")

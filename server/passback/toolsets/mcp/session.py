@@ -1,4 +1,4 @@
-"""What is heard of a connection beside its answers."""
+"""The session protocol of MCP toolsets, and the state that transports and sessions share."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from passback.toolsets.mcp.targets import shown_line
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """A tool as its server describes it: nothing of it is checked yet.
+class ToolDescription:
+    """A tool as its server describes it, unchecked.
 
     Args:
-        read_only: it says that it changes nothing.
-        repeatable: it says that a second equal call changes nothing more.
+        read_only: the server claims that the tool changes nothing.
+        repeatable: the server claims that a second equal call changes nothing more.
     """
 
     name: str
@@ -29,134 +29,136 @@ class Described:
     repeatable: bool = False
 
 
-class Lost(Exception):
-    """The connection is over; the text says why, in words of ours."""
+class ConnectionLost(Exception):
+    """The connection is over; the text says why, and has nothing of the server's own text."""
 
 
-class Forgotten(Lost):
-    """The server knows this connection no more, and so has not done what it was asked."""
+class SessionForgotten(ConnectionLost):
+    """The server does not know the session any more, so it has not carried out the request."""
 
 
 class McpSession(Protocol):
-    """One connection, from its first answer to its end."""
+    """One connection, from the first answer to its end."""
 
     @property
     def instructions(self) -> str:
-        """What the server says of the use of its tools: nothing of it is checked yet."""
+        """The server's text on the use of its tools, unchecked."""
         ...
 
-    async def tools(self, most: int, /) -> Sequence[Described]:
-        """All tools; when there are more than `most`, some of the rest may be missing.
+    async def list_tools(self, most: int, /) -> Sequence[ToolDescription]:
+        """Return all tools; beyond the first `most`, some may be missing.
 
         Raises:
-            Lost: the connection is over.
+            ConnectionLost: the connection is over.
         """
         ...
 
     async def call(
-        self, name: str, arguments: Mapping[str, JsonValue], tell: Callable[[str], None], /
+        self, name: str, arguments: Mapping[str, JsonValue], send_progress: Callable[[str], None], /
     ) -> ToolResult:
-        """Ask for a call; when this is cancelled, the server is told so. A refusal is a result with `is_error`.
+        """Call a tool and return its result; a refusal is a result with `is_error`.
 
-        `tell` hears how far the call is, as often as the server says it.
+        Cancelling this cancels the call at the server. `send_progress` gets each progress message.
 
         Raises:
-            Forgotten: it was not made.
-            Lost: nobody knows whether it was made.
+            SessionForgotten: the call was not carried out.
+            ConnectionLost: nobody knows whether the call was carried out.
         """
         ...
 
-    async def news(self) -> None:
-        """Return when the tools may have changed.
+    async def wait_for_change(self) -> None:
+        """Wait until the tools may have changed.
 
         Raises:
-            Lost: the connection is over.
+            ConnectionLost: the connection is over.
         """
         ...
 
-    def leave(self) -> None:
-        """Say that it is over; its context is about to be left."""
+    def close(self) -> None:
+        """Mark the connection as over, before its context is left."""
         ...
 
 
 Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[McpSession]]
-"""Raises Lost on entering and on leaving, also in place of what went wrong inside."""
+"""Raises ConnectionLost on entering and on leaving; it also replaces any exception from inside."""
+
+MESSAGE_BYTES = 4 * 1024 * 1024  # the largest message that is read from a server
+
+_RECENT_LINES = 5
 
 
-MESSAGE_BYTES = 4 * 1024 * 1024
-"""The largest message that is read from a server."""
-
-
-_LAST_LINES = 5
-
-
-class LastWords:
-    """The last lines that a process has said of itself: why it failed, mostly.
+class RecentOutput:
+    """The last lines that a process wrote to standard error: mostly the reason of a failure.
 
     Args:
-        secrets: what is not shown of them.
+        secrets: texts that are replaced when the lines are shown.
     """
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self._secrets = secrets
-        self._lines: deque[bytes] = deque(maxlen=_LAST_LINES)
+        self._lines: deque[bytes] = deque(maxlen=_RECENT_LINES)
 
     def clear(self) -> None:
+        """Drop all lines."""
         self._lines.clear()
 
-    def hear(self, lines: Iterable[bytes]) -> None:
+    def extend(self, lines: Iterable[bytes]) -> None:
+        """Add lines; blank ones are skipped."""
         self._lines.extend(line for line in lines if line.strip())
 
     def shown(self) -> tuple[str, ...]:
-        """Return the lines as people may see them."""
+        """Return the lines without secrets and control characters."""
         return tuple(shown_line(line, self._secrets) for line in self._lines)
 
 
 class MessageStream:
-    """Shared by a transport, that notices things, and by those who wait for them."""
+    """The state of one connection: a transport reports to it, a session waits for it."""
 
-    def __init__(self, last_words: LastWords) -> None:
-        self.last_words = last_words
+    def __init__(self, recent_output: RecentOutput) -> None:
+        self.recent_output = recent_output
         self.refusal: str | None = None
-        """What the last request was refused with, for want of a better reason."""
+        """The status that refused the last request: used as a reason if there is no better."""
         self.over = False
-        """Whether nothing more will come."""
-        self._forgotten = False
+        """True once no more messages can come."""
+        self._session_dropped = False
         self._end: str | None = None
-        self._stirred = anyio.Event()
+        self._changed = anyio.Event()
 
     @property
     def end(self) -> str | None:
-        """Why nothing more will come, where somebody said it."""
+        """The reason for the end, if one was reported."""
         return self._end
 
     def finish(self, reason: str) -> None:
-        """Say that nothing more will come, and why; what is said later is only a consequence."""
+        """Mark the connection as over for this reason; a later one is ignored as a consequence."""
         if not self.over:
             self._end = reason
         self.close()
 
     def close(self) -> None:
-        """Say that nothing more will come; the reason is found elsewhere."""
+        """Mark the connection as over without a reason."""
         self.over = True
-        self._stirred.set()
+        self._changed.set()
 
-    def forget(self) -> None:
-        """Say that the server knows the connection no more."""
-        self._forgotten = True
+    def drop_session(self) -> None:
+        """Mark the connection as over because the server does not know its session any more."""
+        self._session_dropped = True
         self.finish("the server has forgotten it")
 
-    def change(self) -> None:
-        """Say that the tools may have changed."""
-        self._stirred.set()
+    def notify_change(self) -> None:
+        """Wake the waiter: the tools may have changed."""
+        self._changed.set()
 
-    async def news(self) -> None:
-        """Raises Lost when nothing more will come."""
+    async def wait_for_change(self) -> None:
+        """Wait until the tools may have changed. Raises ConnectionLost if that cannot be."""
         if not self.over:
-            await self._stirred.wait()
-        self._stirred = anyio.Event()
+            await self._changed.wait()
+        self._changed = anyio.Event()
         if self.over:
             raise self.lost()
 
-    def lost(self) -> Lost:
-        return (Forgotten if self._forgotten else Lost)(self._end or "the connection was closed")
+    def lost(self) -> ConnectionLost:
+        """Return the exception for the end of this connection."""
+        return (SessionForgotten if self._session_dropped else ConnectionLost)(
+            self._end or "the connection was closed"
+        )

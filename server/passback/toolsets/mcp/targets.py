@@ -1,4 +1,4 @@
-"""Where a server is, and how far it is trusted: what an agent's author writes, checked."""
+"""The arguments of `MCPServer`: how a server is reached, its limits, and how far it is trusted."""
 
 import json
 import re
@@ -10,18 +10,18 @@ from urllib.parse import quote, quote_plus, urlsplit
 from passback.core.errors import ConfigurationError
 from passback.core.permissions import Permission
 
-_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")
-"""No `__` in it and no `_` at its end: so the first `__` of a tool's name ends its server's."""
+# No `__` inside and no `_` at the end: so the first `__` in a tool's name ends the server's name.
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# ASCII only: servers do not agree on the meaning of other bytes (RFC 9110, section 5.5).
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t]*[!-~])*)?")
-"""Of ASCII alone: what other bytes mean, servers do not agree on (RFC 9110, section 5.5)."""
 
-_LEAST_SECRET = 4
-"""Characters: what is shorter stands in any text, and tells nothing."""
+_MIN_SECRET_CHARACTERS = (
+    4  # a shorter text occurs anywhere, and redacting it would garble everything
+)
 
-_SHOWN_CHARACTERS = 500
-"""Of a line of a server's own."""
+_MAX_LINE_CHARACTERS = 500  # of a line that a server's process wrote
 
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]")
@@ -36,31 +36,33 @@ class Child:
     cwd: str | None = None
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secrets that no log shows, should the server say them: values of its environment, and the lines of each."""
+        """Return the texts that no log may show: environment values, and the lines of each."""
         values = self.env.values()
-        return _long([*values, *(line for value in values for line in value.splitlines())])
+        return _secret_spellings(
+            [*values, *(line for value in values for line in value.splitlines())]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL, asked by streamable HTTP."""
+    """A URL that is reached by streamable HTTP."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secrets that no log shows, should the server say them: headers, the words in them, parts of the URL."""
+        """Return the texts that no log may show: headers, the words in them, parts of the URL."""
         url = urlsplit(self.url)
         texts = [url.query, url.password or "", *self.headers.values()]
-        return _long([*texts, *(word for text in texts for word in text.split())])
+        return _secret_spellings([*texts, *(word for text in texts for word in text.split())])
 
 
 Target: TypeAlias = Child | Address
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """As the arguments of `MCPServer`. Times in seconds."""
+class ServerOptions:
+    """The options of `MCPServer`; times are in seconds."""
 
     permission: Permission
     trust_hints: bool
@@ -70,55 +72,57 @@ class Terms:
     write_permission: Permission | None = None
 
 
-def check(name: str, target: Target, terms: Terms, /) -> None:
-    """Raise ConfigurationError when a server cannot be used so."""
-    if not _NAME.fullmatch(name):
+def check_options(name: str, target: Target, options: ServerOptions, /) -> None:
+    """Raise ConfigurationError for arguments of `MCPServer` that cannot work."""
+    if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"an MCP server cannot be named {name!r}: 1 to 32 letters, digits, '-' and '_', no '__', no '_' at an end"
+            f"an MCP server cannot be named {name!r}: 1 to 32 letters, digits, '-' and '_', "
+            "no '__', no '_' at an end"
         )
     if isinstance(target, Child):
         if isinstance(target.command, str) or not target.command or not all(target.command):
             raise ConfigurationError(
                 f"the MCP server {name!r} has no command: a program and its arguments, one by one"
             )
-    elif not _is_web(target.url):
+    elif not _is_web_url(target.url):
         raise ConfigurationError(f"the MCP server {name!r} has no URL of http or https")
-    elif wrong := [header for header in target.headers.items() if not _is_header(*header)]:
-        # the value may be a key: only the name is told
+    elif wrong := [header for header in target.headers.items() if not _is_valid_header(*header)]:
+        # the message has the name only: the value may be a key
         raise ConfigurationError(
-            f"the MCP server {name!r}: the header {wrong[0][0]!r} cannot be sent: names and values are texts of one line, "
-            "without control characters and blanks around them"
+            f"the MCP server {name!r}: the header {wrong[0][0]!r} cannot be sent: names and values "
+            "are texts of one line, without control characters and blanks around them"
         )
-    if terms.write_permission is not None and not terms.trust_hints:
+    if options.write_permission is not None and not options.trust_hints:
         raise ConfigurationError(
-            f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the server says which of its tools "
-            "write; permission holds for all of them"
+            f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the server "
+            "says which of its tools write; permission holds for all of them"
         )
-    if not min(terms.seconds, terms.start_seconds, terms.result_limit) > 0:
+    if not min(options.seconds, options.start_seconds, options.result_limit) > 0:
         raise ConfigurationError(f"the MCP server {name!r} has a limit that is not above 0")
 
 
 def redacted(text: str, secrets: Sequence[str], /) -> str:
+    """Return the text with `***` for each secret."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return text
 
 
 def shown_line(line: bytes, secrets: Sequence[str], /) -> str:
-    """Return a line of a server's own as people may see it: without secrets and control characters, and not too long."""
-    # a colour may part a secret
+    """Return a line of output, shortened, without secrets and control characters."""
+    # colours go first: one may stand inside a secret
     plain = _COLOURS.sub("", line.decode(errors="replace"))
-    shown = redacted(plain, secrets)[:_SHOWN_CHARACTERS]
+    shown = redacted(plain, secrets)[:_MAX_LINE_CHARACTERS]
     return _UNPRINTABLE.sub("?", shown.rstrip())
 
 
-def _is_header(name: object, text: object) -> bool:
+def _is_valid_header(name: object, text: object) -> bool:
     if not isinstance(name, str) or not isinstance(text, str):
         return False
     return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(text))
 
 
-def _is_web(url: str) -> bool:
+def _is_web_url(url: str) -> bool:
     try:
         parsed = urlsplit(url)
         return parsed.scheme in {"http", "https"} and bool(parsed.hostname)
@@ -126,14 +130,19 @@ def _is_web(url: str) -> bool:
         return False
 
 
-def _long(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return texts as programs write them, the longest first: one may be a part of another."""
-    written = {form for text in texts if len(text) >= _LEAST_SECRET for form in _forms(text)}
+def _secret_spellings(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return all spellings of the secrets, the longest first: one may be a part of another."""
+    written = {
+        form
+        for text in texts
+        if len(text) >= _MIN_SECRET_CHARACTERS
+        for form in _spellings_of(text)
+    }
     return tuple(sorted(written, key=len, reverse=True))
 
 
-def _forms(text: str) -> tuple[str, ...]:
-    """Return a text, and what it is within quotes of Python or JSON, and in a URL."""
+def _spellings_of(text: str) -> tuple[str, ...]:
+    """Return a text as it is, as quoted in Python and JSON, and as quoted in a URL."""
     quoted = (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
     return (
         text,

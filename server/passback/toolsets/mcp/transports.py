@@ -1,4 +1,4 @@
-"""Transports of MCP sessions: stdio and streamable HTTP, bounded."""
+"""Transports of MCP sessions: stdio and streamable HTTP, with limits on what is read."""
 
 import json
 import logging
@@ -24,34 +24,41 @@ from passback.toolsets.mcp.targets import Address, Child, shown_line
 
 logger = logging.getLogger(__name__)
 
-_Said: TypeAlias = SessionMessage | Exception
-Streams: TypeAlias = tuple[MemoryObjectReceiveStream[_Said], MemoryObjectSendStream[SessionMessage]]
+_Message: TypeAlias = SessionMessage | Exception
+Streams: TypeAlias = tuple[
+    MemoryObjectReceiveStream[_Message], MemoryObjectSendStream[SessionMessage]
+]
 
-_WAITING = 64
-"""Messages on their way to the server: a word that a call is cancelled must not wait for one that does not read."""
+# Messages that may wait for the server to read: a cancellation must not block on a server that does
+# not read.
+_MAX_OUTGOING = 64
 
-_GRACE = (1.0, 2.0, 2.0)
-"""Seconds to end after its input was closed, after SIGTERM, after SIGKILL."""
+_GRACE_SECONDS = (
+    1.0,
+    2.0,
+    2.0,
+)  # seconds to exit after stdin was closed, after SIGTERM, after SIGKILL
 
-_LAST_WORDS = 0.5
-"""Seconds for what a process has said last to arrive: a child of it may hold the pipe open."""
+# Seconds for the last lines of standard error to arrive: a child of the process may keep the pipe
+# open for ever.
+_OUTPUT_GRACE = 0.5
 
-_POLL = 0.02
-_LOG_LINES = 200
-"""Of standard error. What a process says there after so many is not logged."""
+_POLL_INTERVAL = 0.02  # seconds
+_MAX_LOG_LINES = 200  # of standard error; later ones are not logged
 
-_LINE_BYTES = 16 * 1024
-"""Of a line: what is looked at, lest a secret at the end of what is shown of it is cut in two."""
+# Of a line that is not complete: much more than is shown of it, so that no secret is cut in two at
+# the end of the shown part.
+_MAX_LINE_BYTES = 16 * 1024
 
 
 @asynccontextmanager
-async def child_streams(name: str, child: Child, line: MessageStream) -> AsyncGenerator[Streams]:
-    """Start a process, and end it on leaving, with all that it has started.
+async def child_streams(name: str, child: Child, stream: MessageStream) -> AsyncGenerator[Streams]:
+    """Start a process; on leaving, end it and every process that it has started.
 
     Raises:
         OSError: it cannot be started.
     """
-    line.last_words.clear()
+    stream.recent_output.clear()
     process = await anyio.open_process(
         child.command,
         env=get_default_environment() | dict(child.env),
@@ -61,140 +68,151 @@ async def child_streams(name: str, child: Child, line: MessageStream) -> AsyncGe
     assert process.stdin
     assert process.stdout
     assert process.stderr
-    said, heard = anyio.create_memory_object_stream[_Said](0)
-    told, telling = anyio.create_memory_object_stream[SessionMessage](_WAITING)
-    silence = anyio.Event()
-    with said, heard, told, telling:
+    inbox, received = anyio.create_memory_object_stream[_Message](0)
+    outbox, outgoing = anyio.create_memory_object_stream[SessionMessage](_MAX_OUTGOING)
+    stderr_done = anyio.Event()
+    with inbox, received, outbox, outgoing:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_hear, process, process.stdout, said, line, silence)
-            tasks.start_soon(_tell, process, process.stdin, telling, line)
-            tasks.start_soon(_log, name, process.stderr, child.secrets(), line, silence)
+            tasks.start_soon(_read_messages, process, process.stdout, inbox, stream, stderr_done)
+            tasks.start_soon(_write_messages, process, process.stdin, outgoing, stream)
+            tasks.start_soon(
+                _log_stderr, name, process.stderr, child.secrets(), stream, stderr_done
+            )
             try:
-                yield heard, told
+                yield received, outbox
             finally:
-                line.close()
+                stream.close()
                 with anyio.CancelScope(shield=True):
-                    heard.close()
-                    await _end(process, process.stdin)
+                    received.close()
+                    await _end_process(process, process.stdin)
                 tasks.cancel_scope.cancel()
 
 
-# ---------------------------------------------------------------- messages
-async def _hear(
+async def _read_messages(
     process: Process,
     stdout: ByteReceiveStream,
-    said: MemoryObjectSendStream[_Said],
-    line: MessageStream,
-    silence: anyio.Event,
+    inbox: MemoryObjectSendStream[_Message],
+    stream: MessageStream,
+    stderr_done: anyio.Event,
 ) -> None:
-    """Read to the end, also when nobody listens any more: a full pipe would keep the process from ending."""
+    """Read messages to the end of standard output, even if nobody receives them.
+
+    A full pipe would keep the process from exiting.
+    """
     rest = bytearray()
-    with said, suppress(anyio.ClosedResourceError):
+    with inbox, suppress(anyio.ClosedResourceError):
         async for chunk in stdout:
             rest += chunk
             if b"\n" in chunk:
                 *texts, rest = rest.split(b"\n")
-                await _pass_on(texts, said)
+                await _forward_messages(texts, inbox)
             if len(rest) > MESSAGE_BYTES:
-                line.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
+                stream.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
                 rest.clear()
-        await _exited(process, _GRACE[0])
-        with anyio.move_on_after(_LAST_WORDS):
-            await silence.wait()
-        line.finish(f"its process ended, with the code {process.returncode}")
+        await _wait_for_exit(process, _GRACE_SECONDS[0])
+        with anyio.move_on_after(_OUTPUT_GRACE):
+            await stderr_done.wait()
+        stream.finish(f"its process ended, with the code {process.returncode}")
 
 
-async def _pass_on(texts: Sequence[bytearray], said: MemoryObjectSendStream[_Said]) -> None:
+async def _forward_messages(
+    texts: Sequence[bytearray], inbox: MemoryObjectSendStream[_Message]
+) -> None:
     for text in texts:
-        message = _message(bytes(text)) or _message(_mended(bytes(text)))
-        if message is not None:  # else it is a program that greets people on its standard output
+        message = _parsed_message(bytes(text)) or _parsed_message(_without_surrogates(bytes(text)))
+        if message is not None:  # some programs greet people on standard output
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await said.send(SessionMessage(message))
+                await inbox.send(SessionMessage(message))
 
 
-def _message(text: bytes) -> JSONRPCMessage | None:
+def _parsed_message(text: bytes) -> JSONRPCMessage | None:
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(text, by_name=False)
     return None
 
 
-def _mended(text: bytes) -> bytes:
-    """The same JSON without lone surrogates, which the halves of a text that was cut may end in."""
+def _without_surrogates(text: bytes) -> bytes:
+    """Return the JSON without lone surrogates, which a server may leave where it cut a text."""
     with suppress(ValueError, RecursionError):
         return mended(json.dumps(json.loads(text), ensure_ascii=False)).encode()
     return b""
 
 
-async def _tell(
+async def _write_messages(
     process: Process,
     stdin: ByteSendStream,
-    telling: MemoryObjectReceiveStream[SessionMessage],
-    line: MessageStream,
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    stream: MessageStream,
 ) -> None:
     try:
-        async for each in telling:
+        async for each in outgoing:
             text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
             await stdin.send(text.encode() + b"\n")
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        if await _exited(process, _GRACE[0]):
-            return  # its output has an end, too
-        line.finish("it does not listen any more")
+        if await _wait_for_exit(process, _GRACE_SECONDS[0]):
+            return  # the reader of its output reports the end
+        stream.finish("it does not listen any more")
 
 
-async def _log(
+async def _log_stderr(
     name: str,
     stderr: ByteReceiveStream,
     secrets: Sequence[str],
-    line: MessageStream,
-    silence: anyio.Event,
+    stream: MessageStream,
+    stderr_done: anyio.Event,
 ) -> None:
-    """What it says of itself, to our log: so many lines, then no more; of a long line its beginning."""
-    room = _LOG_LINES
+    """Log the first `_MAX_LOG_LINES` lines of standard error; of a long line, the beginning."""
+    room = _MAX_LOG_LINES
     rest = b""
     try:
         async for chunk in stderr:
             *texts, rest = (rest + chunk).split(b"\n")
-            rest = rest[:_LINE_BYTES]
-            line.last_words.hear(texts)
+            rest = rest[:_MAX_LINE_BYTES]
+            stream.recent_output.extend(texts)
             for text in texts[:room]:
-                _write(name, shown_line(text, secrets))
+                _log_line(name, shown_line(text, secrets))
             if 0 < room <= len(texts):
-                _write(name, "(what follows is not logged)")
+                _log_line(name, "(what follows is not logged)")
             room = max(0, room - len(texts))
     except anyio.ClosedResourceError:
         pass
-    finally:  # also of a process that is given up, while a child of it holds the pipe open
-        line.last_words.hear([rest])
-        silence.set()
+    finally:  # even if this is cancelled, because a child of the process keeps the pipe open
+        stream.recent_output.extend([rest])
+        stderr_done.set()
 
 
-def _write(name: str, text: str) -> None:
+def _log_line(name: str, text: str) -> None:
     if text:
         logger.info("MCP server %s says: %s", name, text, extra={"action": "toolset_says"})
 
 
-# ---------------------------------------------------------------- the end
-async def _end(process: Process, stdin: ByteSendStream) -> None:
-    """Close its input, as a server expects; then ask it to end, and its children; then end them."""
+async def _end_process(process: Process, stdin: ByteSendStream) -> None:
+    """Close standard input, then terminate the process and its children, then kill them.
+
+    The order is that of the protocol's specification for stdio.
+    """
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         await stdin.aclose()
-    if not await _exited(process, _GRACE[0]):
-        _signal(process, signal.SIGTERM)
-        await _exited(process, _GRACE[1])
-    _signal(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    await _exited(process, _GRACE[2])
+    if not await _wait_for_exit(process, _GRACE_SECONDS[0]):
+        _signal_session(process, signal.SIGTERM)
+        await _wait_for_exit(process, _GRACE_SECONDS[1])
+    _signal_session(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    await _wait_for_exit(process, _GRACE_SECONDS[2])
 
 
-async def _exited(process: Process, seconds: float) -> bool:
-    """Not by `wait()`: that waits for the pipes too, which a child of the child may hold."""
+async def _wait_for_exit(process: Process, seconds: float) -> bool:
+    """Wait for the process to exit and return True if it did.
+
+    `Process.wait()` also waits for the pipes, which a child of the process may keep open.
+    """
     with anyio.move_on_after(seconds):
         while process.returncode is None:  # noqa: ASYNC110 - nothing tells of it
-            await anyio.sleep(_POLL)
+            await anyio.sleep(_POLL_INTERVAL)
     return process.returncode is not None
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
-    """To the process and to all of its session, which is named after it."""
+def _signal_session(process: Process, number: signal.Signals) -> None:
+    """Send a signal to the process and to all others of its session, of which it is the leader."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             process.send_signal(number)
@@ -204,63 +222,70 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 30.0
-_SESSION = "mcp-session-id"
+_SESSION_HEADER = "mcp-session-id"
 
 
 class TooLarge(httpx2.StreamError):
-    """An answer was larger than may be read."""
+    """A response was larger than `MESSAGE_BYTES`."""
 
     def __init__(self) -> None:
         super().__init__(f"more than {MESSAGE_BYTES} bytes")
 
 
-def http_client(address: Address, line: MessageStream) -> httpx2.AsyncClient:
-    """Calls have deadlines of their own: reading has none, as a stream may be silent for long."""
+def http_client(address: Address, stream: MessageStream) -> httpx2.AsyncClient:
+    """Create an HTTP client that bounds responses and reports refusals to the stream.
 
-    async def look(response: httpx2.Response) -> None:
+    Reading has no timeout, as an event stream may be silent for long; calls have their deadlines.
+    """
+
+    async def inspect_response(response: httpx2.Response) -> None:
         request = response.request
         if request.method == "POST":
             refused = response.status_code >= 400
-            line.refusal = (
+            stream.refusal = (
                 f"it answered with the status {response.status_code}" if refused else None
             )
-        if response.status_code == 404 and _SESSION in request.headers:
-            line.forget()
+        # a 404 to a request with a session id means that the session is gone (MCP, Streamable HTTP)
+        if response.status_code == 404 and _SESSION_HEADER in request.headers:
+            stream.drop_session()
         if response.headers.get("content-encoding", "identity") != "identity":
-            line.finish("it answered with an encoding that was not asked for")
+            stream.finish("it answered with an encoding that was not asked for")
             raise httpx2.DecodingError("an encoding that was not asked for", request=request)
-        stream = response.stream
+        body = response.stream
         kind = response.headers.get("content-type", "")
-        if isinstance(stream, httpx2.AsyncByteStream) and not kind.startswith("text/event-stream"):
-            response.stream = _Bounded(stream, line)
+        if isinstance(body, httpx2.AsyncByteStream) and not kind.startswith("text/event-stream"):
+            response.stream = _BoundedBody(body, stream)
 
     return httpx2.AsyncClient(
-        # an answer that unpacks to more than it is long could not be bounded
+        # a compressed response could unpack to any size
         headers={**address.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None, write=_WRITE_SECONDS),
-        event_hooks={"response": [look]},
-        # a proxy of the environment would be sent the headers, in which there may be a key
+        event_hooks={"response": [inspect_response]},
+        # a proxy from the environment would see the headers, which may hold a key
         trust_env=False,
     )
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends when it becomes too large. That of an event stream is bounded event by event."""
+class _BoundedBody(httpx2.AsyncByteStream):
+    """A response body that ends when it becomes too large.
 
-    def __init__(self, stream: httpx2.AsyncByteStream, line: MessageStream) -> None:
+    Event streams are bounded event by event instead.
+    """
+
+    def __init__(self, body: httpx2.AsyncByteStream, stream: MessageStream) -> None:
+        self._body = body
         self._stream = stream
-        self._line = line
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         room = MESSAGE_BYTES
-        async for chunk in self._stream:
+        async for chunk in self._body:
             room -= len(chunk)
             if room < 0:
-                self._line.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
+                self._stream.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
                 raise TooLarge
             yield chunk
 
     @override
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self._body.aclose()
