@@ -1,1 +1,1 @@
-"""What a model is shown of a conversation (DESIGN section 7); see docs/agents.md and docs/context.md."""
+"""The prompt and the context window of a model; see docs/agents.md and docs/context.md."""

@@ -1,18 +1,21 @@
-"""The context policy: watches how full the model's window is, and makes room in three steps, the cheapest first."""
+"""The context policy: measures how full a model's window is, and makes room in three steps.
+
+The cheapest step comes first; see docs/context.md.
+"""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from passback.context.shown import Levels, Shown, Taken
+from passback.context.shown import Levels, Shown, TakenStep
 from passback.context.summary import (
     Division,
-    divided,
-    last_named,
+    divide,
+    last_subject,
     least_shown,
-    request_for,
-    summary_of,
+    summary_message,
+    summary_request,
 )
 from passback.context.tokens import frame_tokens, message_tokens, request_tokens, text_tokens
 from passback.core.context import Context, Count, Fitted
@@ -35,45 +38,42 @@ from passback.core.values import value
 
 logger = logging.getLogger(__name__)
 
-WINDOW: Final = 128_000
-"""Tokens that a model is taken to have where nobody says otherwise."""
+WINDOW: Final = 128_000  # tokens; the default where neither agent nor settings have a value
 
-_BYTES: Final = 4
-"""Bytes of one token of a summary, at most."""
+_BYTES_PER_TOKEN: Final = 4  # at most, in a summary
 
-_LARGE: Final = 4
-"""New messages that are more than one part in so many of the window are measured before they are stored."""
+_LARGE_DIVISOR: Final = 4  # new messages above window / 4 are measured before they are stored
 
-_WORTH: Final = 10
-"""A summary has to save one part in so many of the window, while the model could still be called without."""
+# A summary must save at least window / 10, as long as the model could be called without it.
+_WORTH_DIVISOR: Final = 10
 
 
 @value
 class Compaction:
-    """Keeps what the model is shown within its window.
+    """Keep requests within the model's window.
 
     Args:
-        window: tokens, of request and answer together; 0: nothing is done unless it is asked for by hand.
+        window: tokens of request and answer together; 0: compact only when the user asks for it.
     """
 
     window: int = WINDOW
 
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
         shown = Shown(frame_tokens(frame), Levels(self.window or WINDOW))
-        return _Watch(model, shown, automatic=self.window > 0)
+        return _RunContext(model, shown, automatic=self.window > 0)
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
-        return self.window > 0 and sum(map(message_tokens, messages)) * _LARGE > self.window
+        return self.window > 0 and sum(map(message_tokens, messages)) * _LARGE_DIVISOR > self.window
 
 
-class _Watch:
-    """One run's context."""
+class _RunContext:
+    """`Context` for the model calls of one run."""
 
     def __init__(self, model: ModelClient, shown: Shown, *, automatic: bool) -> None:
         self._model = model
         self._shown = shown
         self._automatic = automatic
-        self._asked = 0
+        self._asked_estimate = 0
         self._warned = False
         self._gave_up = False
 
@@ -81,44 +81,44 @@ class _Watch:
     def estimate(self) -> int:
         return self._shown.used
 
-    # ---------------------------------------------------------------- before a call of the model
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
         self._shown.feed(messages)
         if self._automatic and self._is_due():
             return None
-        return self._show()
+        return self._shown_messages()
 
     async def fit(self, messages: Sequence[Message], count: Count, /) -> Fitted:
         shown = self._shown
         shown.feed(messages)
         if not (self._automatic and self._is_due()):
-            return Fitted(self._show())
+            return Fitted(self._shown_messages())
         events: list[RunEvent] = []
         if not self._warned:
             events.append(ContextWarned(shown.used, shown.levels.window))
         append: tuple[SummaryMessage, ...] = ()
         if shown.used >= shown.levels.compact:
-            events += _told(shown.ease())
+            events += _compaction_events(shown.ease())
+            # the cheap steps may be enough
             if shown.used > shown.levels.warn:
-                append = await self._summarise(messages, events, count)
-        return self._fitted(append, events)
+                append = await self._summarise_if_worth(messages, events, count)
+        return self._fit_window(append, events)
 
     async def compact(self, messages: Sequence[Message], count: Count, /) -> Fitted:
         shown = self._shown
         shown.feed(messages)
-        division = divided(shown, len(messages))
+        division = divide(shown, len(messages))
         events: list[RunEvent] = []
         append: tuple[SummaryMessage, ...] = ()
         if division is not None and division.is_possible:
-            append = await self._replace(messages, division, events, count)
-        return self._fitted(append, events)
+            append = await self._append_summary(messages, division, events, count)
+        return self._fit_window(append, events)
 
     def counted(self, usage: Usage, /) -> None:
-        self._shown.counted(usage, self._asked)
+        self._shown.counted(usage, self._asked_estimate)
 
     def exceeded(self) -> bool:
         if self._automatic:
-            window = min(self._shown.levels.window, self._shown.scale.used(self._asked))
+            window = min(self._shown.levels.window, self._shown.scale.used(self._asked_estimate))
             self._shown.levels = Levels(window)
         return self._automatic
 
@@ -127,63 +127,68 @@ class _Watch:
         shown.feed(messages)
         used, levels = shown.scale.used(least_shown(shown)), shown.levels
         framed = shown.scale.used(shown.frame) > levels.stop
-        # a prompt that is too large is no fault of the message, and the run says so
+        # a prompt that is too large by itself is not the message's fault: the run reports it
         if self._automatic and used > levels.stop and not framed:
             raise MessageTooLarge(
-                f"{last_named(shown)} too large for the model: about {used} tokens, and there is room for {levels.stop}"
+                f"{last_subject(shown)} too large for the model: about {used} tokens, "
+                f"and there is room for {levels.stop}"
             )
 
     def _is_due(self) -> bool:
-        """Whether anything has to be done or told."""
+        """Return True if room has to be made, or a warning has to be sent."""
         used, levels = self._shown.used, self._shown.levels
         if used < levels.warn:
             self._warned = False
         return used >= levels.compact or (used >= levels.warn and not self._warned)
 
-    def _show(self) -> Sequence[ModelMessage]:
-        self._asked = self._shown.estimate
+    def _shown_messages(self) -> Sequence[ModelMessage]:
+        self._asked_estimate = self._shown.estimate
         return self._shown.messages()
 
-    def _fitted(self, append: tuple[SummaryMessage, ...], events: list[RunEvent]) -> Fitted:
-        """What is shown now. Raises ContextTooLarge when it is more than the window."""
+    def _fit_window(self, append: tuple[SummaryMessage, ...], events: list[RunEvent]) -> Fitted:
+        """Return the messages to show, tightened if need be.
+
+        Raises ContextTooLarge if they exceed the window even so.
+        """
         shown = self._shown
         self._warned = shown.used >= shown.levels.warn
         if self._automatic and shown.used > shown.levels.stop:
-            events += _told(shown.tighten())
-            self._refuse_above_the_window(shown.estimate)
-        return Fitted(self._show(), append, tuple(events))
+            events += _compaction_events(shown.tighten())
+            self._check_window(shown.estimate)
+        return Fitted(self._shown_messages(), append, tuple(events))
 
-    def _refuse_above_the_window(self, estimate: int) -> None:
+    def _check_window(self, estimate: int) -> None:
         shown = self._shown
         used, levels = shown.scale.used(estimate), shown.levels
         if used <= levels.stop:
             return
         framed = shown.scale.used(shown.frame) > levels.stop
-        what = "the agent's prompt and tools are" if framed else last_named(shown)
+        subject = "the agent's prompt and tools are" if framed else last_subject(shown)
         raise ContextTooLarge(
-            f"{what} too large for the model: about {used} tokens, and there is room for {levels.stop}"
+            f"{subject} too large for the model: about {used} tokens, "
+            f"and there is room for {levels.stop}"
         )
 
-    # ---------------------------------------------------------------- summaries
-    async def _summarise(
+    async def _summarise_if_worth(
         self, messages: Sequence[Message], events: list[RunEvent], count: Count
     ) -> tuple[SummaryMessage, ...]:
-        """Let a summary take the place of what is old, if that helps; one attempt before each call of the model."""
+        """Replace old messages by a summary, if that helps; at most once before each model call."""
         shown = self._shown
         if shown.used > shown.levels.stop:
-            self._refuse_above_the_window(least_shown(shown))
-        division = divided(shown, len(messages), again=shown.used > shown.levels.stop)
+            # fail before a summary is paid for that could not help
+            self._check_window(least_shown(shown))
+        division = divide(shown, len(messages), again=shown.used > shown.levels.stop)
         if division is None or not division.is_possible:
             return ()
-        worth = division.saves * shown.scale.ratio * _WORTH >= shown.levels.window
+        worth = division.saves * shown.scale.ratio * _WORTH_DIVISOR >= shown.levels.window
         if not worth:
-            events += _told(shown.tighten())
+            events += _compaction_events(shown.tighten())
         must = shown.used > shown.levels.stop
         if not must and (self._gave_up or not worth):
             return ()
-        return await self._replace(messages, division, events, count, must=must)
+        return await self._append_summary(messages, division, events, count, must=must)
 
-    async def _replace(
+    async def _append_summary(
         self,
         messages: Sequence[Message],
         division: Division,
@@ -193,44 +198,44 @@ class _Watch:
         must: bool = False,
     ) -> tuple[SummaryMessage, ...]:
         shown, before = self._shown, self._shown.used
-        written = _Written() if self._gave_up else await self._ask(division, count)
+        written = _WrittenSummary() if self._gave_up else await self._ask_model(division, count)
         if written.spent is not None:
             events.append(UsageReported(written.spent, model=written.model or self._model.name))
         if not (written.text or must):
             self._gave_up = True
             return ()
-        summary = summary_of(division, new_message_id(), written.text, written.usage)
+        summary = summary_message(division, new_message_id(), written.text, written.usage)
         shown.feed([*messages, summary])
         events.append(Compacted("summary" if written.text else "cut", before, shown.used))
-        events += _told(shown.ease())
+        events += _compaction_events(shown.ease())
         return (summary,)
 
-    async def _ask(self, division: Division, count: Count) -> "_Written":
-        """What the model writes; it is not listened to beyond the summary's budget."""
-        request = request_for(division, self._shown)
+    async def _ask_model(self, division: Division, count: Count) -> "_WrittenSummary":
+        """Ask the model for a summary; stop reading when it exceeds the summary's budget."""
+        request = summary_request(division, self._shown)
         if request is None:
-            return _Written()
+            return _WrittenSummary()
         shown = self._shown.scale.used(request_tokens(request))
-        listener = _Listener(division.budget * _BYTES, shown)
+        reader = _SummaryReader(division.budget * _BYTES_PER_TOKEN, shown)
         try:
             async with self._model.stream(request) as batches:
                 async for deltas in batches:
-                    if listener.feed(deltas):
+                    if reader.feed(deltas):
                         break
         except ModelError as error:
             logger.warning("no summary: %s", error.code, extra={"action": "summary_failed"})
-            return listener.written(whole=False)
+            return reader.written(whole=False)
         finally:
-            if listener.spent is not None:
-                count(listener.spent)
-        return listener.written(whole=listener.ended)
+            if reader.spent is not None:  # paid for, even if the request failed
+                count(reader.spent)
+        return reader.written(whole=reader.ended)
 
 
 @value
-class _Written:
-    """What a model has written; a text only if it is the whole of it, or enough.
+class _WrittenSummary:
+    """A summary from a model; the text is empty unless the answer was complete or long enough.
 
-    `spent` counts attempts before it, too. `model` is the name of the one that wrote, if it said so.
+    `spent` includes earlier attempts. `model` is the name of the model that answered, if known.
     """
 
     text: str = ""
@@ -239,69 +244,69 @@ class _Written:
     model: str = ""
 
 
-class _Listener:
-    """Takes the model's words until it ends, or has said more than so many bytes.
+class _SummaryReader:
+    """Collect a model's answer until it ends or has more than `limit` bytes.
 
-    `shown` are the tokens of what it was asked, as they are estimated.
+    `shown` is the estimated number of tokens in the request.
     """
 
     def __init__(self, limit: int, shown: int) -> None:
         self.ended = False
         self._finished = False
         self._shown = shown
-        self._left = limit
-        self._said = 0
+        self._bytes_left = limit
+        self._output_tokens = 0
         self._pieces: list[str] = []
         self._usage: Usage | None = None
-        self._lost: Usage | None = None
+        self._lost_usage: Usage | None = None
         self._model = ""
 
     def feed(self, deltas: Sequence[ModelDelta]) -> bool:
-        """Whether it is enough."""
+        """Take a batch of deltas and return True if the text exceeds the limit."""
         for delta in deltas:
             match delta:
                 case TextChunk(text):
                     self._pieces.append(text)
-                    self._said += text_tokens(text)
-                    self._left -= len(text.encode("utf-8", "surrogatepass"))
+                    self._output_tokens += text_tokens(text)
+                    self._bytes_left -= len(text.encode("utf-8", "surrogatepass"))
                 case ReasoningChunk(text):
-                    self._said += text_tokens(text)
+                    self._output_tokens += text_tokens(text)
                 case UsageChunk(usage):
                     self._usage = usage
                 case LostUsageChunk(usage):
-                    self._lost = together(self._lost, usage)
+                    self._lost_usage = together(self._lost_usage, usage)
                 case AnsweredBy(model):
                     self._model = model
                 case Finish(reason):
                     self._finished = True
                     self.ended = reason in ("stop", "length")
-                case _:  # it has no tools, and of its reasoning nothing is kept
+                case _:  # the request has no tools, and the summary keeps no reasoning
                     pass
-        self.ended = self.ended or self._left < 0
-        return self._left < 0
+        self.ended = self.ended or self._bytes_left < 0
+        return self._bytes_left < 0
 
-    def written(self, *, whole: bool) -> _Written:
+    def written(self, *, whole: bool) -> _WrittenSummary:
         text = "".join(self._pieces).strip() if whole else ""
-        return _Written(text, self.usage, self.spent, self._model)
+        return _WrittenSummary(text, self.usage, self.spent, self._model)
 
     @property
     def usage(self) -> Usage | None:
-        """What the service counted; of what was cut, at least an estimate of what was asked and said."""
-        if self._finished or not (self._said or self._usage):
+        """The service's count; for an answer that was cut, at least an estimate."""
+        if self._finished or not (self._output_tokens or self._usage):
             return self._usage
         counted = self._usage or UNUSED
         return replace(
             counted,
             input_tokens=counted.input_tokens or self._shown,
-            output_tokens=max(counted.output_tokens, self._said),
+            output_tokens=max(counted.output_tokens, self._output_tokens),
             estimated=True,
         )
 
     @property
     def spent(self) -> Usage | None:
-        """As `usage`, with that of the attempts before."""
-        return together(self._lost, self.usage)
+        """The usage including earlier attempts."""
+        return together(self._lost_usage, self.usage)
 
 
-def _told(taken: Sequence[Taken]) -> list[Compacted]:
+def _compaction_events(taken: Sequence[TakenStep]) -> list[Compacted]:
     return [Compacted(each.step, each.before, each.after) for each in taken]

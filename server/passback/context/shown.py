@@ -1,7 +1,7 @@
-"""What a model is shown of a transcript, and how large it is: fed as the transcript grows, eased in steps.
+"""The part of a transcript that a model is shown, its size, and the cheap steps of compaction.
 
-The steps are taken where the model is called and nowhere else, and follow from the record alone: a later run, on any
-worker, shows the same bytes again, so that what the provider has cached of them stays of use.
+Steps are taken only at model calls, and follow from the transcript alone: a later run, on any
+worker, sends the same bytes again, so that the provider's prompt cache stays valid.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,19 +21,19 @@ from passback.core.messages import (
 from passback.core.transcript import boundary, paired, unheard, view
 from passback.core.values import value
 
-_RECENT: Final = 3
-"""Turns whose results are not left out."""
+_RECENT_TURNS: Final = 3  # the newest ones, whose results are never left out
 
-BULK: Final = 64
-"""Tokens of a result that is worth to be left out; none is shortened to less."""
+MIN_RESULT_TOKENS: Final = (
+    64  # a smaller result is not worth leaving out, and none is shortened to less
+)
 
 
 @value
 class Levels:
-    """Tokens of the provider's, from the window on downwards.
+    """Thresholds of a model's window, in tokens as the provider counts them.
 
-    `window` is what the model takes; above `stop` it is not called; from `compact` on room is made, until no more than
-    `warn` is used; from there on people are warned.
+    `window` is the model's limit. Above `stop` the model is not called. At `compact` room is made,
+    until at most `warn` is used. At `warn` the user is warned.
     """
 
     window: int
@@ -52,13 +52,13 @@ class Levels:
 
     @property
     def single(self) -> int:
-        """What a single result may have, once room has to be made."""
-        return max(BULK, self.window // 16)
+        """Maximum of tokens in one tool result, once room has to be made."""
+        return max(MIN_RESULT_TOKENS, self.window // 16)
 
 
 @dataclass(slots=True)
 class Entry:
-    """One message: as it is in the record, at `place`, and as it is shown."""
+    """One message: as stored at index `place` of the transcript, and as shown to the model."""
 
     place: int
     message: Message
@@ -66,14 +66,14 @@ class Entry:
     tokens: int
 
     def show(self, message: Message) -> int:
-        """Show it in another form; gives how many tokens that saves."""
+        """Show another form of the message and return the number of tokens that this saves."""
         before, self.shown, self.tokens = self.tokens, message, message_tokens(message)
         return before - self.tokens
 
 
 @value
-class Taken:
-    """A step that made room: tokens before and after."""
+class TakenStep:
+    """A compaction step that made room, with the tokens before and after it."""
 
     step: CompactionStep
     before: int
@@ -81,16 +81,16 @@ class Taken:
 
 
 class Shown:
-    """What one run's model is shown.
+    """The messages that the model of one run is shown.
 
     Args:
-        frame: estimated tokens of what all requests have in common.
-        levels: of the model's window.
+        frame: estimated tokens of the prompt and the tools, which all requests have in common.
+        levels: thresholds of the model's window.
 
     Attributes:
-        entries: what may be shown, from the last summary on.
+        entries: the messages from the last summary on.
         summary: that summary.
-        scale: what the estimates mean, as far as is known.
+        scale: converts estimates to the provider's tokens, as far as is known.
     """
 
     def __init__(self, frame: int, levels: Levels) -> None:
@@ -100,112 +100,113 @@ class Shown:
         self.entries: list[Entry] = []
         self.summary: SummaryMessage | None = None
         self.estimate = frame
-        self._fed = 0
-        self._snipped = self._shrunk = 0
-        self._turns: tuple[int, ...] = ()  # where the newest ones begin
+        self._fed_count = 0
+        self._omitted_until = self._shortened_until = 0
+        self._turn_starts: tuple[int, ...] = ()  # indices into entries
 
     @property
     def used(self) -> int:
-        """The provider's tokens, by the estimate."""
+        """The estimated size of a request, in the provider's tokens."""
         return self.scale.used(self.estimate)
 
     def messages(self) -> tuple[ModelMessage, ...]:
         return paired([entry.shown for entry in self.entries])
 
     def counted(self, usage: Usage | None, estimate: int) -> None:
-        """Learn from what the provider counted for a request of that estimate; an estimate of ours teaches nothing."""
+        """Adjust the scale by the provider's count for a request of this estimate.
+
+        Usage that passback itself estimated is ignored.
+        """
         if usage is not None and usage.input_tokens > 0 and not usage.estimated:
             self.scale = measured(usage.input_tokens, estimate, self.levels.window)
 
-    # ---------------------------------------------------------------- growing
     def feed(self, messages: Sequence[Message]) -> None:
-        """Take in the whole record; only what is new costs anything, and of that only what is still shown."""
-        fresh = messages[self._fed :]
+        """Take the whole transcript; only new messages from the last summary on are processed."""
+        fresh = messages[self._fed_count :]
         last = next(
             (n for n in range(len(fresh) - 1, -1, -1) if isinstance(fresh[n], SummaryMessage)), None
         )
         if last is not None:
-            self._begin_again(messages[: self._fed + last + 1])
+            self._restart_from_summary(messages[: self._fed_count + last + 1])
             fresh = fresh[last + 1 :]
-        replayed = self._fed == 0
+        replayed = self._fed_count == 0
         for place, message in enumerate(fresh, len(messages) - len(fresh)):
             if replayed and isinstance(message, AssistantMessage) and not message.command:
-                self.ease()  # as it was done when the model was asked for this
+                self.ease()  # repeats the steps of the model call that gave this message
                 self.counted(message.usage, self.estimate)
-            self._add(place, message)
-        self._fed = len(messages)
+            self._add_entry(place, message)
+        self._fed_count = len(messages)
 
-    def _begin_again(self, messages: Sequence[Message]) -> None:
-        """Show a record whose last message is a summary."""
+    def _restart_from_summary(self, messages: Sequence[Message]) -> None:
+        """Start anew from a transcript whose last message is a summary."""
         self.entries.clear()
-        self._turns = ()
-        self.estimate, self._snipped, self._shrunk = self.frame, 0, 0
+        self._turn_starts = ()
+        self.estimate, self._omitted_until, self._shortened_until = self.frame, 0, 0
         summary = messages[-1]
         self.summary = None
         if isinstance(summary, SummaryMessage) and not summary.is_blank:
             self.summary = summary
         for message in view(messages[-1:]):
-            self._add(len(messages) - 1, message)
+            self._add_entry(len(messages) - 1, message)
         for place in range(boundary(messages), len(messages) - 1):
             if not isinstance(messages[place], SummaryMessage):
-                self._add(place, messages[place])
+                self._add_entry(place, messages[place])
 
-    def _add(self, place: int, message: Message) -> None:
+    def _add_entry(self, place: int, message: Message) -> None:
         if unheard(message):
             return
         if isinstance(message, AssistantMessage):
-            self._turns = (*self._turns, len(self.entries))[-_RECENT:]
+            self._turn_starts = (*self._turn_starts, len(self.entries))[-_RECENT_TURNS:]
         tokens = message_tokens(message)
         self.entries.append(Entry(place, message, message, tokens))
         self.estimate += tokens
 
-    # ---------------------------------------------------------------- easing
-    def ease(self) -> list[Taken]:
-        """Take the cheap steps that are due, one after the other until there is enough room."""
-        taken: list[Taken] = []
+    def ease(self) -> list[TakenStep]:
+        """Take the cheap steps in order until there is enough room, and return those taken."""
+        taken: list[TakenStep] = []
         if self.used < self.levels.compact:
             return taken
         steps: tuple[tuple[CompactionStep, Callable[[], None]], ...] = (
-            ("snip", self._snip),
-            ("micro", self._shrink),
+            ("snip", self._omit_old_results),
+            ("micro", self._shorten_large_results),
         )
-        for step, take in steps:
+        for step, make_room in steps:
             before = self.used
-            take()
+            make_room()
             if self.used < before:
-                taken.append(Taken(step, before, self.used))
+                taken.append(TakenStep(step, before, self.used))
             if self.used <= self.levels.warn:
                 break
         return taken
 
-    def tighten(self) -> list[Taken]:
-        """Shorten results as far as need be, if that is what it takes to call the model."""
+    def tighten(self) -> list[TakenStep]:
+        """Shorten results more and more until the model can be called."""
         before, single = self.used, self.levels.single
-        while self.used > self.levels.stop and single > BULK:
-            single = max(BULK, single // 4)
+        while self.used > self.levels.stop and single > MIN_RESULT_TOKENS:
+            single = max(MIN_RESULT_TOKENS, single // 4)
             for entry in self.entries:
-                self._shorten(entry, single)
-        return [Taken("micro", before, self.used)] if self.used < before else []
+                self._shorten_result(entry, single)
+        return [TakenStep("micro", before, self.used)] if self.used < before else []
 
-    def _snip(self) -> None:
-        """Leave out the bulk of results before the last turns."""
-        recent = self._turns[0] if len(self._turns) == _RECENT else 0
-        for entry in self.entries[self._snipped : recent]:
+    def _omit_old_results(self) -> None:
+        """Replace large results before the newest turns by a stub."""
+        recent = self._turn_starts[0] if len(self._turn_starts) == _RECENT_TURNS else 0
+        for entry in self.entries[self._omitted_until : recent]:
             result = entry.message
-            if isinstance(result, ToolMessage) and entry.tokens > BULK:
+            if isinstance(result, ToolMessage) and entry.tokens > MIN_RESULT_TOKENS:
                 length = len(plain(result.content))
                 stub = f"[An older result, left out to save room: {length} characters]"
                 self.estimate -= entry.show(replace(result, content=stub))
-        self._snipped = max(self._snipped, recent)
+        self._omitted_until = max(self._omitted_until, recent)
 
-    def _shrink(self) -> None:
-        """Shorten single large results."""
-        for entry in self.entries[self._shrunk :]:
-            self._shorten(entry, self.levels.single)
-        self._shrunk = len(self.entries)
+    def _shorten_large_results(self) -> None:
+        """Shorten every result above the limit for a single one."""
+        for entry in self.entries[self._shortened_until :]:
+            self._shorten_result(entry, self.levels.single)
+        self._shortened_until = len(self.entries)
 
-    def _shorten(self, entry: Entry, tokens: int) -> None:
+    def _shorten_result(self, entry: Entry, tokens: int) -> None:
         result = entry.message
         if isinstance(result, ToolMessage) and entry.tokens > tokens:
-            text = shortened(plain(result.content), tokens - BULK // 4)
+            text = shortened(plain(result.content), tokens - MIN_RESULT_TOKENS // 4)
             self.estimate -= entry.show(replace(result, content=text))

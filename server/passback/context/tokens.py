@@ -1,4 +1,4 @@
-"""Tokens, estimated without a tokenizer: from lengths, corrected by what the provider counts."""
+"""Token estimates without a tokenizer: from lengths, corrected by the provider's counts."""
 
 import json
 import math
@@ -19,22 +19,25 @@ from passback.core.messages import (
 )
 from passback.core.values import value
 
-_MESSAGE: Final = 4
-_CALL: Final = 8
-_TOOL: Final = 12
-"""Tokens around the words of each."""
+# tokens of the markup around each
+_MESSAGE_TOKENS: Final = 4
+_CALL_TOKENS: Final = 8
+_TOOL_TOKENS: Final = 12
 
-_MEDIA: Final[dict[Literal["image", "audio", "file"], int]] = {
+# The size makes no difference: no provider counts the bytes.
+_MEDIA_TOKENS: Final[dict[Literal["image", "audio", "file"], int]] = {
     "image": 1_500,
     "audio": 2_000,
     "file": 4_000,
 }
-"""Whatever their size: no provider counts the bytes."""
 
 
-# ---------------------------------------------------------------- estimates
 def text_tokens(text: str, /) -> int:
-    """Four ASCII characters are a token; others count by their bytes: about one token for a Chinese character."""
+    """Estimate the tokens of a text.
+
+    Four ASCII characters are one token. Others count by their bytes: about one token for a Chinese
+    character.
+    """
     length = len(text)
     if text.isascii():
         return (length + 3) // 4
@@ -43,10 +46,10 @@ def text_tokens(text: str, /) -> int:
 
 
 def message_tokens(message: Message, /) -> int:
-    """What a message adds to a request; nothing where no model is shown it."""
+    """Estimate the tokens that a message adds to a request; 0 if no model is shown it."""
     if isinstance(message, Aside | SummaryMessage):
         return 0
-    tokens = _MESSAGE + _content_tokens(message.content)
+    tokens = _MESSAGE_TOKENS + _content_tokens(message.content)
     if isinstance(message, AssistantMessage):
         tokens += sum(map(_call_tokens, message.tool_calls))
         tokens += sum(map(_reasoning_tokens, message.reasoning))
@@ -54,19 +57,19 @@ def message_tokens(message: Message, /) -> int:
 
 
 def frame_tokens(frame: ModelRequest, /) -> int:
-    """What every request of a run has in common: the prompt and the tools."""
+    """Estimate the tokens of the prompt and the tools, which all requests of a run share."""
     tools = sum(
-        _TOOL
+        _TOOL_TOKENS
         + text_tokens(spec.name)
         + text_tokens(spec.description)
         + text_tokens(json.dumps(dict(spec.parameters), ensure_ascii=False))
         for spec in frame.tools
     )
-    return _MESSAGE + text_tokens(frame.system) + tools
+    return _MESSAGE_TOKENS + text_tokens(frame.system) + tools
 
 
 def request_tokens(request: ModelRequest, /) -> int:
-    """A whole request."""
+    """Estimate the tokens of a whole request."""
     return frame_tokens(request) + sum(map(message_tokens, request.messages))
 
 
@@ -75,33 +78,33 @@ def _content_tokens(content: Content) -> int:
 
 
 def _part_tokens(part: Part) -> int:
-    return _MEDIA[part.type] if isinstance(part, MediaPart) else text_tokens(plain((part,)))
+    return _MEDIA_TOKENS[part.type] if isinstance(part, MediaPart) else text_tokens(plain((part,)))
 
 
 def _call_tokens(call: ToolCall) -> int:
-    return _CALL + text_tokens(call.name) + text_tokens(call.arguments)
+    return _CALL_TOKENS + text_tokens(call.name) + text_tokens(call.arguments)
 
 
 def _reasoning_tokens(reasoning: Reasoning) -> int:
-    """Only what can be sent back counts."""
+    """Estimate the tokens of reasoning; only reasoning that can be sent back counts."""
     return text_tokens(reasoning.text) if reasoning.opaque is not None else 0
 
 
-# ---------------------------------------------------------------- texts that take less room
 def plain(content: Content, /) -> str:
-    """Content as a text; what it has of media is named, with the words that it is left out."""
-    return as_text(content, media=_named)
+    """Return content as text; a note stands for each media part."""
+    return as_text(content, media=_media_note)
 
 
-def _named(part: MediaPart) -> str:
+def _media_note(part: MediaPart) -> str:
     name = " ".join(filter(None, (part.type, part.name)))
     return f"[{name}, left out to save room]"
 
 
 def shortened(text: str, tokens: int, /) -> str:
-    """The text's beginning and its end, with a mark between them, in about so many tokens.
+    """Return the beginning and the end of a text, with a mark between them.
 
-    It has never more, but for the mark itself. A text that is small enough stays as it is.
+    Without the mark, the result has at most `tokens` tokens. A text that is small enough stays as
+    it is.
     """
     kept, measure, shorter = len(text), text_tokens(text), text
     while measure > tokens and kept > 0:
@@ -113,35 +116,34 @@ def shortened(text: str, tokens: int, /) -> str:
     return shorter
 
 
-# ---------------------------------------------------------------- what an estimate means
-_EVIDENCE: Final = 2_000
-"""Estimated tokens of a request from which its count says more than what was believed before."""
+# The weight of the assumption that estimates are right: a count of a larger request weighs more.
+_PRIOR_TOKENS: Final = 2_000
 
-_RATIOS: Final = (0.5, 4.0)
-"""What can be believed of a service's count, and what cannot."""
+_RATIO_BOUNDS: Final = (0.5, 4.0)  # a service whose counts lie outside is not believed
 
 
 @value
 class Scale:
-    """How the provider's tokens follow from estimated ones: `offset + ratio * estimate`."""
+    """The conversion of estimates to the provider's tokens: `offset + ratio * estimate`."""
 
     ratio: float = 1.0
     offset: float = 0.0
 
     def used(self, estimate: int, /) -> int:
+        """Return an estimate in the provider's tokens."""
         return math.ceil(self.offset + self.ratio * estimate)
 
     def room(self, used: float, /) -> int:
-        """The largest estimate that is no more than so many of the provider's tokens; 0 at least."""
+        """Return the largest estimate, at least 0, within this number of the provider's tokens."""
         return max(0, math.floor((used - self.offset) / self.ratio))
 
 
 def measured(reported: int, estimate: int, window: int, /) -> Scale:
-    """What a provider's count of a request says.
+    """Return the scale that follows from a provider's count of one request.
 
-    A small request says little of how texts are counted: what the service itself adds to each request is most of it.
+    A small request says little: most of its count is what the service adds to every request.
     """
-    low, high = _RATIOS
-    ratio = (reported + _EVIDENCE) / (estimate + _EVIDENCE)
+    low, high = _RATIO_BOUNDS
+    ratio = (reported + _PRIOR_TOKENS) / (estimate + _PRIOR_TOKENS)
     ratio = min(max(ratio, low), high)
     return Scale(ratio, min(max(reported - ratio * estimate, 0.0), window / 8))

@@ -273,8 +273,8 @@ def tool(
     """Make a server tool of a typed function; the model sees its name, docstring and annotations.
 
     Args:
-        function: plain (runs in a thread) or async; a parameter for a `ToolContext` is filled in. Of
-            a generator, the last value or first `Result` is the result; others are progress.
+        function: plain (runs in a thread) or async; a parameter for a `ToolContext` is filled in.
+            Of a generator, the last value or first `Result` is the result; others are progress.
         name: replaces the function's name.
         description: replaces the docstring.
         read_only: it changes nothing, so it may run beside others, and again after a crash; or a
