@@ -1,4 +1,4 @@
-"""The composition root: settings and an agent become one ASGI application."""
+"""The composition root: builds one ASGI application from settings and agents."""
 
 import importlib
 import importlib.util
@@ -27,7 +27,7 @@ from passback.toolsets.mcp import MCPServer
 
 
 class Application:
-    """One worker: the ASGI application `asgi`, its parts, and their life.
+    """One worker: the ASGI application `asgi`, its parts, and their lifetime.
 
     Raises:
         ConfigurationError: settings or an agent that cannot work.
@@ -40,7 +40,7 @@ class Application:
         services = Services(
             runs=self._backend.runs,
             stopping=self._stopping,
-            describe=self._describe,
+            describe=self._describe_api,
             limits=limits_of(settings),
             bodies=bodies_of(settings),
             ping_seconds=settings.ping,
@@ -53,7 +53,7 @@ class Application:
             ),
         )
         self._wires = [load_wire(name, services) for name in settings.wires]
-        self.asgi: ASGIApp = build_site(self._wires, _access(settings), self._lifespan)
+        self.asgi: ASGIApp = build_site(self._wires, _access_rules(settings), self._lifespan)
 
     @property
     def store(self) -> Store:
@@ -68,19 +68,22 @@ class Application:
         return self._backend.connected
 
     async def refuse_clashes(self) -> None:
-        """As `Casting.refuse_clashes`."""
+        """Raise ConfigurationError if two tools of an agent, or of a sub-agent, have one name."""
         await self._backend.refuse_clashes()
 
     async def unasked_writes(self) -> Sequence[str]:
-        """As `Casting.unasked_writes`."""
+        """Return the names of all tools that may write and need no permission, each once."""
         return await self._backend.unasked_writes()
 
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
-        """As `Backend.running`."""
+        """Connect and run the backend while the context is open; yield warnings."""
         return self._backend.running()
 
     async def drain(self) -> None:
-        """Take no new runs, let those that go on end or give them away, then tell open streams to reconnect."""
+        """Shut down in order: no new runs, finish or hand over the open ones, end the streams.
+
+        Clients of open streams are told to reconnect, and reach another worker.
+        """
         await self._backend.runs.drain(self.settings.shutdown_grace)
         self._stopping.set()
 
@@ -89,17 +92,20 @@ class Application:
         async with self.running():
             yield
 
-    def _describe(self) -> JsonObject:
+    def _describe_api(self) -> JsonObject:
         return compose(self._wires, version=__version__)
 
 
 def create_app(settings: Settings, *agents: Agent) -> ASGIApp:
-    """An ASGI application with a lifespan of its own, for any ASGI server; the first agent is the one that is asked by default."""
+    """Return an ASGI application with its own lifespan, for any ASGI server.
+
+    The first agent answers requests that name none.
+    """
     return Application(settings, *agents).asgi
 
 
 def load_wire(name: str, services: Services) -> Wire:
-    """Raises ConfigurationError when there is no such wire."""
+    """Import a wire and build it. Raises ConfigurationError if there is no such wire."""
     module = f"passback.wire.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
         wires = [each.name for each in pkgutil.iter_modules(passback.wire.__path__)]
@@ -111,7 +117,7 @@ def load_wire(name: str, services: Services) -> Wire:
     return wire
 
 
-def _access(settings: Settings) -> Access:
+def _access_rules(settings: Settings) -> Access:
     return Access(
         hosts=settings.allowed_hosts,
         origins=settings.allowed_origins,

@@ -1,4 +1,4 @@
-"""What stands behind every wire, and behind a session without one: the store, the agents and their runs."""
+"""The part of an application without HTTP: the store, the agents and their runs."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 
 from passback.agent import Agent
-from passback.casting import Casting, named_in_errors
+from passback.casting import AgentFactory, named_in_errors
 from passback.core.errors import ToolsetUnavailable
 from passback.core.toolsets import Connected
 from passback.engine.service import RunService
@@ -18,7 +18,7 @@ from passback.stores.options import StoreOptions
 
 
 class Backend:
-    """The parts, and their life.
+    """The store, the models, the toolsets and the runs, and their lifetime.
 
     Raises:
         ConfigurationError: settings or agents that cannot work.
@@ -26,17 +26,19 @@ class Backend:
 
     def __init__(self, settings: Settings, agents: Sequence[Agent]) -> None:
         with named_in_errors("PASSBACK_STORE"):
-            self.store = open_store(settings.store, options=_store_options(settings))
-        casting = Casting(settings)
-        self.runs = RunService(self.store, casting.agents(agents or (Agent(),)), _timing(settings))
-        self.models = casting.models
-        self.connected = casting.connected
-        self.refuse_clashes = casting.refuse_clashes
-        self.unasked_writes = casting.unasked_writes
+            self.store = open_store(settings.store, options=_store_options_of(settings))
+        factory = AgentFactory(settings)
+        self.runs = RunService(
+            self.store, factory.agents(agents or (Agent(),)), _timing_of(settings)
+        )
+        self.models = factory.models
+        self.connected = factory.connected
+        self.refuse_clashes = factory.refuse_clashes
+        self.unasked_writes = factory.unasked_writes
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:
-        """Connect to the store and the toolsets, and own the runs; gives warnings about them.
+        """Connect the store and the toolsets and run the runs; yield warnings about them.
 
         Raises:
             ConfigurationError: the store cannot be used, or two tools of an agent have one name.
@@ -50,14 +52,14 @@ class Backend:
                 warnings = await self.store.check()
             for one in self.connected:
                 await stack.enter_async_context(one.running())
-            warnings = [*warnings, *await _readiness(self.connected)]
-            await self.refuse_clashes()
+            warnings = [*warnings, *await _wait_until_ready(self.connected)]
+            await self.refuse_clashes()  # a server's tools are known only after it is connected
             await stack.enter_async_context(self.runs.running())
             yield warnings
 
 
 def limits_of(settings: Settings, /) -> RequestLimits:
-    """How much one request, or a caller in Python, may ask."""
+    """Return the limits for one request, or one call from Python."""
     return RequestLimits(
         body_bytes=settings.max_body_bytes,
         result_bytes=settings.max_result_bytes,
@@ -68,15 +70,18 @@ def limits_of(settings: Settings, /) -> RequestLimits:
 
 
 def bodies_of(settings: Settings, /) -> Bodies:
-    """How much may be arriving; one owner alone may have all of it."""
+    """Return the limits for all request bodies in memory; a single owner may use all of it."""
     most = max(settings.max_bodies_bytes, settings.max_body_bytes)
     are_several = len(set(settings.api_keys.values())) > 1
     share = max(most // 2, settings.max_body_bytes) if are_several else most
     return Bodies(most, share)
 
 
-async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:
-    """Wait for all of them at once. One that cannot be used is no reason not to serve: it may come."""
+async def _wait_until_ready(toolsets: Sequence[Connected]) -> Sequence[str]:
+    """Wait for all toolsets concurrently and return their warnings.
+
+    A toolset that cannot be used is a warning only: it may become available later.
+    """
     warnings: list[str] = []
 
     async def wait(one: Connected) -> None:
@@ -91,7 +96,7 @@ async def _readiness(toolsets: Sequence[Connected]) -> Sequence[str]:
     return warnings
 
 
-def _timing(settings: Settings) -> Timing:
+def _timing_of(settings: Settings) -> Timing:
     return Timing(
         lease=settings.lease,
         heartbeat=min(HEARTBEAT, settings.lease / 3),
@@ -105,7 +110,7 @@ def _timing(settings: Settings) -> Timing:
     )
 
 
-def _store_options(settings: Settings) -> StoreOptions:
+def _store_options_of(settings: Settings) -> StoreOptions:
     return StoreOptions(
         ttl=settings.conversation_ttl,
         log_ttl=settings.log_ttl,

@@ -1,4 +1,4 @@
-"""From what a user writes to what runs: agents with their models, tools and rules."""
+"""The construction of served agents from a user's `Agent`s: models, tools and rules."""
 
 import importlib
 import logging
@@ -31,19 +31,22 @@ from passback.toolsets.plan import PlanTools
 _MODEL_SETTINGS = "PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"
 
 
-class Casting:
-    """Makes the agents of a server, and knows what they share."""
+class AgentFactory:
+    """Build the agents of a server, and own the models and toolsets that they share."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._opened = Opened(settings)
+        self._clients = ModelClients(settings)
         self._models: dict[int, ModelClient] = {}
         self._connected: dict[int, Connected] = {}
-        self._with_tools: list[tuple[Agent, str, ToolSources]] = []
+        self._tool_owners: list[tuple[Agent, str, ToolSources]] = []
 
     @property
     def models(self) -> Sequence[ModelClient]:
-        """Each once, the first agent's first; without those that a `Fallback` among them closes and checks."""
+        """Each model once, the first agent's first.
+
+        Models inside a `Fallback` are left out: it checks and closes them itself.
+        """
         models = self._models.values()
         within = {id(each) for one in models if isinstance(one, Fallback) for each in one.models}
         return tuple(one for one in models if id(one) not in within)
@@ -54,18 +57,19 @@ class Casting:
         return tuple(self._connected.values())
 
     async def refuse_clashes(self) -> None:
-        """Raises ConfigurationError when two tools of an agent have one name, also where it works for another."""
-        for _agent, whose, tool_sources in self._with_tools:
-            with named_in_errors(whose):
+        """Raise ConfigurationError if two tools of an agent, or of a sub-agent, have one name."""
+        for _agent, label, tool_sources in self._tool_owners:
+            with named_in_errors(label):
                 await tool_sources.toolbox()
 
     async def unasked_writes(self) -> Sequence[str]:
-        """Names of tools that may change something and that need no permission, of all agents, each once.
+        """Return the names of all tools that may write and need no permission, each once.
 
-        A tool on which a function of its agent decides, call by call, is none of them, nor is what an agent brings by itself.
+        Left out are tools that a function of the agent decides about, call by call, and the tools
+        that agents bring themselves: sub-agents and the plan.
         """
         found: dict[str, None] = {}
-        for agent, _whose, tool_sources in self._with_tools:
+        for agent, _label, tool_sources in self._tool_owners:
             for toolset in tool_sources.toolsets:
                 if isinstance(toolset, AgentTools | PlanTools):
                     continue
@@ -75,19 +79,19 @@ class Casting:
         return tuple(found)
 
     def _is_allowed(self, agent: Agent, toolset: Toolset, name: str) -> bool:
-        """Whether a tool may be called, whatever its arguments, as far as no function decides."""
+        """Return True if a tool may be called with any arguments, without a function's decision."""
         for decisions in (self._settings.permissions, agent.permissions):
             if callable(decisions):
                 return False
             if decision := decision_for(name, decisions or {}):
                 return decision == "allow"
-        # a toolset of others may want to see the arguments of a call, and what cannot be judged is not made
+        # A user's toolset may need arguments to decide, and raise without: such a call is denied.
         with suppress(CallBroken), guarded("permission", {"tool": name}, level=logging.DEBUG):
             return toolset.permission(ToolCall(CallId(""), name, "{}")).decision == "allow"
         return False
 
     def agents(self, given: Sequence[Agent]) -> Agents:
-        """Raises ConfigurationError for agents that cannot work."""
+        """Build the served agents. Raises ConfigurationError for agents that cannot work."""
         with named_in_errors("PASSBACK_MODELS"):
             for model in self._settings.models:
                 refuse_unknown(model)
@@ -95,115 +99,116 @@ class Casting:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigurationError(
-                    f"two agents are named {name!r}: give each a name of its own, as in Agent(name='other')"
+                    f"two agents are named {name!r}: give each a name of its own, "
+                    "as in Agent(name='other')"
                 )
-        return Agents([self._actor(agent, ()) for agent in given])
+        return Agents([self._build_agent(agent, ()) for agent in given])
 
-    def _actor(self, agent: Agent, callers: tuple[Agent, ...]) -> ServedAgent:
+    def _build_agent(self, agent: Agent, callers: tuple[Agent, ...]) -> ServedAgent:
+        """Build an agent and its sub-agents; `callers` are the agents above it."""
         if any(agent is caller for caller in callers):
             raise ConfigurationError(f"the agent {agent.name!r} calls itself")
         settings = self._settings
         top = not callers
-        whose = f"the agent {agent.name!r}" if agent.name else "the agent"
-        model = self._model(agent, whose)
+        label = f"the agent {agent.name!r}" if agent.name else "the agent"
+        model = self._agent_model(agent, label)
         spec = AgentSpec(
             model,
             agent.told(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
             agent.options,
-            Judge(objection, self._rules(agent)),
+            Judge(objection, self._permission_rules(agent)),
             agent.deps,
-            Compaction(self._window(agent)),
+            Compaction(self._context_window(agent)),
             Commands(agent.commands, self._settings.commands),
             OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
             agent.layers(),
             agent.extra_prompt(),
             agent.tell_time,
-            self._budget(agent),
+            self._agent_budget(agent),
             price_of(model.name, settings.prices),
         )
-        with named_in_errors(whose):
+        with named_in_errors(label):
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
-        toolsets = (*own, *self._delegates(agent, callers))
+        toolsets = (*own, *self._agent_tools(agent, callers))
         tool_sources = ToolSources(
             toolsets,
             (ASK_USER,) if agent.ask_user else (),
             [one for one in own if isinstance(one, Instructing)],
         )
-        self._with_tools.append((agent, whose, tool_sources))
-        models = self._models_to_choose(agent, spec, whose) if top else dict[str, AgentSpec]()
+        self._tool_owners.append((agent, label, tool_sources))
+        models = self._models_to_choose(agent, spec, label) if top else dict[str, AgentSpec]()
         return ServedAgent(spec, tool_sources, agent.name or "", models)
 
-    def _budget(self, agent: Agent) -> Budget:
+    def _agent_budget(self, agent: Agent) -> Budget:
         budget = agent.budget.within(self._settings.budget)
         if budget.limits_cost and not self._settings.prices:
             raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
         return budget
 
-    def _delegates(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
-        tools = [self._delegate(other, (*callers, agent)) for other in agent.agents]
+    def _agent_tools(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
+        tools = [self._agent_tool(other, (*callers, agent)) for other in agent.agents]
         return [AgentTools(tools)] if tools else []
 
-    def _delegate(self, other: Agent | Fork, callers: tuple[Agent, ...]) -> AgentTool:
+    def _agent_tool(self, other: Agent | Fork, callers: tuple[Agent, ...]) -> AgentTool:
         if isinstance(other, Fork):
             return AgentTool.fork(other.name, other.description, concurrent=other.concurrent)
-        actor = self._actor(other, callers)
+        actor = self._build_agent(other, callers)
         return AgentTool.of(actor, other.description, concurrent=other.concurrent)
 
-    def _window(self, agent: Agent) -> int:
-        """Tokens; 0: nothing is left out."""
+    def _context_window(self, agent: Agent) -> int:
+        """Return the window in tokens; 0 turns automatic compaction off."""
         return self._settings.model_window if agent.window is None else agent.window
 
-    def _rules(self, agent: Agent) -> Sequence[Rule]:
-        """The server's word goes before the agent's."""
+    def _permission_rules(self, agent: Agent) -> Sequence[Rule]:
+        """Return the rules of server and agent; the server's come first, and so win."""
         server = self._settings.permissions
         return (*([by_pattern(server)] if server else []), *agent.rules())
 
-    # ---------------------------------------------------------------- models
-    def _model(self, agent: Agent, whose: str) -> ModelClient:
-        """The agent's own client, or the one that a name such as `openai:gpt-5` or the settings say."""
+    def _agent_model(self, agent: Agent, label: str) -> ModelClient:
+        """Return the agent's own client, or the one that its model's name or settings select."""
         if isinstance(agent.model, ModelClient):
-            return self._kept(agent.model)
+            return self._remember_model(agent.model)
         if agent.model is not None:
-            with named_in_errors(f"{whose}: model"):
-                return self._kept(self._opened.named(agent.model))
+            with named_in_errors(f"{label}: model"):
+                return self._remember_model(self._clients.named(agent.model))
         with named_in_errors("PASSBACK_MODEL"):
             refuse_unknown(self._settings.model)
         with named_in_errors(_MODEL_SETTINGS):
-            return self._kept(self._opened.named(self._settings.model))
+            return self._remember_model(self._clients.named(self._settings.model))
 
     def _models_to_choose(
-        self, agent: Agent, spec: AgentSpec, whose: str
+        self, agent: Agent, spec: AgentSpec, label: str
     ) -> Mapping[str, AgentSpec]:
-        """The brain with each model that a post may choose: its own ones, and those that are allowed beside them."""
+        """Return a spec by name for each model that a post may choose, the agent's own included."""
         allowed: Sequence[ModelClient | str] = (
             self._settings.models if agent.models is None else agent.models
         )
         if not allowed:
             return {}
         own = spec.model.models if isinstance(spec.model, Fallback) else (spec.model,)
-        whose = "PASSBACK_MODELS" if agent.models is None else f"{whose}: models"
+        label = "PASSBACK_MODELS" if agent.models is None else f"{label}: models"
         if agent.models is None:
-            # an agent's own client stands for the model of the settings that has its name
+            # an agent's own client replaces the model of the same name from the settings
             allowed = [each for each in allowed if each not in {one.name for one in own}]
-        with named_in_errors(whose):
-            others = [*map(self._kept, self._opened.each(allowed))]
-            models = _by_name(own, others)
-        return {name: self._thinking_with(one, spec) for name, one in models.items()}
+        with named_in_errors(label):
+            others = [*map(self._remember_model, self._clients.each(allowed))]
+            models = _models_by_name(own, others)
+        return {name: self._with_model(one, spec) for name, one in models.items()}
 
-    def _thinking_with(self, model: ModelClient, spec: AgentSpec) -> AgentSpec:
+    def _with_model(self, model: ModelClient, spec: AgentSpec) -> AgentSpec:
         if model is spec.model:
             return spec
         return replace(spec, model=model, price=price_of(model.name, self._settings.prices))
 
-    def _kept(self, model: ModelClient) -> ModelClient:
+    def _remember_model(self, model: ModelClient) -> ModelClient:
         return self._models.setdefault(id(model), model)
 
 
-class Opened:
-    """The clients of models that have names, each once."""
+class ModelClients:
+    """The clients of named models, each opened once."""
 
     def __init__(self, settings: Settings) -> None:
         keys = {"openai": settings.openai_api_key, "anthropic": settings.anthropic_api_key}
@@ -215,26 +220,29 @@ class Opened:
         self._named: dict[str, ModelClient] = {}
 
     def named(self, names: str) -> ModelClient:
-        """The model of a name such as `openai:gpt-5`; of several with commas, each stands in for the one before.
+        """Return the client for a name such as `openai:gpt-5`.
+
+        Several names, with commas between them, give a `Fallback`: each model replaces a failing
+        one before it.
 
         Raises:
             ConfigurationError: there is no such kind of model, or it lacks a setting.
         """
         if names not in self._named:
-            clients = self._clients_of(names)
+            clients = self._named_clients(names)
             self._named[names] = clients[0] if len(clients) == 1 else Fallback(clients)
         return self._named[names]
 
     def each(self, models: Sequence[ModelClient | str]) -> Sequence[ModelClient]:
-        """A client for each of the models, which are clients or single names. Raises as `named`."""
+        """Return a client for each model, given as a client or a name. Raises as `named`."""
         names = [one for one in models if isinstance(one, str)]
-        opened = iter(self._clients_of(",".join(names)) if names else ())
+        opened = iter(self._named_clients(",".join(names)) if names else ())
         return [next(opened) if isinstance(one, str) else one for one in models]
 
-    def _clients_of(self, names: str) -> Sequence[ModelClient]:
-        return [self._client(choice) for choice in self._services.choices(names)]
+    def _named_clients(self, names: str) -> Sequence[ModelClient]:
+        return [self._open_client(choice) for choice in self._services.choices(names)]
 
-    def _client(self, choice: Choice) -> ModelClient:
+    def _open_client(self, choice: Choice) -> ModelClient:
         if choice not in self._clients:
             self._clients[choice] = importlib.import_module(KINDS[choice.kind].module).create(
                 choice.name,
@@ -245,10 +253,10 @@ class Opened:
         return self._clients[choice]
 
 
-def _by_name(
+def _models_by_name(
     own: Sequence[ModelClient], others: Sequence[ModelClient]
 ) -> Mapping[str, ModelClient]:
-    """Return an agent's models by their names; of one at several addresses, the first.
+    """Return models by name; of one model at several addresses, the first client.
 
     Raises:
         ConfigurationError: another model has the name of one of them.
@@ -263,9 +271,12 @@ def _by_name(
 
 
 @contextmanager
-def named_in_errors(whom: str) -> Generator[None]:
-    """Name what is at fault, settings or an agent: the floors below do not know them."""
+def named_in_errors(subject: str) -> Generator[None]:
+    """Put the name of a setting or an agent before the text of a ConfigurationError.
+
+    The modules that raise it do not know which setting or agent a value came from.
+    """
     try:
         yield
     except ConfigurationError as error:
-        raise ConfigurationError(f"{whom}: {error.message}") from error
+        raise ConfigurationError(f"{subject}: {error.message}") from error

@@ -1,4 +1,4 @@
-"""`passback serve`, `check` and `replay`: settings from the environment and flags, plain words on what is wrong."""
+"""The commands `passback serve`, `check` and `replay`."""
 
 import argparse
 import asyncio
@@ -48,31 +48,31 @@ from passback.workers import (
 logger = logging.getLogger(__name__)
 
 EXIT_USAGE = 2
-_REPLAY_GRACE = 1
-"""Seconds: nothing is lost with an answer that is cut."""
+_REPLAY_GRACE = 1  # seconds; a replayed answer that is cut loses nothing
+
+# Seconds that an idle connection stays open: longer than the idle timeouts of common proxies and
+# clients. Otherwise they may send a request just as the server closes, not knowing if it arrived.
 _KEEP_ALIVE = 75
-"""Seconds for which an idle connection stays open: longer than proxies and clients keep theirs. Else they send a request just
-when it is closed, and nobody knows whether it came."""
-_SHOWN_TOOLS = 20
-_LATE = 15
-"""Seconds beyond the grace, after which a worker that still does not end is killed."""
+
+_MAX_SHOWN_TOOLS = 20
+_KILL_DELAY = 15  # seconds after the shutdown grace before a worker is killed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; gives the exit code."""
-    options = _options(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line and return the exit code."""
+    options = _parse_arguments(sys.argv[1:] if arguments is None else arguments)
     return _exit_code(lambda: options.prepare(options))
 
 
 def work(listening: int, line: int) -> int:
-    """Be one of several workers, started by a `Keeper`; gives the exit code."""
-    with taken_slot(listening, line) as seat:
-        return _exit_code(lambda: _prepare_worker(seat))
+    """Run one worker of a `WorkerPool` and return the exit code."""
+    with taken_slot(listening, line) as slot:
+        return _exit_code(lambda: _prepare_worker(slot))
 
 
 def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
     try:
-        return _run(prepare())
+        return _run_loop(prepare())
     except ConfigurationError as error:
         print(f"passback: {error.message}", file=sys.stderr)
         return EXIT_USAGE
@@ -83,34 +83,37 @@ def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
         return 128 + signal.SIGINT
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the arguments. Raises SystemExit for wrong ones, when it has said what may be meant."""
+def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments. For wrong ones, print a suggestion and raise SystemExit."""
     parser = argparse.ArgumentParser(
         prog="passback",
         description="An agent server whose tools can run in the client's hands.",
     )
     parser.add_argument("--version", action="version", version=f"passback {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _command(commands.add_parser("serve", help="serve an agent"), _prepare_serve)
-    _command(commands.add_parser("check", help="verify settings, store and model"), _prepare_check)
-    _replay_command(
+    _add_agent_command(commands.add_parser("serve", help="serve an agent"), _prepare_serve)
+    _add_agent_command(
+        commands.add_parser("check", help="verify settings, store and model"), _prepare_check
+    )
+    _add_replay_command(
         commands.add_parser("replay", help="play a run back that the page has exported")
     )
-    # the parser's own flags take no values
+    # The first word is the command, because the parser's own flags take no values. argparse would
+    # report an unknown one without a suggestion.
     command = next((one for one in arguments if not one.startswith("-")), None)
     if command is not None and command not in commands.choices:
         meant = did_you_mean(nearest(command, commands.choices))
         parser.error(f"unknown command {command!r}{meant}; there are {', '.join(commands.choices)}")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.error(_told_unknown(unknown, options.flags))
+        parser.error(_unknown_arguments_text(unknown, options.flags))
     return options
 
 
-def _told_unknown(arguments: Sequence[str], flags: Sequence[str]) -> str:
-    """Return what is wrong with arguments that nobody knows: of flags the names, as a value may be a secret.
+def _unknown_arguments_text(arguments: Sequence[str], flags: Sequence[str]) -> str:
+    """Return an error text for unknown arguments, without values, which may be secrets.
 
-    A value may begin with a dash too: of a word with one dash no more than a short flag is shown.
+    A value may begin with a dash, too: of a word with one dash only two characters are shown.
     """
     unknown = [
         one.partition("=")[0] if one.startswith("--") else one[:2]
@@ -123,7 +126,7 @@ def _told_unknown(arguments: Sequence[str], flags: Sequence[str]) -> str:
     return f"unknown flag {', '.join(guessed)}"
 
 
-def _command(
+def _add_agent_command(
     parser: argparse.ArgumentParser,
     prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
 ) -> None:
@@ -145,34 +148,34 @@ def _command(
 
 
 def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
-    flags = _flags(options)
-    settings = _settings(flags)
+    flags = _given_flags(options)
+    settings = _load_settings(flags)
     if settings.workers == 1:
         return serve(settings, load_agents(options.agents))
-    patience = settings.shutdown_grace + _LATE
-    return keep(settings, WorkerConfig(sys.argv, flags, options.agents, patience))
+    timeout = settings.shutdown_grace + _KILL_DELAY
+    return serve_by_pool(settings, WorkerConfig(sys.argv, flags, options.agents, timeout))
 
 
 def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
-    return check(_settings(_flags(options)), load_agents(options.agents))
+    return check(_load_settings(_given_flags(options)), load_agents(options.agents))
 
 
-def _prepare_worker(seat: WorkerSlot) -> Coroutine[None, None, int]:
-    seat.end_with_pool()
-    sys.argv = list(seat.order.argv)
-    return serve(_settings(seat.order.flags), load_agents(seat.order.agents), seat)
+def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
+    slot.end_with_pool()
+    sys.argv = list(slot.order.argv)
+    return serve(_load_settings(slot.order.flags), load_agents(slot.order.agents), slot)
 
 
-def _settings(flags: Mapping[str, str]) -> Settings:
+def _load_settings(flags: Mapping[str, str]) -> Settings:
     settings = load({**os.environ, **flags})
     require_common_ground(settings)
-    _refuse_strangers(settings)
+    _require_keys(settings)
     log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
     return settings
 
 
-def _refuse_strangers(settings: Settings) -> None:
-    """Raises ConfigurationError where others than this machine would be served without a key, unless that is allowed."""
+def _require_keys(settings: Settings) -> None:
+    """Raise ConfigurationError if other machines would be served without keys, unless allowed."""
     if settings.is_loopback or settings.api_keys or settings.allow_anonymous:
         return
     raise ConfigurationError(
@@ -182,15 +185,15 @@ def _refuse_strangers(settings: Settings) -> None:
     )
 
 
-def _flags(options: argparse.Namespace) -> dict[str, str]:
+def _given_flags(options: argparse.Namespace) -> dict[str, str]:
     given = {variable(one.name): getattr(options, one.name) for one in fields(Settings)}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _run(command: Coroutine[None, None, int]) -> int:
+def _run_loop(command: Coroutine[None, None, int]) -> int:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(command)
-        if left_behind():  # to end the event loop would be to wait for them
+        if left_behind():  # threads that never return; closing the loop would wait for them
             logging.shutdown()
             sys.stdout.flush()
             os._exit(code)
@@ -205,35 +208,39 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-# ---------------------------------------------------------------- serve
-async def keep(settings: Settings, order: WorkerConfig) -> int:
-    """Serve by several workers until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
-    with _listen_as_set(settings) as listening:
+async def serve_by_pool(settings: Settings, order: WorkerConfig) -> int:
+    """Serve with several workers until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
+    with _listen_by_settings(settings) as listening:
         return await WorkerPool(listening, order).run(settings.workers)
 
 
-async def serve(settings: Settings, agents: Sequence[Agent], seat: WorkerSlot | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C, of several workers as the one of `seat`; a second Ctrl-C ends at once."""
+async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C ends at once.
+
+    In a pool, `slot` is the place of this worker.
+    """
     application = Application(settings, *agents)
     stop = asyncio.Event()
     connections = OpenConnections(settings.max_connections, settings.send_timeout)
-    server = _Server(_config(application.asgi, int(settings.shutdown_grace) + 5, connections), stop)
-    server.on_listening = partial(_announce, application, seat)
-    with seat.listening if seat else _listen_as_set(settings) as listening:
+    server = _Server(
+        _server_config(application.asgi, int(settings.shutdown_grace) + 5, connections), stop
+    )
+    server.on_listening = partial(_on_listening, application, slot)
+    with slot.listening if slot else _listen_by_settings(settings) as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
-            for warning in warnings if _speaks(seat) else ():
-                _warn(warning, settings)
+            for warning in warnings if _prints_messages(slot) else ():
+                _print_warning(warning, settings)
             tasks.start_soon(collect_seldom, lambda: not server.server_state.tasks)
-            tasks.start_soon(_drain_at, stop, application)
+            tasks.start_soon(_drain_on_stop, stop, application)
             await server.serve([listening])
             tasks.cancel_scope.cancel()
     return 0 if server.started else EXIT_FAILED
 
 
-def _config(
+def _server_config(
     application: ASGIApp, grace: int, connections: OpenConnections | None = None
 ) -> uvicorn.Config:
-    """`grace`: seconds in which open answers may end."""
+    """Return uvicorn's configuration; open responses may take `grace` seconds to end."""
     http = partial(BoundedHttpProtocol, connections=connections or OpenConnections())
     return uvicorn.Config(
         application,
@@ -249,11 +256,11 @@ def _config(
     )
 
 
-def _listen_as_set(settings: Settings) -> socket.socket:
-    return _listen(settings.host, settings.port, "PASSBACK_HOST, PASSBACK_PORT")
+def _listen_by_settings(settings: Settings) -> socket.socket:
+    return _open_socket(settings.host, settings.port, "PASSBACK_HOST, PASSBACK_PORT")
 
 
-def _listen(host: str, port: int, names: str) -> socket.socket:
+def _open_socket(host: str, port: int, names: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -262,7 +269,10 @@ def _listen(host: str, port: int, names: str) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells where it listens, and that a signal came before connections are waited for."""
+    """A server that calls `on_listening` with its address, and sets `stop` on a signal.
+
+    uvicorn waits for open connections after a signal; `stop` allows draining them meanwhile.
+    """
 
     on_listening: Callable[[str], None]
 
@@ -280,7 +290,7 @@ class _Server(uvicorn.Server):
     @override
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        # uvicorn's own raises the signal again at the end, which makes a clean stop look like a death by signal
+        # uvicorn's version raises the signal again at the end: a clean stop looks like a crash then
         loop = asyncio.get_running_loop()
         for one in STOP_SIGNALS:
             loop.add_signal_handler(one, self.handle_exit, one, None)
@@ -296,27 +306,27 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def _drain_at(stop: asyncio.Event, application: Application) -> None:
+async def _drain_on_stop(stop: asyncio.Event, application: Application) -> None:
     await stop.wait()
     await application.drain()
 
 
-def _announce(application: Application, seat: WorkerSlot | None, address: str) -> None:
-    if _speaks(seat):
-        _greet(application, address)
-    if seat is not None:
-        seat.ready()
+def _on_listening(application: Application, slot: WorkerSlot | None, address: str) -> None:
+    if _prints_messages(slot):
+        _print_greeting(application, address)
+    if slot is not None:
+        slot.ready()
 
 
-def _speaks(seat: WorkerSlot | None) -> bool:
-    """Of several workers, one says what all would say."""
-    return seat is None or seat.order.announces
+def _prints_messages(slot: WorkerSlot | None) -> bool:
+    """Return True if this worker prints messages; in a pool only one does, as all are equal."""
+    return slot is None or slot.order.announces
 
 
-def _greet(application: Application, address: str) -> None:
+def _print_greeting(application: Application, address: str) -> None:
     settings = application.settings
     if not settings.is_loopback and not settings.api_keys:
-        _warn(
+        _print_warning(
             f"listening on {settings.host} without authentication: everybody who can reach this "
             "address can read and continue every conversation whose id they know, and spend your "
             "model's tokens. Set PASSBACK_API_KEYS, or listen on 127.0.0.1.",
@@ -341,25 +351,26 @@ def _greet(application: Application, address: str) -> None:
     )
 
 
-# ---------------------------------------------------------------- check
 async def check(settings: Settings, agents: Sequence[Agent]) -> int:
-    """Try everything that a server would need, and say what is wrong."""
+    """Check everything that a server needs, print the findings and return the exit code."""
     application = Application(settings, *agents)
     await application.refuse_clashes()
     print("settings  ok")
-    healthy = await _report("store", application.store.location, lambda: _check_store(application))
+    healthy = await _report_check(
+        "store", application.store.location, lambda: _check_store(application)
+    )
     for model in application.models:
-        healthy &= await _report("model", model.name, partial(_check_model, model))
+        healthy &= await _report_check("model", model.name, partial(_check_model, model))
     async with AsyncExitStack() as stack:
         for one in application.connected:
             await stack.enter_async_context(one.running())
         for one in application.connected:
-            healthy &= await _report("tools", one.name, one.ready)
-        _tell_unasked(await application.unasked_writes())
+            healthy &= await _report_check("tools", one.name, one.ready)
+        _print_unasked_writes(await application.unasked_writes())
     return 0 if healthy else EXIT_FAILED
 
 
-async def _report(
+async def _report_check(
     part: str, name: str, attempt: Callable[[], Coroutine[None, None, Sequence[str]]]
 ) -> bool:
     try:
@@ -387,11 +398,11 @@ async def _check_model(model: ModelClient) -> Sequence[str]:
         await model.aclose()
 
 
-def _tell_unasked(names: Sequence[str]) -> None:
+def _print_unasked_writes(names: Sequence[str]) -> None:
     if not names:
         return
-    shown = ", ".join(names[:_SHOWN_TOOLS])
-    more = len(names) - _SHOWN_TOOLS
+    shown = ", ".join(names[:_MAX_SHOWN_TOOLS])
+    more = len(names) - _MAX_SHOWN_TOOLS
     count = (
         "1 tool may write and needs"
         if len(names) == 1
@@ -400,19 +411,22 @@ def _tell_unasked(names: Sequence[str]) -> None:
     print(f"{'allowed':<9} {count} no permission: {shown}{f' and {more} more' if more > 0 else ''}")
 
 
-# ---------------------------------------------------------------- replay
-def _replay_command(parser: argparse.ArgumentParser) -> None:
+def _add_replay_command(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(prepare=replay, flags=["--speed", "--port"])
     parser.add_argument("file", metavar="FILE", type=Path, help="what the page has exported")
     parser.add_argument(
-        "--speed", metavar="X", type=_speed, default=1, help="times as fast; 0: at once"
+        "--speed", metavar="X", type=_speed_argument, default=1, help="times as fast; 0: at once"
     )
     parser.add_argument(
-        "--port", metavar="N", type=_port, default=8000, help="on 127.0.0.1; 0: any free one"
+        "--port",
+        metavar="N",
+        type=_port_argument,
+        default=8000,
+        help="on 127.0.0.1; 0: any free one",
     )
 
 
-def _speed(text: str) -> float:
+def _speed_argument(text: str) -> float:
     try:
         speed = float(text)
     except ValueError:
@@ -422,17 +436,17 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _port(text: str) -> int:
+def _port_argument(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= 65535):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
     return int(text)
 
 
 async def replay(options: argparse.Namespace) -> int:
-    """Play a recording back to clients of this machine, until SIGTERM or Ctrl-C."""
+    """Replay a recording to clients on this machine until SIGTERM or Ctrl-C."""
     log_to_stderr("warning")
     site = replay_site(load_recording(options.file), speed=options.speed)
-    server = _Server(_config(site, _REPLAY_GRACE), asyncio.Event())
+    server = _Server(_server_config(site, _REPLAY_GRACE), asyncio.Event())
     server.on_listening = lambda address: print(
         f"passback {__version__} is listening on {address}\n\n"
         f"  page    {address}/\n"
@@ -440,14 +454,14 @@ async def replay(options: argparse.Namespace) -> int:
         "Ctrl-C stops it.",
         flush=True,
     )
-    with _listen("127.0.0.1", options.port, "--port") as listening:
+    with _open_socket("127.0.0.1", options.port, "--port") as listening:
         await server.serve([listening])
     return 0 if server.started else EXIT_FAILED
 
 
-def _warn(text: str, settings: Settings) -> None:
+def _print_warning(text: str, settings: Settings) -> None:
     if settings.log_format == "json":
-        # a program that reads standard error gets nothing but JSON
+        # programs parse standard error in this mode, so every line must be JSON
         logger.warning("%s", text)
         return
     print(f"passback: warning: {text}", file=sys.stderr, flush=True)
