@@ -84,6 +84,7 @@ class Application:
 
         Clients of open streams are told to reconnect, and reach another worker.
         """
+        # runs first: their last events must still reach the open streams
         await self._backend.runs.drain(self.settings.shutdown_grace)
         self._stopping.set()
 
@@ -107,6 +108,7 @@ def create_app(settings: Settings, *agents: Agent) -> ASGIApp:
 def load_wire(name: str, services: Services) -> Wire:
     """Import a wire and build it. Raises ConfigurationError if there is no such wire."""
     module = f"passback.wire.{name}"
+    # a dotted name would import another module of the package
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
         wires = [each.name for each in pkgutil.iter_modules(passback.wire.__path__)]
         raise ConfigurationError(

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 
 from passback.agent import Agent
-from passback.casting import AgentFactory, named_in_errors
+from passback.casting import AgentBuilder, named_in_errors
 from passback.core.errors import ToolsetUnavailable
 from passback.core.toolsets import Connected
 from passback.engine.service import RunService
@@ -27,14 +27,14 @@ class Backend:
     def __init__(self, settings: Settings, agents: Sequence[Agent]) -> None:
         with named_in_errors("PASSBACK_STORE"):
             self.store = open_store(settings.store, options=_store_options_of(settings))
-        factory = AgentFactory(settings)
+        builder = AgentBuilder(settings)
         self.runs = RunService(
-            self.store, factory.agents(agents or (Agent(),)), _timing_of(settings)
+            self.store, builder.agents(agents or (Agent(),)), _timing_of(settings)
         )
-        self.models = factory.models
-        self.connected = factory.connected
-        self.refuse_clashes = factory.refuse_clashes
-        self.unasked_writes = factory.unasked_writes
+        self.models = builder.models
+        self.connected = builder.connected
+        self.refuse_clashes = builder.refuse_clashes
+        self.unasked_writes = builder.unasked_writes
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[Sequence[str]]:

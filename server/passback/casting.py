@@ -31,7 +31,7 @@ from passback.toolsets.plan import PlanTools
 _MODEL_SETTINGS = "PASSBACK_MODEL, PASSBACK_MODEL_BASE_URL, PASSBACK_MODEL_API_KEY"
 
 
-class AgentFactory:
+class AgentBuilder:
     """Build the agents of a server, and own the models and toolsets that they share."""
 
     def __init__(self, settings: Settings) -> None:
@@ -109,7 +109,7 @@ class AgentFactory:
         if any(agent is caller for caller in callers):
             raise ConfigurationError(f"the agent {agent.name!r} calls itself")
         settings = self._settings
-        top = not callers
+        top = not callers  # prompt and models of the settings are for agents that users address
         label = f"the agent {agent.name!r}" if agent.name else "the agent"
         model = self._agent_model(agent, label)
         spec = AgentSpec(
@@ -120,7 +120,7 @@ class AgentFactory:
             agent.options,
             Judge(objection, self._permission_rules(agent)),
             agent.deps,
-            Compaction(self._context_window(agent)),
+            Compaction(settings.model_window if agent.window is None else agent.window),
             Commands(agent.commands, self._settings.commands),
             OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
             agent.layers(),
@@ -132,7 +132,8 @@ class AgentFactory:
         with named_in_errors(label):
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
-        toolsets = (*own, *self._agent_tools(agent, callers))
+        sub_agents = [self._agent_tool(other, (*callers, agent)) for other in agent.agents]
+        toolsets = (*own, AgentTools(sub_agents)) if sub_agents else tuple(own)
         tool_sources = ToolSources(
             toolsets,
             (ASK_USER,) if agent.ask_user else (),
@@ -148,19 +149,11 @@ class AgentFactory:
             raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
         return budget
 
-    def _agent_tools(self, agent: Agent, callers: tuple[Agent, ...]) -> Sequence[AgentTools]:
-        tools = [self._agent_tool(other, (*callers, agent)) for other in agent.agents]
-        return [AgentTools(tools)] if tools else []
-
     def _agent_tool(self, other: Agent | Fork, callers: tuple[Agent, ...]) -> AgentTool:
         if isinstance(other, Fork):
             return AgentTool.fork(other.name, other.description, concurrent=other.concurrent)
         actor = self._build_agent(other, callers)
         return AgentTool.of(actor, other.description, concurrent=other.concurrent)
-
-    def _context_window(self, agent: Agent) -> int:
-        """Return the window in tokens; 0 turns automatic compaction off."""
-        return self._settings.model_window if agent.window is None else agent.window
 
     def _permission_rules(self, agent: Agent) -> Sequence[Rule]:
         """Return the rules of server and agent; the server's come first, and so win."""
@@ -174,6 +167,7 @@ class AgentFactory:
         if agent.model is not None:
             with named_in_errors(f"{label}: model"):
                 return self._remember_model(self._clients.named(agent.model))
+        # two steps, because only the second one needs the other settings to be named in an error
         with named_in_errors("PASSBACK_MODEL"):
             refuse_unknown(self._settings.model)
         with named_in_errors(_MODEL_SETTINGS):

@@ -60,13 +60,13 @@ class Compaction:
 
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
         shown = Shown(frame_tokens(frame), Levels(self.window or WINDOW))
-        return _RunContext(model, shown, automatic=self.window > 0)
+        return _RunWindow(model, shown, automatic=self.window > 0)
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
         return self.window > 0 and sum(map(message_tokens, messages)) * _LARGE_DIVISOR > self.window
 
 
-class _RunContext:
+class _RunWindow:
     """`Context` for the model calls of one run."""
 
     def __init__(self, model: ModelClient, shown: Shown, *, automatic: bool) -> None:

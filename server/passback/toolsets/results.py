@@ -241,7 +241,7 @@ def refuse_return(function: Callable[..., Any], hint: object, label: str, /) -> 
         (inspect.isasyncgenfunction(function), AsyncGenerator),
         (inspect.isgeneratorfunction(function), Generator),
     ):
-        if yields and all(_contradicts(kind, one) for one in members):
+        if yields and all(_excludes_generator(kind, one) for one in members):
             raise ConfigurationError(
                 f"tool {label!r}: it yields, so it returns "
                 f"{kind.__name__.replace('Generator', 'Iterator')}[...], not {_shown_hint(hint)}"
@@ -291,7 +291,7 @@ def _class_of(hint: object) -> type[Any] | None:
     return cast("type[Any]", kind) if isinstance(kind, type) else None
 
 
-def _contradicts(kind: type, hint: object) -> bool:
+def _excludes_generator(kind: type, hint: object) -> bool:
     """Return True if a function that yields cannot have this return annotation."""
     declared = _class_of(hint)
     if declared is None or declared is Any or _is_protocol(declared):

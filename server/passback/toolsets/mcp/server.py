@@ -163,7 +163,7 @@ class MCPServer:
             raise ConfigurationError(f"the MCP server {self._name!r} is in use already")
         recent_output = RecentOutput(self._target.secrets())
         self._reconnector = Reconnector(
-            self._name, self._connector(recent_output), self._options, recent_output
+            self._name, self._bind_connector(recent_output), self._options, recent_output
         )
         try:
             async with self._reconnector.running():
@@ -178,7 +178,7 @@ class MCPServer:
         found = await self._reconnector.ready()
         return [f"MCP server {self._name}: {warning}" for warning in found.warnings]
 
-    def _connector(self, recent_output: RecentOutput) -> Connect:
+    def _bind_connector(self, recent_output: RecentOutput) -> Connect:
         connect = importlib.import_module(_CONNECTION_MODULE).connect
         return partial(connect, self._name, self._target, self._options.result_limit, recent_output)
 
@@ -241,6 +241,7 @@ class MCPServer:
                     return self._unavailable_result()
                 dropped = session
             except ConnectionLost:
+                # no second attempt: the call may have been carried out
                 return _error_result(
                     f"The connection to the MCP server {self._name!r} was lost during the call: "
                     "nobody knows whether it was carried out."
