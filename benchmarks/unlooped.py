@@ -30,7 +30,7 @@ from passback.engine import supervisor
 from passback.engine.agents import Answering
 from passback.engine.children import Journal
 from passback.engine.log import End
-from passback.engine.loop import Work
+from passback.engine.loop import RunWork
 from passback.engine.spending import Meter
 
 
@@ -38,7 +38,7 @@ class OneAnswer:
     """A run of one model call; at the door of `passback.engine.loop.Loop`."""
 
     def __init__(
-        self, work: Work, log: Journal, _leaving: Callable[[], bool], _meter: Meter
+        self, work: RunWork, log: Journal, _leaving: Callable[[], bool], _meter: Meter
     ) -> None:
         self._work = work
         self._log = log
@@ -67,16 +67,16 @@ class OneAnswer:
         await self._log.commit((), (RunFinished(outcome),), End((), cut=True))
 
 
-def _ask(work: Work) -> Answering:
+def _ask(work: RunWork) -> Answering:
     messages = cast("Sequence[ModelMessage]", work.messages)
     return work.spec.model.stream(ModelRequest(messages, work.spec.prompt))
 
 
-def _prepare(work: Work) -> None:
+def _prepare(work: RunWork) -> None:
     work.prepared = _ask(work)
 
 
 if __name__ == "__main__":
     vars(supervisor)["Loop"] = OneAnswer  # the one place that makes them
-    Work.prepare = _prepare  # type: ignore[assignment, method-assign]  # its first request is left out, too
+    RunWork.prepare = _prepare  # type: ignore[assignment, method-assign]  # its first request is left out, too
     sys.exit(cli.main())

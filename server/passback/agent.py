@@ -14,39 +14,45 @@ from passback.context.prompt import (
     ASK_GUIDE,
     CONDUCT,
     DATA_GUIDE,
-    PASTED,
-    Layers,
+    MAX_PASTED_BYTES,
+    PromptLayers,
     output_guide,
     static_prompt,
 )
 from passback.core.arguments import (
-    Takes,
-    a,
-    either,
-    flag,
-    function_of,
-    json_object,
-    mapping,
-    nothing,
-    refuse_misfit_fields,
-    several,
-    text,
-    whole,
+    ArgumentRule,
+    check_fields,
+    collection_of,
+    function_taking,
+    instance_of,
+    integer_within,
+    is_flag,
+    is_json_object,
+    is_none,
+    is_text,
+    mapping_of,
+    one_of,
 )
 from passback.core.budgets import Budget
-from passback.core.commands import NAME, Handler
+from passback.core.commands import COMMAND_NAME, CommandHandler
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject, ToolSpec
-from passback.core.permissions import Decision, Rule, by_pattern
-from passback.core.ports import ExtraPrompt, ModelClient, section
+from passback.core.permissions import Decision, Rule, pattern_rule
+from passback.core.ports import ExtraPrompt, ModelClient, prompt_section
 from passback.core.toolsets import Toolset
 from passback.engine.guarding import ExtraPromptFunction, extra_prompt
 from passback.engine.output import AnswerCheck
-from passback.models.choice import refuse_unknown
-from passback.schemas.declared import Unfit, fit
-from passback.settings import LEAST_WINDOW, MOST_WINDOW
+from passback.models.choice import check_model_names
+from passback.schemas.declared import InvalidSchema, check_schema
+from passback.settings import MAX_WINDOW, MIN_WINDOW
 from passback.toolsets.data import DATA_TOOLS
-from passback.toolsets.functions import Function, Functions, FunctionTool, misfits, tool
+from passback.toolsets.functions import (
+    Function,
+    FunctionTool,
+    FunctionTools,
+    tool,
+    validation_problems,
+)
 from passback.toolsets.mcp import MCPServer
 from passback.toolsets.mcp.server import refuse_clashes
 from passback.toolsets.plan import PlanTools
@@ -82,7 +88,7 @@ class Fork:
     concurrent: bool = True
 
     def __post_init__(self) -> None:
-        refuse_misfit_fields(self, FORK_TAKES)
+        check_fields(self, FORK_ARGUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +163,16 @@ class Agent:
     tell_time: bool = True
     data_tools: bool = False
     output_schema: JsonObject | type[BaseModel] | None = None
-    commands: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
+    commands: Mapping[str, CommandHandler] = field(default_factory=dict[str, CommandHandler])
     deps: object = field(default=None, repr=False)
     models: Sequence[ModelClient | str] | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a wrong argument at once, not in the first run."""
-        refuse_misfit_fields(self, TAKES)
+        check_fields(self, AGENT_ARGUMENTS)
         for name, models in (("model", [self.model]), ("models", self.models or ())):
             _refuse_unknown_models(name, models)
-        self.rules()
+        self.permission_rules()
 
     def session(
         self,
@@ -201,18 +207,18 @@ class Agent:
         # sub-agents are tools for the model: their names count
         others = [one.name or "" for one in self.agents]
         refuse_clashes(servers, [*(one.spec.name for one in functions), *others])
-        own = [Functions(functions)] if functions else []
+        own = [FunctionTools(functions)] if functions else []
         data, plan = [DATA_TOOLS] if self.data_tools else [], [PlanTools()] if self.plan else []
         return (*own, *data, *plan, *self.toolsets)
 
-    def rules(self) -> tuple[Rule, ...]:
+    def permission_rules(self) -> tuple[Rule, ...]:
         """Return the agent's permission rules. Raise ConfigurationError if they are not legal."""
         if self.permissions is None:
             return ()
         given = self.permissions
-        return (given if callable(given) else by_pattern(given),)
+        return (given if callable(given) else pattern_rule(given),)
 
-    def told(self, prompt: str | None = None) -> str:
+    def static_prompt(self, prompt: str | None = None) -> str:
         """Return the static prompt of every run: prompt, conduct and the guides of features.
 
         Args:
@@ -229,13 +235,13 @@ class Agent:
         ]
         return static_prompt(prompt or self.prompt, self.conduct, guides)
 
-    def layers(self) -> Layers:
-        return Layers(PASTED if self.data_tools else None)
+    def prompt_layers(self) -> PromptLayers:
+        return PromptLayers(MAX_PASTED_BYTES if self.data_tools else None)
 
     def extra_prompt(self) -> ExtraPrompt | None:
         if self.context is None:
             return None
-        return extra_prompt(self.context, shown=partial(section, "Context"))
+        return extra_prompt(self.context, shown=partial(prompt_section, "Context"))
 
     def answer_check(self) -> AnswerCheck | None:
         """Return the check by the pydantic model of `output_schema`, None without one."""
@@ -253,8 +259,10 @@ class Agent:
             return None
         try:
             # a model is given as its schema; its own validators are in `answer_check`
-            return fit(given.model_json_schema() if isinstance(given, type) else dict(given))
-        except Unfit as problem:
+            return check_schema(
+                given.model_json_schema() if isinstance(given, type) else dict(given)
+            )
+        except InvalidSchema as problem:
             raise ConfigurationError(f"the agent's output_schema: {problem}") from None
         except PydanticUserError as error:
             raise ConfigurationError(
@@ -266,14 +274,14 @@ def _refuse_unknown_models(argument: str, models: Sequence[ModelClient | str | N
     for model in models:
         if isinstance(model, str):
             try:
-                refuse_unknown(model)
+                check_model_names(model)
             except ConfigurationError as error:
                 raise ConfigurationError(f"Agent: {argument}: {error.message}") from None
 
 
 def _is_model_name(value: object) -> bool:
     # PASSBACK_MODELS separates names by commas
-    return text(value) and "," not in str(value)
+    return is_text(value) and "," not in str(value)
 
 
 def _is_model(value: object) -> bool:
@@ -281,57 +289,65 @@ def _is_model(value: object) -> bool:
 
 
 def _is_command(value: object) -> bool:
-    return isinstance(value, str) and NAME.fullmatch(value) is not None
+    return isinstance(value, str) and COMMAND_NAME.fullmatch(value) is not None
 
 
-TAKES: Mapping[str, Takes] = {
-    "model": Takes(
-        "a model's name, such as 'openai:gpt-5', or a client", either(nothing, text, a(ModelClient))
+AGENT_ARGUMENTS: Mapping[str, ArgumentRule] = {
+    "model": ArgumentRule(
+        "a model's name, such as 'openai:gpt-5', or a client",
+        one_of(is_none, is_text, instance_of(ModelClient)),
     ),
-    "models": Takes(
+    "models": ArgumentRule(
         "a list of models' names, such as 'openai:gpt-5', and clients",
-        either(nothing, several(either(_is_model_name, a(ModelClient)))),
+        one_of(is_none, collection_of(one_of(_is_model_name, instance_of(ModelClient)))),
     ),
-    "prompt": Takes("a text in Unicode", text),
-    "tools": Takes("a list of functions", several(callable)),
-    "toolsets": Takes("a list of toolsets, such as an MCPServer", several(a(Toolset))),
-    "agents": Takes("a list of Agents and Forks", several(either(a(Agent), a(Fork)))),
-    "name": Takes("a text", either(nothing, text)),
-    "description": Takes("a text in Unicode", text),
-    "concurrent": Takes("True or False", flag),
-    "conduct": Takes("a text in Unicode", text),
-    "max_turns": Takes("a whole number from 1 on", either(nothing, whole(1))),
-    "options": Takes("a dict of JSON", json_object),
-    "permissions": Takes(
+    "prompt": ArgumentRule("a text in Unicode", is_text),
+    "tools": ArgumentRule("a list of functions", collection_of(callable)),
+    "toolsets": ArgumentRule(
+        "a list of toolsets, such as an MCPServer", collection_of(instance_of(Toolset))
+    ),
+    "agents": ArgumentRule(
+        "a list of Agents and Forks", collection_of(one_of(instance_of(Agent), instance_of(Fork)))
+    ),
+    "name": ArgumentRule("a text", one_of(is_none, is_text)),
+    "description": ArgumentRule("a text in Unicode", is_text),
+    "concurrent": ArgumentRule("True or False", is_flag),
+    "conduct": ArgumentRule("a text in Unicode", is_text),
+    "max_turns": ArgumentRule("a whole number from 1 on", one_of(is_none, integer_within(1))),
+    "options": ArgumentRule("a dict of JSON", is_json_object),
+    "permissions": ArgumentRule(
         "a dict of decisions by the names of tools, or a function of two arguments, "
         "the call and the run",
-        either(nothing, mapping(text, lambda _: True), function_of(2)),
+        one_of(is_none, mapping_of(is_text, lambda _: True), function_taking(2)),
     ),
-    "ask_user": Takes("True or False", flag),
-    "window": Takes(
-        f"0, or from {LEAST_WINDOW} to {MOST_WINDOW} tokens",
-        either(nothing, whole(0, 0), whole(LEAST_WINDOW, MOST_WINDOW)),
+    "ask_user": ArgumentRule("True or False", is_flag),
+    "window": ArgumentRule(
+        f"0, or from {MIN_WINDOW} to {MAX_WINDOW} tokens",
+        one_of(is_none, integer_within(0, 0), integer_within(MIN_WINDOW, MAX_WINDOW)),
     ),
-    "plan": Takes("True or False", flag),
-    "budget": Takes("a Budget", a(Budget)),
-    "context": Takes("a function of one argument, the run", either(nothing, function_of(1))),
-    "tell_time": Takes("True or False", flag),
-    "data_tools": Takes("True or False", flag),
-    "output_schema": Takes(
-        "a JSON Schema of type object, or a pydantic model", either(nothing, _is_model, json_object)
+    "plan": ArgumentRule("True or False", is_flag),
+    "budget": ArgumentRule("a Budget", instance_of(Budget)),
+    "context": ArgumentRule(
+        "a function of one argument, the run", one_of(is_none, function_taking(1))
     ),
-    "commands": Takes(
+    "tell_time": ArgumentRule("True or False", is_flag),
+    "data_tools": ArgumentRule("True or False", is_flag),
+    "output_schema": ArgumentRule(
+        "a JSON Schema of type object, or a pydantic model",
+        one_of(is_none, _is_model, is_json_object),
+    ),
+    "commands": ArgumentRule(
         "a dict of functions of two arguments, the text and a CommandContext, by their names: "
         "at most 32 of a-z, 0-9, _ and -, a letter first",
-        mapping(_is_command, function_of(2)),
+        mapping_of(_is_command, function_taking(2)),
     ),
 }
 """Legal types and values of the arguments of `Agent`; `deps` may be anything."""
 
-FORK_TAKES: Mapping[str, Takes] = {
-    "name": Takes("a text", text),
-    "description": TAKES["description"],
-    "concurrent": TAKES["concurrent"],
+FORK_ARGUMENTS: Mapping[str, ArgumentRule] = {
+    "name": ArgumentRule("a text", is_text),
+    "description": AGENT_ARGUMENTS["description"],
+    "concurrent": AGENT_ARGUMENTS["concurrent"],
 }
 
 
@@ -340,5 +356,5 @@ def _model_misfit(model: type[BaseModel], answer: str) -> str | None:
     try:
         model.model_validate_json(answer)
     except ValidationError as error:
-        return misfits(error, of="answer")
+        return validation_problems(error, of="answer")
     return None

@@ -11,17 +11,17 @@ from starlette.types import ASGIApp
 import passback.wire
 from passback import __version__
 from passback.agent import Agent
-from passback.backend import Backend, bodies_of, limits_of
+from passback.backend import Backend, bodies_of, request_limits
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
-from passback.core.text import did_you_mean, nearest
-from passback.core.toolsets import Connected
+from passback.core.text import did_you_mean, nearest_names
+from passback.core.toolsets import ConnectedToolset
 from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.native.openapi import compose
+from passback.native.openapi import compose_document
 from passback.settings import Settings
 from passback.toolsets.mcp import MCPServer
 
@@ -41,7 +41,7 @@ class Application:
             runs=self._backend.runs,
             stopping=self._stopping,
             describe=self._describe_api,
-            limits=limits_of(settings),
+            limits=request_limits(settings),
             bodies=bodies_of(settings),
             ping_seconds=settings.ping,
             allow_roles=settings.allow_roles,
@@ -64,7 +64,7 @@ class Application:
         return self._backend.models
 
     @property
-    def connected(self) -> Sequence[Connected]:
+    def connected(self) -> Sequence[ConnectedToolset]:
         return self._backend.connected
 
     async def refuse_clashes(self) -> None:
@@ -94,7 +94,7 @@ class Application:
             yield
 
     def _describe_api(self) -> JsonObject:
-        return compose(self._wires, version=__version__)
+        return compose_document(self._wires, version=__version__)
 
 
 def create_app(settings: Settings, *agents: Agent) -> ASGIApp:
@@ -112,7 +112,7 @@ def load_wire(name: str, services: Services) -> Wire:
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
         wires = [each.name for each in pkgutil.iter_modules(passback.wire.__path__)]
         raise ConfigurationError(
-            f"PASSBACK_WIRES: there is no wire called {name!r}{did_you_mean(nearest(name, wires))};"
+            f"PASSBACK_WIRES: there is no wire called {name!r}{did_you_mean(nearest_names(name, wires))};"
             f" the wires are {', '.join(sorted(wires))}"
         )
     wire: Wire = importlib.import_module(module).build(services)

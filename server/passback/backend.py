@@ -8,10 +8,10 @@ import anyio
 from passback.agent import Agent
 from passback.casting import AgentBuilder, named_in_errors
 from passback.core.errors import ToolsetUnavailable
-from passback.core.toolsets import Connected
+from passback.core.toolsets import ConnectedToolset
 from passback.engine.service import RunService
 from passback.engine.supervisor import HEARTBEAT, Timing
-from passback.http.wires import Bodies, RequestLimits
+from passback.http.wires import PartialBodies, RequestLimits
 from passback.settings import Settings
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
@@ -58,7 +58,7 @@ class Backend:
             yield warnings
 
 
-def limits_of(settings: Settings, /) -> RequestLimits:
+def request_limits(settings: Settings, /) -> RequestLimits:
     """Return the limits for one request, or one call from Python."""
     return RequestLimits(
         body_bytes=settings.max_body_bytes,
@@ -69,22 +69,22 @@ def limits_of(settings: Settings, /) -> RequestLimits:
     )
 
 
-def bodies_of(settings: Settings, /) -> Bodies:
+def bodies_of(settings: Settings, /) -> PartialBodies:
     """Return the limits for all request bodies in memory; a single owner may use all of it."""
     most = max(settings.max_bodies_bytes, settings.max_body_bytes)
     are_several = len(set(settings.api_keys.values())) > 1
     share = max(most // 2, settings.max_body_bytes) if are_several else most
-    return Bodies(most, share)
+    return PartialBodies(most, share)
 
 
-async def _wait_until_ready(toolsets: Sequence[Connected]) -> Sequence[str]:
+async def _wait_until_ready(toolsets: Sequence[ConnectedToolset]) -> Sequence[str]:
     """Wait for all toolsets concurrently and return their warnings.
 
     A toolset that cannot be used is a warning only: it may become available later.
     """
     warnings: list[str] = []
 
-    async def wait(one: Connected) -> None:
+    async def wait(one: ConnectedToolset) -> None:
         try:
             warnings.extend(await one.ready())
         except ToolsetUnavailable as error:

@@ -8,22 +8,22 @@ from dataclasses import replace
 
 from passback.agent import Agent, Fork
 from passback.context.compaction import Compaction
-from passback.core.budgets import Budget, price_of
+from passback.core.budgets import Budget, model_price
 from passback.core.errors import ConfigurationError
 from passback.core.messages import CallId, ToolCall
-from passback.core.permissions import Rule, by_pattern, decision_for
+from passback.core.permissions import Rule, decision_for, pattern_rule
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
-from passback.core.toolsets import Connected, Instructing, Toolset
+from passback.core.toolsets import ConnectedToolset, Instructing, Toolset
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.commands import Commands
 from passback.engine.guarding import CallBroken, guarded
-from passback.engine.judging import Judge
+from passback.engine.judging import CallJudge
 from passback.engine.output import OutputJudge
 from passback.engine.toolbox import ToolSources
-from passback.models.choice import KINDS, Choice, Services, refuse_unknown
+from passback.models.choice import MODEL_KINDS, ModelChoice, ModelServices, check_model_names
 from passback.models.fallback import Fallback
-from passback.schemas.arguments import objection
+from passback.schemas.arguments import find_objection
 from passback.settings import Settings
 from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.plan import PlanTools
@@ -38,7 +38,7 @@ class AgentBuilder:
         self._settings = settings
         self._clients = ModelClients(settings)
         self._models: dict[int, ModelClient] = {}
-        self._connected: dict[int, Connected] = {}
+        self._connected: dict[int, ConnectedToolset] = {}
         self._tool_owners: list[tuple[Agent, str, ToolSources]] = []
 
     @property
@@ -52,7 +52,7 @@ class AgentBuilder:
         return tuple(one for one in models if id(one) not in within)
 
     @property
-    def connected(self) -> Sequence[Connected]:
+    def connected(self) -> Sequence[ConnectedToolset]:
         """The toolsets with connections or processes, each once."""
         return tuple(self._connected.values())
 
@@ -60,7 +60,7 @@ class AgentBuilder:
         """Raise ConfigurationError if two tools of an agent, or of a sub-agent, have one name."""
         for _agent, label, tool_sources in self._tool_owners:
             with named_in_errors(label):
-                await tool_sources.toolbox()
+                await tool_sources.build_toolbox()
 
     async def unasked_writes(self) -> Sequence[str]:
         """Return the names of all tools that may write and need no permission, each once.
@@ -94,7 +94,7 @@ class AgentBuilder:
         """Build the served agents. Raises ConfigurationError for agents that cannot work."""
         with named_in_errors("PASSBACK_MODELS"):
             for model in self._settings.models:
-                refuse_unknown(model)
+                check_model_names(model)
         names = [agent.name or "" for agent in given]
         for name in names:
             if names.count(name) > 1:
@@ -114,24 +114,24 @@ class AgentBuilder:
         model = self._agent_model(agent, label)
         spec = AgentSpec(
             model,
-            agent.told(settings.prompt if top else None),
+            agent.static_prompt(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
             settings.max_futile_turns,
             agent.options,
-            Judge(objection, self._permission_rules(agent)),
+            CallJudge(find_objection, self._permission_rules(agent)),
             agent.deps,
             Compaction(settings.model_window if agent.window is None else agent.window),
             Commands(agent.commands, self._settings.commands),
-            OutputJudge(objection, agent.answer_schema(), agent.answer_check()),
-            agent.layers(),
+            OutputJudge(find_objection, agent.answer_schema(), agent.answer_check()),
+            agent.prompt_layers(),
             agent.extra_prompt(),
             agent.tell_time,
             self._agent_budget(agent),
-            price_of(model.name, settings.prices),
+            model_price(model.name, settings.prices),
         )
         with named_in_errors(label):
             own = agent.own_toolsets()
-        self._connected |= {id(one): one for one in own if isinstance(one, Connected)}
+        self._connected |= {id(one): one for one in own if isinstance(one, ConnectedToolset)}
         sub_agents = [self._agent_tool(other, (*callers, agent)) for other in agent.agents]
         toolsets = (*own, AgentTools(sub_agents)) if sub_agents else tuple(own)
         tool_sources = ToolSources(
@@ -158,7 +158,7 @@ class AgentBuilder:
     def _permission_rules(self, agent: Agent) -> Sequence[Rule]:
         """Return the rules of server and agent; the server's come first, and so win."""
         server = self._settings.permissions
-        return (*([by_pattern(server)] if server else []), *agent.rules())
+        return (*([pattern_rule(server)] if server else []), *agent.permission_rules())
 
     def _agent_model(self, agent: Agent, label: str) -> ModelClient:
         """Return the agent's own client, or the one that its model's name or settings select."""
@@ -169,7 +169,7 @@ class AgentBuilder:
                 return self._remember_model(self._clients.named(agent.model))
         # two steps, because only the second one needs the other settings to be named in an error
         with named_in_errors("PASSBACK_MODEL"):
-            refuse_unknown(self._settings.model)
+            check_model_names(self._settings.model)
         with named_in_errors(_MODEL_SETTINGS):
             return self._remember_model(self._clients.named(self._settings.model))
 
@@ -195,7 +195,7 @@ class AgentBuilder:
     def _with_model(self, model: ModelClient, spec: AgentSpec) -> AgentSpec:
         if model is spec.model:
             return spec
-        return replace(spec, model=model, price=price_of(model.name, self._settings.prices))
+        return replace(spec, model=model, price=model_price(model.name, self._settings.prices))
 
     def _remember_model(self, model: ModelClient) -> ModelClient:
         return self._models.setdefault(id(model), model)
@@ -206,11 +206,11 @@ class ModelClients:
 
     def __init__(self, settings: Settings) -> None:
         keys = {"openai": settings.openai_api_key, "anthropic": settings.anthropic_api_key}
-        self._services = Services(
+        self._services = ModelServices(
             settings.model, settings.model_base_url, settings.model_api_key, keys
         )
         self._timeout = settings.model_timeout
-        self._clients: dict[Choice, ModelClient] = {}
+        self._clients: dict[ModelChoice, ModelClient] = {}
         self._named: dict[str, ModelClient] = {}
 
     def named(self, names: str) -> ModelClient:
@@ -236,9 +236,9 @@ class ModelClients:
     def _named_clients(self, names: str) -> Sequence[ModelClient]:
         return [self._open_client(choice) for choice in self._services.choices(names)]
 
-    def _open_client(self, choice: Choice) -> ModelClient:
+    def _open_client(self, choice: ModelChoice) -> ModelClient:
         if choice not in self._clients:
-            self._clients[choice] = importlib.import_module(KINDS[choice.kind].module).create(
+            self._clients[choice] = importlib.import_module(MODEL_KINDS[choice.kind].module).create(
                 choice.name,
                 base_url=choice.base_url,
                 api_key=choice.api_key,

@@ -24,25 +24,25 @@ from typing_extensions import override
 from passback import __version__
 from passback.agent import Agent
 from passback.app import Application
-from passback.collecting import collect_seldom
+from passback.collecting import collect_when_idle
 from passback.core.errors import ConfigurationError, PassbackError, ToolsetUnavailable
 from passback.core.ports import ModelClient
-from passback.core.text import did_you_mean, nearest
-from passback.engine.guarding import left_behind
+from passback.core.text import did_you_mean, nearest_names
+from passback.engine.guarding import count_left_behind
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.loading import load_agents
 from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
-from passback.replay.recording import load as load_recording
-from passback.settings import Settings, load, variable
+from passback.replay.recording import load_recording as load_recording
+from passback.settings import Settings, load_settings, variable_name
 from passback.workers import (
     EXIT_FAILED,
     STOP_SIGNALS,
     WorkerConfig,
     WorkerPool,
     WorkerSlot,
-    require_common_ground,
-    taken_slot,
+    refuse_unshared_settings,
+    take_slot,
 )
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def work(listening: int, line: int) -> int:
     """Run one worker of a `WorkerPool` and return the exit code."""
-    with taken_slot(listening, line) as slot:
+    with take_slot(listening, line) as slot:
         return _exit_code(lambda: _prepare_worker(slot))
 
 
@@ -102,7 +102,7 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     # report an unknown one without a suggestion.
     command = next((one for one in arguments if not one.startswith("-")), None)
     if command is not None and command not in commands.choices:
-        meant = did_you_mean(nearest(command, commands.choices))
+        meant = did_you_mean(nearest_names(command, commands.choices))
         parser.error(f"unknown command {command!r}{meant}; there are {', '.join(commands.choices)}")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -122,7 +122,7 @@ def _unknown_arguments_text(arguments: Sequence[str], flags: Sequence[str]) -> s
     ]
     if not unknown:
         return f"arguments too many: {' '.join(arguments)}"
-    guessed = (f"{one}{did_you_mean(nearest(one, flags))}" for one in unknown)
+    guessed = (f"{one}{did_you_mean(nearest_names(one, flags))}" for one in unknown)
     return f"unknown flag {', '.join(guessed)}"
 
 
@@ -143,7 +143,7 @@ def _add_agent_command(
         parser.add_argument(
             "--" + one.name.replace("_", "-"),
             metavar=one.name.upper(),
-            help=f"{one.metadata['text']} ({variable(one.name)})".replace("%", "%%"),
+            help=f"{one.metadata['text']} ({variable_name(one.name)})".replace("%", "%%"),
         )
 
 
@@ -167,8 +167,8 @@ def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
 
 
 def _load_settings(flags: Mapping[str, str]) -> Settings:
-    settings = load({**os.environ, **flags})
-    require_common_ground(settings)
+    settings = load_settings({**os.environ, **flags})
+    refuse_unshared_settings(settings)
     _require_keys(settings)
     log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
     return settings
@@ -186,14 +186,14 @@ def _require_keys(settings: Settings) -> None:
 
 
 def _given_flags(options: argparse.Namespace) -> dict[str, str]:
-    given = {variable(one.name): getattr(options, one.name) for one in fields(Settings)}
+    given = {variable_name(one.name): getattr(options, one.name) for one in fields(Settings)}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _run_loop(command: Coroutine[None, None, int]) -> int:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(command)
-        if left_behind():  # threads that never return; closing the loop would wait for them
+        if count_left_behind():  # threads that never return; closing the loop would wait for them
             logging.shutdown()
             sys.stdout.flush()
             os._exit(code)
@@ -230,7 +230,7 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
         async with application.running() as warnings, anyio.create_task_group() as tasks:
             for warning in warnings if _prints_messages(slot) else ():
                 _print_warning(warning, settings)
-            tasks.start_soon(collect_seldom, lambda: not server.server_state.tasks)
+            tasks.start_soon(collect_when_idle, lambda: not server.server_state.tasks)
             tasks.start_soon(_drain_on_stop, stop, application)
             await server.serve([listening])
             tasks.cancel_scope.cancel()

@@ -19,7 +19,7 @@ _IDLE_SHARE = 0.01  # of the time may go into full collections else
 _BUSY_PAUSE = 300.0  # seconds at least between full collections while requests are answered
 
 
-async def collect_seldom(is_calm: Callable[[], bool], *, look: float = 10.0) -> None:
+async def collect_when_idle(is_calm: Callable[[], bool], *, look: float = 10.0) -> None:
     """Collect fully when the process is idle, and seldom otherwise. Run until cancelled.
 
     Only one may run in a process. Objects that exist when it begins are frozen: they are kept, and

@@ -44,7 +44,7 @@ class _WorkQueue:
 _work_queue = RunVar[_WorkQueue]("passback_large_work")
 
 
-async def large_work() -> None:
+async def wait_for_large_work() -> None:
     """Wait until the caller may do a large piece of work.
 
     The piece is all that the caller does up to its next `await`.

@@ -11,7 +11,7 @@ from anyio.lowlevel import RunVar
 from passback.core.messages import ConversationKey, OwnerId
 
 
-def places_of(variable: RunVar["Places"], number: int, seconds: float, /) -> "Places":
+def limiter_of(variable: RunVar["FairLimiter"], number: int, seconds: float, /) -> "FairLimiter":
     """Return the limiter of this event loop. If there is none, make one.
 
     Args:
@@ -21,7 +21,7 @@ def places_of(variable: RunVar["Places"], number: int, seconds: float, /) -> "Pl
     """
     found = variable.get(None)
     if found is None:
-        found = Places(number, seconds)
+        found = FairLimiter(number, seconds)
         variable.set(found)
     return found
 
@@ -32,7 +32,7 @@ class _Waiter:
     given: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Places:
+class FairLimiter:
     """Limiter of concurrent work. One owner never has all places, if there are several.
 
     A free place goes to the owner with the fewest places, and of these to the one that got a place
@@ -55,7 +55,7 @@ class Places:
         self._turns: dict[OwnerId | ConversationKey, int] = {}
 
     @asynccontextmanager
-    async def one(self, key: ConversationKey, /) -> AsyncGenerator[None]:
+    async def acquire(self, key: ConversationKey, /) -> AsyncGenerator[None]:
         """Hold a place for work on a conversation.
 
         Raises:

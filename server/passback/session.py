@@ -15,16 +15,16 @@ from anyio.streams.memory import MemoryObjectSendStream
 from pydantic import BaseModel, JsonValue
 
 from passback.agent import Agent
-from passback.backend import Backend, limits_of
+from passback.backend import Backend, request_limits
 from passback.core.arguments import (
-    Takes,
-    a,
-    either,
-    mapping,
-    nothing,
-    refuse_misfits,
-    several,
-    text,
+    ArgumentRule,
+    check_arguments,
+    collection_of,
+    instance_of,
+    is_none,
+    is_text,
+    mapping_of,
+    one_of,
 )
 from passback.core.errors import InvalidRequest, UnknownConversation
 from passback.core.events import RunEvent
@@ -43,16 +43,16 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun
-from passback.core.state import ConversationState, seen_by_owner
-from passback.http.requests import conversation_id as checked_id
+from passback.core.state import ConversationState, owner_view
+from passback.http.requests import check_conversation_id as checked_id
 from passback.http.wires import RequestLimits
 from passback.native.submissions import (
-    read_answer,
     read_decision,
-    read_declared,
     read_submission,
+    read_tool_result,
+    read_tools,
 )
-from passback.settings import load, variable
+from passback.settings import load_settings, variable_name
 
 _PAGE_MESSAGES = 1000  # messages per read of the store
 _MAX_WAITING_EVENTS = 1000  # events buffered for a slow reader; then the session stops reading
@@ -60,13 +60,15 @@ _MAX_WAITING_EVENTS = 1000  # events buffered for a slow reader; then the sessio
 _MessageReader: TypeAlias = Callable[[RequestLimits], Awaitable[PostedMessage]]
 """Reads and checks what the caller says, once the caller iterates."""
 
-_TAKES: Mapping[str, Takes] = {
-    "agent": Takes("an Agent", a(Agent)),
-    "store": Takes("a URL, as PASSBACK_STORE does", text),
-    "conversation": Takes("an id, a text", either(nothing, text)),
-    "owner": Takes("a text", text),
-    "tools": Takes("a list of ToolSpecs", several(a(ToolSpec))),
-    "settings": Takes("a dict of texts by texts", either(nothing, mapping(text, text))),
+_TAKES: Mapping[str, ArgumentRule] = {
+    "agent": ArgumentRule("an Agent", instance_of(Agent)),
+    "store": ArgumentRule("a URL, as PASSBACK_STORE does", is_text),
+    "conversation": ArgumentRule("an id, a text", one_of(is_none, is_text)),
+    "owner": ArgumentRule("a text", is_text),
+    "tools": ArgumentRule("a list of ToolSpecs", collection_of(instance_of(ToolSpec))),
+    "settings": ArgumentRule(
+        "a dict of texts by texts", one_of(is_none, mapping_of(is_text, is_text))
+    ),
 }
 
 
@@ -106,16 +108,16 @@ class Session:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         given = {"agent": agent, "store": store, "conversation": conversation, "owner": owner}
-        refuse_misfits("session", {**given, "tools": tools, "settings": settings}, _TAKES)
-        named = {variable(name): value for name, value in (settings or {}).items()}
-        self._settings = load({**named, variable("store"): store})
+        check_arguments("session", {**given, "tools": tools, "settings": settings}, _TAKES)
+        named = {variable_name(name): value for name, value in (settings or {}).items()}
+        self._settings = load_settings({**named, variable_name("store"): store})
         self._agent = agent
         conversation_id = (
             new_conversation_id() if conversation is None else checked_id(conversation)
         )
         self._key = ConversationKey(OwnerId(owner), conversation_id)
         self._unopened: Backend | None = Backend(self._settings, [agent])
-        self._limits = limits_of(self._settings)
+        self._limits = request_limits(self._settings)
         self._tools = tuple(tools)
         self._holder: _BackendHolder | None = None
         self._closed = False
@@ -208,7 +210,7 @@ class Session:
             is_error: the tool failed.
         """
         given = {"call_id": call_id, "content": content, "is_error": is_error}
-        return self._run_events(partial(read_answer, given))
+        return self._run_events(partial(read_tool_result, given))
 
     def decide(
         self, call_id: str, *, approved: bool, reason: str = "", always: bool = False
@@ -245,7 +247,7 @@ class Session:
         with send:
             self._refuse_closed()
             message = await read_message(self._limits)
-            tools = await read_declared(self._tools, self._limits, self._key)
+            tools = await read_tools(self._tools, self._limits, self._key)
             # None keeps the conversation's tools, where an empty list would clear them
             post = StartRun(self._key, (message,), tools or None)
             if self._holder is not None:
@@ -272,7 +274,7 @@ class Session:
         runs = self._open_backend.runs
         try:
             status = await runs.status(self._key)
-            return seen_by_owner(status.state, await runs.data(self._key))
+            return owner_view(status.state, await runs.data(self._key))
         except UnknownConversation:
             return ConversationState()
 

@@ -19,14 +19,14 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
 from passback.core.permissions import DECISIONS, Decision
 from passback.core.posts import OnBusy
-from passback.core.text import did_you_mean, nearest
+from passback.core.text import did_you_mean, nearest_names
 
 PREFIX = "PASSBACK_"
 # As the providers' tools call them.
 _UNPREFIXED = frozenset({"openai_api_key", "anthropic_api_key"})
 
-LEAST_WINDOW = 1_000  # tokens
-MOST_WINDOW = 100_000_000  # tokens
+MIN_WINDOW = 1_000  # tokens
+MAX_WINDOW = 100_000_000  # tokens
 
 
 def _parse_text(value: str) -> str:
@@ -56,8 +56,8 @@ def _integer_between(low: int, high: int) -> Callable[[str], int]:
 def _parse_window(value: str) -> int:
     number = int(value)
     # 0: no window, nothing is left out
-    if number != 0 and not LEAST_WINDOW <= number <= MOST_WINDOW:
-        raise ValueError(f"must be 0, or from {LEAST_WINDOW} to {MOST_WINDOW}")
+    if number != 0 and not MIN_WINDOW <= number <= MAX_WINDOW:
+        raise ValueError(f"must be 0, or from {MIN_WINDOW} to {MAX_WINDOW}")
     return number
 
 
@@ -453,7 +453,7 @@ class Settings:
             return False
 
 
-def variable(name: str, /) -> str:
+def variable_name(name: str, /) -> str:
     """Return the variable of a setting.
 
     Keys of providers have the names that the providers' own tools read.
@@ -461,13 +461,13 @@ def variable(name: str, /) -> str:
     return name.upper() if name in _UNPREFIXED else PREFIX + name.upper()
 
 
-def load(values: Mapping[str, str], /) -> Settings:
+def load_settings(values: Mapping[str, str], /) -> Settings:
     """Read settings from variables; variables without the prefix are ignored.
 
     Raises:
         ConfigurationError: names a `PASSBACK_*` that is unknown or wrong, without its value.
     """
-    known = {variable(one.name): one for one in fields(Settings)}
+    known = {variable_name(one.name): one for one in fields(Settings)}
     unknown = sorted(name for name in values if name.startswith(PREFIX) and name not in known)
     if unknown:
         raise ConfigurationError(f"unknown setting {', '.join(map(_suggest_variable, unknown))}")
@@ -491,8 +491,8 @@ def _suggest_variable(unknown: str) -> str:
     """Return an unknown variable with the one that may be meant."""
     names = [one.name for one in fields(Settings)]
     # without the prefix, which would make all names alike
-    near = nearest(unknown.removeprefix(PREFIX).lower(), names)
-    return f"{unknown}{did_you_mean([variable(name) for name in near])}"
+    near = nearest_names(unknown.removeprefix(PREFIX).lower(), names)
+    return f"{unknown}{did_you_mean([variable_name(name) for name in near])}"
 
 
 def state_folder(values: Mapping[str, str], /) -> Path:

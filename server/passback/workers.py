@@ -32,7 +32,7 @@ from passback.settings import Settings
 
 EXIT_FAILED = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-WORKER = (
+WORKER_COMMAND = (
     sys.executable,
     "-c",
     (
@@ -49,7 +49,7 @@ _STOPPED_CODES = (0, -signal.SIGTERM)
 _log = logging.getLogger(__name__)
 
 
-def require_common_ground(settings: Settings) -> None:
+def refuse_unshared_settings(settings: Settings) -> None:
     """Raise ConfigurationError if several workers cannot serve with these settings."""
     if settings.workers == 1:
         return
@@ -139,7 +139,7 @@ class WorkerSlot:
 
 
 @contextmanager
-def taken_slot(listening: int, line: int) -> Generator[WorkerSlot]:
+def take_slot(listening: int, line: int) -> Generator[WorkerSlot]:
     """Take over the open files that the pool passed on, and read the configuration.
 
     Args:
@@ -216,7 +216,7 @@ class WorkerPool:
         listening: socket.socket,
         order: WorkerConfig,
         *,
-        command: Sequence[str] = WORKER,
+        command: Sequence[str] = WORKER_COMMAND,
         pace: RestartPolicy | None = None,
     ) -> None:
         self._listening = listening

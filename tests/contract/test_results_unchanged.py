@@ -14,9 +14,9 @@ from tests.support.bridge import Answer, ask, ask_json
 
 from passback.agent import Agent
 from passback.app import Application
-from passback.models.openai_chat.encoding import request_body
+from passback.models.openai_chat.encoding import encode_request
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.settings import load
+from passback.settings import load_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ class Stage:
 
     def told(self) -> str:
         """The last result as the model's service is sent it."""
-        body = json.loads(request_body("m", "p", self.model.requests[-1]))
+        body = json.loads(encode_request("m", "p", self.model.requests[-1]))
         content: str = body["messages"][-1]["content"]
         return content
 
@@ -70,7 +70,8 @@ class Stage:
 async def stage(store_url: str) -> AsyncGenerator[Stage]:
     model = ScriptedModel([calls(("look", {})), says("I see.")] * 500)
     application = Application(
-        load({"PASSBACK_STORE": store_url, "PASSBACK_MODEL_WINDOW": "0"}), Agent(model=model)
+        load_settings({"PASSBACK_STORE": store_url, "PASSBACK_MODEL_WINDOW": "0"}),
+        Agent(model=model),
     )
     async with application.running():
         yield Stage(application.asgi, model)

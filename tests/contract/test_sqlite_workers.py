@@ -16,7 +16,7 @@ import pytest
 from tests.support.conversations import change, ending, opening, texts, user, waiting
 from tests.support.transcripts import said_in
 
-from passback.core.changes import Enqueue, Lease, Loaded
+from passback.core.changes import Enqueue, Lease, LoadedConversation
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound, RunEvent, RunFinished, RunQueued
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
@@ -64,7 +64,7 @@ def named(entry: Enqueue, text: str) -> Enqueue:
 
 
 async def begin(
-    store: Store, loaded: Loaded, text: str, dequeues: RunId | None = None
+    store: Store, loaded: LoadedConversation, text: str, dequeues: RunId | None = None
 ) -> Lease | None:
     run_id = RunId(f"run-{text}")
     posted = change(KEY, loaded.status.version, user(text))

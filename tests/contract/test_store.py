@@ -16,7 +16,7 @@ from tests.support.conversations import (
     user,
 )
 
-from passback.core.changes import Change, Commit, Loaded, LogWrite, Page, Status
+from passback.core.changes import Change, Commit, LoadedConversation, LogWrite, Page, Status
 from passback.core.errors import UnknownRun
 from passback.core.messages import (
     ConversationId,
@@ -28,7 +28,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import Receipt
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ async def test_a_missing_conversation_has_version_0_and_nothing_in_it(store: Sto
     key = new_key()
 
     assert await store.status(key) == Status()
-    assert await store.load(key, receipts=["call:c"]) == Loaded(Status())
+    assert await store.load(key, receipts=["call:c"]) == LoadedConversation(Status())
     assert await store.page(key, start=0, limit=10) == Page((), 0, 0)
 
 
@@ -48,12 +48,14 @@ async def test_a_change_is_read_back_whole(store: Store) -> None:
     receipts = {"call:c1": Receipt("ab" * 32), "key:k": Receipt("cd" * 32, RunId("r"))}
     written = (user("hello"), asking("c3"))
 
-    parked = await store.park(Change(key, new_nonce(), 0, written, receipts, owed(written), tools))
+    parked = await store.park(
+        Change(key, new_nonce(), 0, written, receipts, owed_answers(written), tools)
+    )
 
     assert parked
     loaded = await store.load(key, receipts=["call:c1", "key:k", "call:c3"])
-    assert loaded == Loaded(
-        Status(loaded.status.version, owed=owed(written), message_count=2),
+    assert loaded == LoadedConversation(
+        Status(loaded.status.version, owed=owed_answers(written), message_count=2),
         written,
         tools,
         receipts,
@@ -157,7 +159,7 @@ async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> Non
     key = new_key()
     held = await begun(store, key, user("go"))
     said = asking("c1", "c2")
-    both = owed((said,))
+    both = owed_answers((said,))
     await store.commit(
         Commit(LogWrite(held, 2, (FINISHED,)), 0, (said,), both, ends=True), lease=LONG
     )
@@ -166,7 +168,7 @@ async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> Non
     await store.park(Change(key, new_nonce(), version, (answer("c1"),), {}, both[1:]))
 
     loaded = await store.load(key)
-    assert loaded.status.owed == owed(loaded.messages) == both[1:]
+    assert loaded.status.owed == owed_answers(loaded.messages) == both[1:]
 
 
 async def test_a_store_can_be_asked_whether_it_is_there(store: Store) -> None:

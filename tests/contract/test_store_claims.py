@@ -19,7 +19,7 @@ from tests.support.conversations import (
 from passback.core.changes import CallClaim, ClaimRequest
 from passback.core.messages import CallId, ConversationKey
 from passback.core.ports import Store
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def owing(store: Store) -> ConversationKey:
     """A conversation whose client owes A and B."""
     key = new_key()
     held = await begun(store, key, user("go"))
-    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed([ASKED]))
+    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]))
     await store.commit(end, lease=LONG)
     return key
 
@@ -126,7 +126,7 @@ async def test_with_the_answer_the_claim_is_gone(store: Store) -> None:
     await hold(store, key, A)
     await hold(store, key, B)
     version = (await store.status(key)).version
-    left = owed([ASKED, answer(A)])
+    left = owed_answers([ASKED, answer(A)])
     assert await store.park(replace(change(key, version, answer(A)), owed=left))
     assert await claims(store, key) == [B]
     await begun(store, key, answer(B))

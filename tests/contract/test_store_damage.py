@@ -27,7 +27,7 @@ from passback.core.changes import Change, Lease, Page
 from passback.core.errors import StoreError
 from passback.core.messages import ConversationKey, Message, ToolSpec
 from passback.core.ports import Store
-from passback.stores.layout import tag
+from passback.stores.layout import conversation_tag
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +68,7 @@ class RedisDamage:
                 self._server.command("HSET", self._name(key, "state"), part, newer)
 
     def _name(self, key: ConversationKey, part: str) -> str:
-        return f"pb:{{{tag(key)}}}:{part}"
+        return f"pb:{{{conversation_tag(key)}}}:{part}"
 
 
 class SqliteDamage:
@@ -90,7 +90,7 @@ class SqliteDamage:
     def _update(self, what: str, key: ConversationKey, *values: bytes) -> None:
         row = "(SELECT id FROM conversations WHERE tag = ?)"
         with sqlite3.connect(self._path) as db:
-            changed = db.execute(f"UPDATE {what} = {row}", (*values, tag(key)))
+            changed = db.execute(f"UPDATE {what} = {row}", (*values, conversation_tag(key)))
         db.close()
         assert changed.rowcount >= 1
 

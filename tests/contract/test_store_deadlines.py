@@ -19,7 +19,7 @@ from tests.support.conversations import (
 from passback.core.changes import Lease
 from passback.core.messages import ConversationKey
 from passback.core.ports import Store
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
 
@@ -32,7 +32,9 @@ async def handed_back(
 ) -> Lease:
     """A run that ends with calls that the client owes."""
     held = await begun(store, key, user("go"), lease=lease)
-    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed([ASKED]), answer_within=within)
+    end = replace(
+        ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=within
+    )
     assert await store.commit(end, lease=lease) is False
     return held
 
@@ -52,7 +54,7 @@ async def test_a_deadline_goes_by_the_stores_clock(store: Store) -> None:
     assert second is not None
     assert DAY <= second - first < DAY + 60_000
     status = await store.status(none)
-    assert (status.answer_by, status.overdue, status.owed) == (None, False, owed([ASKED]))
+    assert (status.answer_by, status.overdue, status.owed) == (None, False, owed_answers([ASKED]))
     assert not (await store.status(one)).overdue
     assert await found(store) == []
 
@@ -82,7 +84,9 @@ async def test_results_that_are_stored_leave_the_deadline_as_it_is(store: Store)
     key = new_key()
     await handed_back(store, key, 60)
     before = await store.status(key)
-    parking = replace(change(key, before.version, answer("a")), owed=owed([ASKED, answer("a")]))
+    parking = replace(
+        change(key, before.version, answer("a")), owed=owed_answers([ASKED, answer("a")])
+    )
     assert await store.park(parking)
     after = await store.status(key)
     assert (after.answer_by, len(after.owed)) == (before.answer_by, 1)
@@ -114,7 +118,7 @@ async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(stor
     key = new_key()
     held = await begun(store, key, user("go"))
     await store.enqueue(waiting(key))
-    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed([ASKED]), answer_within=0)
+    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=0)
     assert await store.commit(end, lease=LONG) is True
     assert await found(store) == [key]
 
@@ -123,7 +127,7 @@ async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(stor
 async def test_a_hand_back_that_is_sent_again_keeps_the_first_deadline(store: Store) -> None:
     key = new_key()
     held = await begun(store, key, user("go"))
-    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed([ASKED]), answer_within=60)
+    end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=60)
     await store.commit(end, lease=LONG)
     first = await store.status(key)
     await store.commit(replace(end, answer_within=120), lease=LONG)

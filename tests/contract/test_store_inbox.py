@@ -17,7 +17,7 @@ from tests.support.conversations import (
     user,
 )
 
-from passback.core.changes import ClaimRequest, Inbox, Owing, Place
+from passback.core.changes import ClaimRequest, Inbox, InboxPlace, OwingConversation
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -28,7 +28,7 @@ from passback.core.messages import (
     ToolCall,
 )
 from passback.core.ports import Store
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ def key_of(name: str, owner: OwnerId = ANN) -> ConversationKey:
 
 async def hands_back(store: Store, key: ConversationKey, turn: AssistantMessage) -> None:
     held = await begun(store, key, user("go"))
-    end = replace(ending(held, 0, 2), append=(turn,), owed=owed([turn]))
+    end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
     await store.commit(end, lease=LONG)
 
 
@@ -59,7 +59,7 @@ async def listed(store: Store, owner: OwnerId = ANN) -> list[str]:
 
 async def pages(store: Store, limit: int) -> list[list[str]]:
     found: list[list[str]] = []
-    after: Place | None = None
+    after: InboxPlace | None = None
     while True:
         page = await store.inbox(ANN, after=after, limit=limit)
         found.append([each.key.id for each in page.owing])
@@ -81,8 +81,8 @@ async def test_an_owner_finds_what_is_owed_as_it_stands_there(store: Store, peer
     first, second = page.owing
     assert page == Inbox(
         (
-            Owing(key_of("one"), first.place, await store.status(key_of("one"))),
-            Owing(key, second.place, await store.status(key)),
+            OwingConversation(key_of("one"), first.place, await store.status(key_of("one"))),
+            OwingConversation(key, second.place, await store.status(key)),
         )
     )
     assert first.place < second.place
@@ -116,13 +116,13 @@ async def test_what_was_answered_leaves_and_what_is_handed_back_anew_is_the_newe
     key = key_of("one")
     left = asking("one-1", "one-2"), answer("one-1")
     parking = change(key, (await store.status(key)).version, answer("one-1"))
-    assert await store.park(replace(parking, owed=owed(left)))
+    assert await store.park(replace(parking, owed=owed_answers(left)))
     assert await listed(store) == ["one", "two"]
 
     held = await begun(store, key, answer("one-2"))
     assert await listed(store) == ["two"]
     turn = asking("again")
-    end = replace(ending(held, 0, 2), append=(turn,), owed=owed([turn]))
+    end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
     await store.commit(end, lease=LONG)
     assert await listed(store) == ["two", "one"]
 
@@ -183,12 +183,12 @@ async def test_a_place_that_never_was_is_a_place_all_the_same(store: Store) -> N
     await owing(store, "a")
     [one] = (await store.inbox(ANN, limit=9)).owing
     since, tag = one.place
-    before, same = Place(since, "0" * 32), Place(since, tag)
+    before, same = InboxPlace(since, "0" * 32), InboxPlace(since, tag)
     for place, found in (
-        (Place(0, ""), [one]),
+        (InboxPlace(0, ""), [one]),
         (before, [one]),
         (same, []),
-        (Place(10**16 - 1, "f"), []),
+        (InboxPlace(10**16 - 1, "f"), []),
     ):
         assert (await store.inbox(ANN, after=place, limit=9)).owing == tuple(found)
 
@@ -207,7 +207,7 @@ async def test_many_who_hand_back_at_once_are_all_there(store: Store, peer: Stor
 async def test_a_hand_back_that_is_sent_again_is_there_once(store: Store) -> None:
     held = await begun(store, key_of("one"), user("go"))
     turn = asking("a")
-    end = replace(ending(held, 0, 2), append=(turn,), owed=owed([turn]))
+    end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
     await store.commit(end, lease=LONG)
     await store.commit(end, lease=LONG)
     assert await listed(store) == ["one"]

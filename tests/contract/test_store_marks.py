@@ -26,7 +26,7 @@ from passback.core.events import Cancelled as CancelledOutcome
 from passback.core.events import Position, RunFinished, TextDelta
 from passback.core.messages import ConversationKey, Message, RunId, RunRef
 from passback.core.ports import Store
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +116,7 @@ async def test_a_begin_may_take_back_the_last_messages(store: Store, keep: int) 
     await store.park(change(key, 0, *MESSAGES))
     rest = (*MESSAGES[:keep], user("e"), user("f"))
 
-    await begins(store, Change(key, new_nonce(), 0, rest[-2:], owed=owed(rest), keep=keep))
+    await begins(store, Change(key, new_nonce(), 0, rest[-2:], owed=owed_answers(rest), keep=keep))
 
     loaded = await store.load(key)
     assert loaded.messages == rest
@@ -141,13 +141,15 @@ async def test_what_is_owed_follows_when_messages_are_taken_back(store: Store) -
     asked = (user("a"), asking("c"))
     held = await begun(store, key, user("a"))
     end = turn(held, 0, 2, RunFinished(CancelledOutcome()))
-    await store.commit(replace(end, append=asked[1:], owed=owed(asked), ends=True), lease=LONG)
-    assert (await store.status(key)).owed == owed(asked)
+    await store.commit(
+        replace(end, append=asked[1:], owed=owed_answers(asked), ends=True), lease=LONG
+    )
+    assert (await store.status(key)).owed == owed_answers(asked)
 
     await begins(store, Change(key, new_nonce(), 0, (user("b"),), owed=(), keep=1))
 
     loaded = await store.load(key)
-    assert loaded.status.owed == owed(loaded.messages) == ()
+    assert loaded.status.owed == owed_answers(loaded.messages) == ()
     assert loaded.messages == (user("a"), user("b"))
 
 

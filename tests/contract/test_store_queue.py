@@ -29,9 +29,9 @@ from passback.core.changes import (
     Enqueue,
     EnqueueAnswer,
     Lease,
-    Loaded,
+    LoadedConversation,
     LogWrite,
-    Queued,
+    QueuedPost,
     Status,
 )
 from passback.core.errors import UnknownRun
@@ -39,7 +39,7 @@ from passback.core.events import RunQueued, RunStarted
 from passback.core.messages import ConversationKey, MessageId, RunId, RunRef, ToolSpec
 from passback.core.ports import Store
 from passback.core.posts import Receipt, StartRun
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def popping(store: Store, entry: Enqueue, *, lease: float = LONG) -> Lease
     return await store.begin(dequeues, run.run_id, opening(run.run_id), lease=lease)
 
 
-async def everything(store: Store, key: ConversationKey) -> tuple[Loaded, list[object]]:
+async def everything(store: Store, key: ConversationKey) -> tuple[LoadedConversation, list[object]]:
     loaded = await store.load(key)
     runs = [RunRef(key, run_id) for run_id in loaded.status.queued]
     if loaded.status.run_id:
@@ -74,7 +74,7 @@ async def test_posts_wait_in_their_order_and_are_read_whole(store: Store) -> Non
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     named = frozenset([MessageId("m-first|1|")])
     post = StartRun(key, (user("first"),), tools, "key", named, "rollback", "cancel")
-    first = Queued(RunId("run|with|bars"), post)
+    first = QueuedPost(RunId("run|with|bars"), post)
     entries = [Enqueue(first, {}, (RunQueued(first.run_id),), 9), waiting(key), waiting(key)]
 
     for entry in entries:
@@ -309,7 +309,7 @@ async def test_a_run_may_begin_before_those_that_wait(store: Store) -> None:
     held = await begun(store, key)
     entries = await queue_of(store, held)
     asked = (asking("c"),)
-    end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed(asked), ends=True)
+    end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed_answers(asked), ends=True)
     assert await store.commit(end, lease=LONG)
 
     await begun(store, key)
@@ -382,7 +382,7 @@ async def test_a_deleted_conversation_has_no_queue(store: Store) -> None:
     with pytest.raises(UnknownRun):
         await store.read_log(entry.run)
     assert not await store.cancel(entry.run, CANCELLED)
-    assert await store.load(held.run.key) == Loaded(Status())
+    assert await store.load(held.run.key) == LoadedConversation(Status())
     anew = await begun(store, held.run.key)
     assert (await store.load(held.run.key)).queue == ()
     assert await store.commit(ending(anew, 0, 2), lease=LONG) is False

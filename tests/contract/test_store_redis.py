@@ -26,7 +26,7 @@ from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.redis_server import RedisServer
 from tests.support.transcripts import said_in
 
-from passback.core.changes import Change, Loaded, Status
+from passback.core.changes import Change, LoadedConversation, Status
 from passback.core.errors import (
     LeaseLost,
     StoreError,
@@ -36,7 +36,7 @@ from passback.core.errors import (
 from passback.core.messages import ConversationKey
 from passback.core.ports import Store
 from passback.core.posts import Receipt
-from passback.stores.layout import tag
+from passback.stores.layout import conversation_tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
@@ -51,7 +51,7 @@ async def store(redis_url: str) -> AsyncGenerator[Store]:
 
 def keys_of(server: RedisServer, key: ConversationKey) -> set[str]:
     """The kinds of keys that a conversation has."""
-    stem = f"pb:{{{tag(key)}}}:"
+    stem = f"pb:{{{conversation_tag(key)}}}:"
     found = [name.decode() for name in server.command("KEYS", "*")]
     assert all(name.startswith("pb:") for name in found)
     return {name.removeprefix(stem) for name in found if name.startswith(stem)}
@@ -230,7 +230,7 @@ async def test_hints_come_back_after_the_connection_broke(
     store: Store, shared_redis: RedisServer
 ) -> None:
     held = await begun(store, new_key())
-    channel = f"pb:{tag(held.run.key)}"
+    channel = f"pb:{conversation_tag(held.run.key)}"
     async with store.watch(held.run) as watch:
         shared_redis.command("CLIENT", "KILL", "TYPE", "PUBSUB")
         with anyio.fail_after(5):
@@ -274,12 +274,12 @@ async def test_a_run_whose_keys_vanish_is_fenced_and_nothing_is_made_anew(
     store: Store, shared_redis: RedisServer
 ) -> None:
     held = await begun(store, new_key(), user("hello"))
-    shared_redis.command("DEL", f"pb:{{{tag(held.run.key)}}}:state")
+    shared_redis.command("DEL", f"pb:{{{conversation_tag(held.run.key)}}}:state")
 
     assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
     with pytest.raises(LeaseLost):
         await store.commit(ending(held, 0, 2, say="late"), lease=LONG)
-    assert await store.load(held.run.key) == Loaded(Status())
+    assert await store.load(held.run.key) == LoadedConversation(Status())
 
     await store.park(change(held.run.key, 0, user("anew")))
     assert (await store.load(held.run.key)).messages == (user("anew"),)
@@ -292,9 +292,9 @@ async def test_a_key_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
     key = new_key()
     held = await begun(store, key, user("hello"))
     name = f"log:{held.run.run_id}" if part == "log" else part
-    shared_redis.command("DEL", f"pb:{{{tag(key)}}}:{name}")
-    shared_redis.command("SET", f"pb:{{{tag(key)}}}:{name}", "foreign")
-    state = f"pb:{{{tag(key)}}}:state"
+    shared_redis.command("DEL", f"pb:{{{conversation_tag(key)}}}:{name}")
+    shared_redis.command("SET", f"pb:{{{conversation_tag(key)}}}:{name}", "foreign")
+    state = f"pb:{{{conversation_tag(key)}}}:state"
     before = shared_redis.command("HGETALL", state)
 
     with pytest.raises(StoreError, match="damaged"):
@@ -306,7 +306,7 @@ async def test_a_key_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
 async def test_lost_messages_are_noticed(store: Store, shared_redis: RedisServer) -> None:
     key = new_key()
     held = await begun(store, key, user("hello"))
-    shared_redis.command("DEL", f"pb:{{{tag(key)}}}:messages")
+    shared_redis.command("DEL", f"pb:{{{conversation_tag(key)}}}:messages")
 
     with pytest.raises(StoreError, match="damaged"):
         await store.commit(ending(held, 0, 2, say="late"), lease=LONG)
@@ -314,7 +314,7 @@ async def test_lost_messages_are_noticed(store: Store, shared_redis: RedisServer
 
 async def test_an_expired_log_is_unknown(store: Store, shared_redis: RedisServer) -> None:
     held = await begun(store, new_key())
-    shared_redis.command("DEL", f"pb:{{{tag(held.run.key)}}}:log:{held.run.run_id}")
+    shared_redis.command("DEL", f"pb:{{{conversation_tag(held.run.key)}}}:log:{held.run.run_id}")
 
     with pytest.raises(UnknownRun):
         await store.read_log(held.run)

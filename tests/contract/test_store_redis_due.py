@@ -29,7 +29,7 @@ from passback.core.errors import CursorExpired, StoreError
 from passback.core.events import START, Position
 from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import Store
-from passback.stores.layout import pack_key, tag
+from passback.stores.layout import conversation_tag, pack_key
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.stores.redis import scripts
@@ -146,7 +146,7 @@ async def test_what_has_nothing_to_do_leaves_the_index_of_a_cluster(
     elif gone == "deleted":
         await cluster.delete(key)
     else:
-        shared_cluster.command("DEL", f"pb:{{{tag(key)}}}:state")
+        shared_cluster.command("DEL", f"pb:{{{conversation_tag(key)}}}:state")
     assert index(shared_cluster) == {pack_key(key)}
 
     assert await cluster.abandoned(9, lease=LONG) == []
@@ -168,8 +168,8 @@ async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
     store: Store, shared_redis: RedisServer
 ) -> None:
     damaged, healthy = [await begun(store, new_key(), lease=0) for _ in range(2)]
-    shared_redis.command("DEL", f"pb:{{{tag(damaged.run.key)}}}:state")
-    shared_redis.command("SET", f"pb:{{{tag(damaged.run.key)}}}:state", "foreign")
+    shared_redis.command("DEL", f"pb:{{{conversation_tag(damaged.run.key)}}}:state")
+    shared_redis.command("SET", f"pb:{{{conversation_tag(damaged.run.key)}}}:state", "foreign")
 
     assert await store.abandoned(9, lease=LONG) == [healthy.run.key]
     assert await store.abandoned(9, lease=LONG) == []
@@ -269,7 +269,7 @@ async def test_a_claim_shows_the_gap_when_all_that_was_committed_has_been_trimme
 
 def size_fits(server: RedisServer, run: RunRef, limit: int) -> None:
     """The size that the state tells is the log's; it is more than the limit only where readers would see no gap."""
-    stem = f"pb:{{{tag(run.key)}}}"
+    stem = f"pb:{{{conversation_tag(run.key)}}}"
     told = int(server.command("HGET", f"{stem}:state", "log_bytes"))
     entries = server.command("XRANGE", f"{stem}:log:{run.run_id}", "-", "+")
     sizes = [len(fields[b"events"]) for _, fields in entries]

@@ -19,17 +19,17 @@ from passback.core.changes import Lease
 from passback.core.errors import LeaseLost, StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.ports import Store
-from passback.core.transcript import owed
-from passback.stores.layout import tag
+from passback.core.transcript import owed_answers
+from passback.stores.layout import conversation_tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.stores.redis import inbox, scripts
-from passback.stores.redis.names import Names
+from passback.stores.redis.names import KeyNames
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
 ANN = OwnerId("ann")
-INDEX = Names("pb", one_server=True).inbox(ANN)
+INDEX = KeyNames("pb", one_server=True).inbox(ANN)
 TURN = asking("a")
 
 
@@ -44,7 +44,7 @@ def key_of(name: str) -> ConversationKey:
 
 
 def member(name: str) -> bytes:
-    return f"{tag(key_of(name))}{name}".encode()
+    return f"{conversation_tag(key_of(name))}{name}".encode()
 
 
 def index(server: RedisServer) -> set[bytes]:
@@ -53,7 +53,7 @@ def index(server: RedisServer) -> set[bytes]:
 
 async def hands_back(store: Store, name: str, held: Lease | None = None) -> Lease:
     held = held or await begun(store, key_of(name), user("go"))
-    end = replace(ending(held, 0, 2), append=(TURN,), owed=owed([TURN]))
+    end = replace(ending(held, 0, 2), append=(TURN,), owed=owed_answers([TURN]))
     await store.commit(end, lease=LONG)
     return held
 
@@ -128,7 +128,7 @@ async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
 ) -> None:
     await hands_back(store, "damaged")
     await hands_back(store, "healthy")
-    state = f"pb:{{{tag(key_of('damaged'))}}}:state"
+    state = f"pb:{{{conversation_tag(key_of('damaged'))}}}:state"
     if damage == "unreadable":
         shared_redis.command("HSET", state, "owed", "{")
     else:
@@ -143,7 +143,7 @@ async def test_a_very_long_index_is_looked_at_in_parts(
     store: Store, shared_redis: RedisServer
 ) -> None:
     """What is beyond one look's reach is told by a `next` without anything before it."""
-    count = inbox.ROUNDS * inbox.AT_ONCE
+    count = inbox.ROUNDS * inbox.ENTRIES_PER_ROUND
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         stale = {member(f"stale {number}"): number + 1 for number in range(2 * count)}
         client.zadd(INDEX, stale)
@@ -164,12 +164,12 @@ async def test_each_hand_back_looks_at_some_others_where_very_many_are(
     store: Store, shared_redis: RedisServer
 ) -> None:
     """So an index that nobody lists does not grow for ever."""
-    stale = {member(f"stale {number}"): number + 1 for number in range(inbox.ROOM + 5)}
+    stale = {member(f"stale {number}"): number + 1 for number in range(inbox.INBOX_ROOM + 5)}
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(INDEX, stale)
     for number in range(10):
         await hands_back(store, f"owes {number}")
-    assert len(index(shared_redis)) <= inbox.ROOM + 10
+    assert len(index(shared_redis)) <= inbox.INBOX_ROOM + 10
     assert {member(f"owes {number}") for number in range(10)} <= index(shared_redis)
 
 

@@ -34,7 +34,7 @@ from passback.core.errors import (
     StoreUnavailable,
 )
 from passback.core.messages import ConversationKey
-from passback.stores.layout import tag
+from passback.stores.layout import conversation_tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
@@ -170,7 +170,7 @@ def key_of(server: RedisServer, *, low: bool) -> ConversationKey:
     """A conversation of one half."""
     while True:
         key = new_key()
-        slot: int = server.command("CLUSTER", "KEYSLOT", tag(key))
+        slot: int = server.command("CLUSTER", "KEYSLOT", conversation_tag(key))
         if (slot < HALF) == low:
             return key
 
@@ -258,7 +258,7 @@ async def test_conversations_of_another_layout_are_refused(
         await begun(store, key)
         await store.check()
         verb, *value = changed
-        own_redis.command(verb, f"own:{{{tag(key)}}}:state", "layout", *value)
+        own_redis.command(verb, f"own:{{{conversation_tag(key)}}}:state", "layout", *value)
         with pytest.raises(ConfigurationError, match="'own' are of another version"):
             await store.check()
     async with open_store(own_redis.url) as other:
@@ -272,7 +272,7 @@ async def test_conversations_of_another_layout_are_refused_in_a_cluster(
     async with open_store(redis_cluster_url) as store:
         await begun(store, key)
         await store.check()
-        shared_cluster.command("HDEL", f"pb:{{{tag(key)}}}:state", "layout")
+        shared_cluster.command("HDEL", f"pb:{{{conversation_tag(key)}}}:state", "layout")
         with pytest.raises(ConfigurationError, match="another version"):
             await store.check()
 
@@ -282,7 +282,7 @@ async def test_a_damaged_conversation_is_no_other_layout(
     own_redis: RedisServer, foreign: tuple[str, ...]
 ) -> None:
     verb, *value = foreign
-    own_redis.command(verb, f"pb:{{{tag(new_key())}}}:state", *value)
+    own_redis.command(verb, f"pb:{{{conversation_tag(new_key())}}}:state", *value)
     async with open_store(own_redis.url) as store:
         await store.check()
 

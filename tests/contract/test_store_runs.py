@@ -22,7 +22,7 @@ from tests.support.conversations import (
 )
 from tests.support.transcripts import said_in
 
-from passback.core.changes import Change, Commit, Loaded, LogWrite, Status
+from passback.core.changes import Change, Commit, LoadedConversation, LogWrite, Status
 from passback.core.errors import LeaseLost, UnknownRun
 from passback.core.events import (
     HandedBack,
@@ -40,7 +40,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import Receipt
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -192,7 +192,7 @@ async def test_a_commit_brings_messages_events_and_owed_calls_together(store: St
     key = new_key()
     held = await begun(store, key, user("paint it"))
     said = asking("c1", "c2")
-    waiting = owed((user("paint it"), said))
+    waiting = owed_answers((user("paint it"), said))
     reveals = (ToolCallEnded(CallId("c1")), RunFinished(HandedBack(waiting)))
 
     await store.commit(
@@ -295,7 +295,7 @@ async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(st
     assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
     with pytest.raises(LeaseLost):
         await store.commit(ending(held, 0, 2), lease=LONG)
-    assert await store.load(key) == Loaded(Status())
+    assert await store.load(key) == LoadedConversation(Status())
     for run in (old.run, held.run):
         with pytest.raises(UnknownRun):
             await store.read_log(run)
@@ -313,7 +313,7 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
     held = await begun(store, key, user("new"))
 
     loaded = await store.load(key, receipts=["call:c"])
-    assert loaded == Loaded(
+    assert loaded == LoadedConversation(
         Status(
             loaded.status.version,
             held.run.run_id,

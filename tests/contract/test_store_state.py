@@ -30,7 +30,7 @@ from passback.core.messages import CallId, ConversationKey, Message, PlanEntry, 
 from passback.core.permissions import LastingPermission
 from passback.core.ports import Store
 from passback.core.state import Refusal, State
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -207,12 +207,12 @@ async def test_what_follows_is_at_its_place_behind_the_boundary(store: Store) ->
     await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=3)))
     asked = (asking("x"),)
     held = await begun(store, key, user("e"))
-    end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed(asked), ends=True)
+    end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed_answers(asked), ends=True)
     await store.commit(end, lease=LONG)
     whole = (*MESSAGES, user("e"), *asked)
 
     loaded = await store.load(key)
-    assert (loaded.messages, loaded.status.owed) == (whole[3:], owed(asked))
+    assert (loaded.messages, loaded.status.owed) == (whole[3:], owed_answers(asked))
     await parked(store, change(key, 0, answer("x")))
     assert (await store.load(key)).messages == (*whole[3:], answer("x"))
     assert await store.page(key, start=0, limit=9) == Page((*whole, answer("x")), 0, 7)

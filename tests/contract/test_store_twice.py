@@ -45,7 +45,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.state import State
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]
 
@@ -178,7 +178,12 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
 
     asked = (asking("c"),)
     end = Commit(
-        LogWrite(lease, 4, (FINISHED,)), 0, asked, owed(asked), ends=True, stopped_early=True
+        LogWrite(lease, 4, (FINISHED,)),
+        0,
+        asked,
+        owed_answers(asked),
+        ends=True,
+        stopped_early=True,
     )
     assert await life.commit("end", end) is True
     await life.again()

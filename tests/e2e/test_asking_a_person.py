@@ -8,7 +8,7 @@ from tests.e2e.stage import Past, Post, Row, Stage, begins, call_of, past, row
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import Client
 
-from passback.core.transcript import UNMADE
+from passback.core.transcript import UNMADE_TEXT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P1", "P2", "P5", "P9")]
 
@@ -132,7 +132,7 @@ ROWS = {
         HALF,
         "user: never mind",
         adds=["wipe (superseded)", "send (superseded)", "user: never mind"],
-        asks=[*GO_BOTH, f"wipe: {GONE_ON}", f"send: Error: {UNMADE}", "user: never mind"],
+        asks=[*GO_BOTH, f"wipe: {GONE_ON}", f"send: Error: {UNMADE_TEXT}", "user: never mind"],
     ),
     "a no and a message": begins(
         WIPE,

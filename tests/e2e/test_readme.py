@@ -17,7 +17,7 @@ from tests.support.programs import missing, program
 from tests.support.server import SERVE, Server, running_server
 from tests.support.wire import FrameReader, client_of, user
 
-from passback.settings import Settings, variable
+from passback.settings import Settings, variable_name
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +172,8 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
         for one, (name, default, text) in zip(fields(Settings), rows, strict=True)
     ]
     assert parsed == [
-        (variable(one.name), _unset(one.default), one.metadata["text"]) for one in fields(Settings)
+        (variable_name(one.name), _unset(one.default), one.metadata["text"])
+        for one in fields(Settings)
     ]
 
 

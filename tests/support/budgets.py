@@ -15,7 +15,7 @@ from passback.core.events import Completed, RunEvent, UsageReported
 from passback.core.messages import Usage
 from passback.engine.service import RunService
 from passback.models.scripted import Step, calls, says
-from passback.settings import load
+from passback.settings import load_settings
 from passback.toolsets.functions import tool
 
 BUDGET = Completed("budget")
@@ -71,7 +71,7 @@ async def serving(agent: Agent, **given: str) -> AsyncGenerator[RunService]:
 
 def backend(agent: Agent, **given: str) -> Backend:
     named = {f"PASSBACK_{name.upper()}": value for name, value in given.items()}
-    return Backend(load({"PASSBACK_STORE": "memory:", **named}), [agent])
+    return Backend(load_settings({"PASSBACK_STORE": "memory:", **named}), [agent])
 
 
 async def tokens_of(runs: RunService) -> int:

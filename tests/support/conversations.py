@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from passback.core.changes import Change, Commit, Enqueue, Lease, LogWrite, Queued, Status
+from passback.core.changes import Change, Commit, Enqueue, Lease, LogWrite, QueuedPost, Status
 from passback.core.errors import LeaseLost
 from passback.core.events import (
     START,
@@ -117,7 +117,7 @@ def waiting(
     """A post for the queue."""
     run_id = new_run()
     post = StartRun(key, (user(text),), on_busy="interrupt" if stops else "enqueue")
-    return Enqueue(Queued(run_id, post), receipts or {}, (RunQueued(run_id),), limit)
+    return Enqueue(QueuedPost(run_id, post), receipts or {}, (RunQueued(run_id),), limit)
 
 
 async def claimed(

@@ -10,7 +10,7 @@ from tests.support.walks import Pick
 
 from passback.core.deltas import ModelDelta, ModelRequest, UsageChunk
 from passback.core.messages import MediaPart, Usage
-from passback.models.openai_chat.encoding import request_body
+from passback.models.openai_chat.encoding import encode_request
 
 
 class Dictation:
@@ -65,7 +65,7 @@ class Dictated:
     async def stream(
         self, request: ModelRequest, /
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        messages = json.loads(request_body("model", "provider", request))["messages"]
+        messages = json.loads(encode_request("model", "provider", request))["messages"]
         if wrong := violations_of(messages):
             self.violations.append(f"{wrong}, in {json.dumps(messages, indent=1)}")
         dictation = Dictation()

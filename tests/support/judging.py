@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from passback.core.admission import ConversationSnapshot, Verdict, accept
+from passback.core.admission import ConversationSnapshot, Verdict, decide_post
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -28,10 +28,10 @@ from passback.core.posts import (
     Receipt,
     ReceiptName,
     StartRun,
-    fingerprint,
-    for_call,
-    for_key,
-    for_message,
+    call_receipt_name,
+    content_fingerprint,
+    key_receipt_name,
+    message_receipt_name,
 )
 from passback.core.transcript import SYNTHETIC_TEXT, MintMessageId
 
@@ -84,12 +84,15 @@ OWING: list[Message] = [user(), asks(C1, C2)]
 # ---------------------------------------------------------------- what is remembered
 def by_call(**contents: str) -> dict[ReceiptName, str]:
     """The receipts that results with these contents settle."""
-    return {for_call(CallId(name)): fingerprint(content) for name, content in contents.items()}
+    return {
+        call_receipt_name(CallId(name)): content_fingerprint(content)
+        for name, content in contents.items()
+    }
 
 
 def superseded(*calls: str, reason: Synthetic = "superseded") -> dict[ReceiptName, str]:
-    text = fingerprint(SYNTHETIC_TEXT[reason], True)
-    return {for_call(CallId(name)): text for name in calls}
+    text = content_fingerprint(SYNTHETIC_TEXT[reason], True)
+    return {call_receipt_name(CallId(name)): text for name in calls}
 
 
 def remembered(
@@ -101,12 +104,12 @@ def remembered(
 
 
 def by_message(message: UserMessage) -> dict[ReceiptName, str]:
-    return {for_message(message.id): fingerprint(message.content)}
+    return {message_receipt_name(message.id): content_fingerprint(message.content)}
 
 
 def by_key(post: StartRun) -> dict[ReceiptName, str]:
     assert post.idempotency_key is not None
-    return {for_key(post.idempotency_key): post.fingerprint}
+    return {key_receipt_name(post.idempotency_key): post.fingerprint}
 
 
 # ---------------------------------------------------------------- posts
@@ -143,4 +146,4 @@ def judge(
     run_id = RunId(running) if running else None
     waits = queued or ([user("queued")] if waiting else [])
     standing = ConversationSnapshot(messages, receipts or {}, run_id, waits, overdue, start, exists)
-    return accept(standing, posted, minting())
+    return decide_post(standing, posted, minting())

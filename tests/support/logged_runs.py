@@ -7,7 +7,7 @@ import anyio
 from pydantic import JsonValue
 
 from passback.core.budgets import Left
-from passback.core.changes import CallClaim, Inbox, Owing, Page, Place, Status
+from passback.core.changes import CallClaim, Inbox, InboxPlace, OwingConversation, Page, Status
 from passback.core.commands import Command
 from passback.core.errors import (
     CallClaimed,
@@ -28,7 +28,7 @@ from passback.core.messages import (
     RunId,
     RunRef,
 )
-from passback.core.ports import Parked, Take
+from passback.core.ports import Parked, TakeBatch
 from passback.core.posts import StartRun
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
@@ -52,7 +52,7 @@ class LoggedRuns:
         self.known: dict[ConversationKey, Status] = {}
         self.history: tuple[Message, ...] = ()
         self.cancelled: list[RunRef] = []
-        self.pages: list[tuple[OwnerId, Place | None, int]] = []
+        self.pages: list[tuple[OwnerId, InboxPlace | None, int]] = []
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
         self.retracted: list[tuple[ConversationKey, str]] = []
         self.remains: Left | None = None
@@ -92,7 +92,7 @@ class LoggedRuns:
 
     @asynccontextmanager
     async def follow(
-        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
+        self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
         if run != RUN:
             raise UnknownRun("there is no such run")
@@ -106,7 +106,9 @@ class LoggedRuns:
         finally:
             self.readers -= 1
 
-    async def _read(self, after: Position, take: Take | None) -> AsyncGenerator[Sequence[Logged]]:
+    async def _read(
+        self, after: Position, take: TakeBatch | None
+    ) -> AsyncGenerator[Sequence[Logged]]:
         waited = False
         while True:
             batch, after = self._after(after), self._end
@@ -166,14 +168,18 @@ class LoggedRuns:
         if call_id not in {call.id for call in status.owed}:
             raise UnknownToolCall("no such tool call is waiting in this conversation")
 
-    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
         """A page with one conversation each."""
         self.pages.append((owner, after, limit))
         first = after.since + 1 if after else 0
         owing = [
             (key, each) for key, each in self.known.items() if key.owner == owner and each.owed
         ]
-        found = [Owing(k, Place(n, "0" * 32), each) for n, (k, each) in enumerate(owing)]
+        found = [
+            OwingConversation(k, InboxPlace(n, "0" * 32), each) for n, (k, each) in enumerate(owing)
+        ]
         page = tuple(found[first : first + 1])
         return Inbox(page, page[-1].place if page and len(found) > first + 1 else None)
 

@@ -287,7 +287,7 @@ async def a_boundary_is_set(life: Life, pick: Pick) -> None:
     status = loaded.status
     if status.running or status.owed or status.queued or status.version == 0:
         return
-    state = status.state.with_boundary(status.message_count, loaded.messages)
+    state = status.state.with_history_start(status.message_count, loaded.messages)
     await life.store.park(Change(life.key, new_nonce(), status.version, state=state))
 
 

@@ -41,13 +41,13 @@ from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.toolsets import Toolset
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
-from passback.engine.judging import Judge
+from passback.engine.judging import CallJudge
 from passback.engine.output import OutputJudge
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
-from passback.schemas.arguments import objection
-from passback.toolsets.functions import Functions, FunctionTool
+from passback.schemas.arguments import find_objection
+from passback.toolsets.functions import FunctionTool, FunctionTools
 
 KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 OTHER = ConversationKey(OwnerId("owner"), ConversationId("other"))
@@ -94,10 +94,10 @@ async def worker(
     `offers` are client tools that its agent offers also where no client has declared them, `models` are those that a post
     may choose.
     """
-    functions = [Functions(tools)] if tools else []
-    judge = Judge(objection, rules)
+    functions = [FunctionTools(tools)] if tools else []
+    judge = CallJudge(find_objection, rules)
     spec = AgentSpec(model, "be brief", 4, judge=judge, context=context or Unbounded())
-    spec = replace(spec, **{"output": OutputJudge(objection), **brain_is})
+    spec = replace(spec, **{"output": OutputJudge(find_objection), **brain_is})
     tool_sources = ToolSources([*functions, *toolsets], offers)
     chosen = {one.name: replace(spec, model=one) for one in models}
     service = RunService(store, Agents([ServedAgent(spec, tool_sources, models=chosen)]), timing)

@@ -12,7 +12,7 @@ from passback.core.events import (
     Nested,
     RunEvent,
     ToolCallStarted,
-    innermost,
+    innermost_event,
 )
 from passback.core.messages import (
     ApprovalMessage,
@@ -29,7 +29,7 @@ from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import calls
 from passback.toolsets.agents import AgentTool, AgentTools
-from passback.toolsets.functions import Functions, FunctionTool, tool
+from passback.toolsets.functions import FunctionTool, FunctionTools, tool
 
 TASK = calls(("helper", {"task": "find it"}))
 
@@ -47,7 +47,7 @@ def helper(
     agents: Sequence[AgentTool] = (),
     concurrent: bool = True,
 ) -> AgentTool:
-    tool_sources = ToolSources((Functions(tools), AgentTools(agents)))
+    tool_sources = ToolSources((FunctionTools(tools), AgentTools(agents)))
     actor = ServedAgent(AgentSpec(model, "help", max_turns=3), tool_sources, name)
     return AgentTool.of(actor, "Helps.", concurrent=concurrent)
 
@@ -60,7 +60,7 @@ async def boss(
     timing: Timing = QUICK,
     tools: Sequence[FunctionTool] = (),
 ) -> AsyncGenerator[RunService]:
-    tool_sources = ToolSources([AgentTools(helpers), Functions(tools)])
+    tool_sources = ToolSources([AgentTools(helpers), FunctionTools(tools)])
     agents = Agents([ServedAgent(AgentSpec(model, "lead", max_turns=5), tool_sources)])
     service = RunService(store, agents, timing)
     with anyio.fail_after(20):
@@ -81,7 +81,7 @@ async def deep_call(runs: RunService, run: RunRef) -> CallId:
     async with runs.follow(run) as batches:
         async for batch in batches:
             for one in batch:
-                event = innermost(one.event)
+                event = innermost_event(one.event)
                 if isinstance(event, ToolCallStarted) and event.client:
                     return event.call_id
     raise AssertionError("no such call")

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
-    Aside,
     AssistantMessage,
     CallId,
     Content,
     Message,
+    SideMessage,
     ToolCall,
     ToolMessage,
 )
@@ -38,7 +38,7 @@ def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
 
 def said_in(messages: Sequence[Message]) -> list[Content]:
     """What was said to the agent and by it; what stands aside says nothing."""
-    return [message.content for message in messages if not isinstance(message, Aside)]
+    return [message.content for message in messages if not isinstance(message, SideMessage)]
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:

@@ -25,10 +25,10 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     Lease,
-    Loaded,
+    LoadedConversation,
     LogWrite,
     Page,
-    Queued,
+    QueuedPost,
     Status,
     dump_message,
 )
@@ -46,7 +46,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
 from passback.core.state import State
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 T = TypeVar("T")
 Asked = Callable[[Store], Awaitable[object]]
@@ -110,9 +110,9 @@ class Walk:
         assert isinstance(status, Status)
         return status
 
-    async def load(self) -> Loaded:
+    async def load(self) -> LoadedConversation:
         loaded = await self.ask(lambda store: store.load(self.key, receipts=NAMES))
-        assert isinstance(loaded, Loaded)
+        assert isinstance(loaded, LoadedConversation)
         return loaded
 
     async def whole(self) -> tuple[Message, ...]:
@@ -141,7 +141,7 @@ class Walk:
         assert loaded.status.history_bytes == size
         assert [queued.run_id for queued in loaded.queue] == list(loaded.status.queued)
         if not self.replayed:
-            assert loaded.status.owed == owed(known)
+            assert loaded.status.owed == owed_answers(known)
         assert await self.whole() == known
         for run in self.runs:
             await read_log(self, run, START, 1000)
@@ -180,7 +180,7 @@ def a_change(walk: Walk, status: Status, pick: Pick, dequeues: RunId | None = No
         status.version + pick.seldom(),
         batch,
         receipts,
-        owed((*walk.messages[:keep], *batch)),
+        owed_answers((*walk.messages[:keep], *batch)),
         tools,
         keep,
         pick.below(3),
@@ -253,7 +253,7 @@ async def enqueue(walk: Walk, pick: Pick) -> None:
     run_id = new_run()
     post = StartRun(walk.key, (user(f"next {pick.below(3)}"),), on_busy=pick.of(ON_BUSY))
     receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.seldom() else {}
-    entry = Enqueue(Queued(run_id, post), receipts, (RunQueued(run_id),), 1 + pick.below(3))
+    entry = Enqueue(QueuedPost(run_id, post), receipts, (RunQueued(run_id),), 1 + pick.below(3))
     if await walk.send(lambda store: store.enqueue(entry)) == "queued":
         walk.runs.append(entry.run)
 
@@ -294,7 +294,7 @@ async def commit(walk: Walk, pick: Pick) -> None:
     events = (*some_texts(pick), *([FINISHED] if ends else []))
     batch, cut = pick.of(BATCHES[:3]), ends and pick.below(2) == 1
     log = LogWrite(lease, walk.logged + 1 + pick.seldom(), events)
-    owing = owed((*walk.messages, *batch))
+    owing = owed_answers((*walk.messages, *batch))
     within = pick.of([None, LONG, 0]) if ends and owing else None
     state = a_state(pick, len(walk.messages) + len(batch))
     turn = Commit(log, walk.step, batch, owing, ends, cut, within, state)

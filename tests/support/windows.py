@@ -23,7 +23,7 @@ from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
-from passback.toolsets.functions import Functions, FunctionTool, tool
+from passback.toolsets.functions import FunctionTool, FunctionTools, tool
 
 WINDOW = 2_000
 """Tokens: 8,000 characters."""
@@ -45,7 +45,7 @@ async def thinker(
 ) -> AsyncGenerator[RunService]:
     """A worker whose model has a small window."""
     spec = AgentSpec(model, "be brief", context=Compaction(window))
-    tool_sources = ToolSources([Functions(tools)] if tools else [])
+    tool_sources = ToolSources([FunctionTools(tools)] if tools else [])
     service = RunService(store, Agents([ServedAgent(spec, tool_sources)]), timing)
     with anyio.fail_after(10):
         async with service.running():

@@ -14,7 +14,7 @@ from passback.core.messages import RunRef, ToolCall
 from passback.core.permissions import Decision, Rule
 from passback.core.questions import ASK_USER
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.settings import load
+from passback.settings import load_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ async def test_the_settings_go_before_the_agent_and_the_agent_before_the_tool(
 ) -> None:
     model = ScriptedModel([calls(("pay", {})), says("so")])
     agent = Agent(model=model, tools=[pay], permissions=permissions)
-    settings = load({"PASSBACK_STORE": "memory:", "PASSBACK_PERMISSIONS": setting})
+    settings = load_settings({"PASSBACK_STORE": "memory:", "PASSBACK_PERMISSIONS": setting})
     application = Application(settings, agent)
     with anyio.fail_after(10):
         async with application.running():
@@ -65,14 +65,14 @@ def test_an_agent_with_a_permission_that_there_is_not_does_not_start(
     permissions: Mapping[str, Decision],
 ) -> None:
     with pytest.raises(ConfigurationError, match="'pay' has to be one of allow, deny, ask"):
-        Application(load({"PASSBACK_STORE": "memory:"}), Agent(permissions=permissions))
+        Application(load_settings({"PASSBACK_STORE": "memory:"}), Agent(permissions=permissions))
 
 
 @pytest.mark.parametrize("offers", [True, False])
 async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
     model = ScriptedModel([says("so")])
     agent = Agent(model=model, tools=[pay], ask_user=offers)
-    application = Application(load({"PASSBACK_STORE": "memory:"}), agent)
+    application = Application(load_settings({"PASSBACK_STORE": "memory:"}), agent)
     with anyio.fail_after(10):
         async with application.running():
             await ask_json(application.asgi, "POST", "/send-message", GO)
@@ -83,7 +83,7 @@ async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
 async def test_an_approval_of_an_agent_that_is_gone_is_refused_and_a_message_to_another_goes_on(
     tmp_path: Path,
 ) -> None:
-    settings = load({"PASSBACK_STORE": f"sqlite:///{tmp_path}/talks.db"})
+    settings = load_settings({"PASSBACK_STORE": f"sqlite:///{tmp_path}/talks.db"})
     others = [Agent(ScriptedModel([says("so")]), name="b"), Agent(ScriptedModel([]), name="c")]
     gone = Agent(ScriptedModel([calls(("pay", {}))]), tools=[pay], name="a")
     path = "/v1/aibot/bots/{}/send-message?wait=true"

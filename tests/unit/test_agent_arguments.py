@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from passback import Agent, Fork, tool
-from passback.agent import FORK_TAKES, TAKES
+from passback.agent import AGENT_ARGUMENTS, FORK_ARGUMENTS
 from passback.app import Application
 from passback.core.errors import ConfigurationError
 from passback.models.scripted import ScriptedModel
-from passback.settings import load
+from passback.settings import load_settings
 from passback.toolsets.plan import PlanTools
 
 NAMES = "at most 32 of a-z, 0-9, _ and -, a letter first"
@@ -73,8 +73,8 @@ def test_an_argument_that_cannot_work_is_named_when_the_agent_is_made(
 
 
 def test_every_argument_but_the_tools_own_is_checked() -> None:
-    assert set(TAKES) == {one.name for one in fields(Agent)} - {"deps"}
-    assert {name for given, _ in MISTAKES for name in given} == set(TAKES)
+    assert set(AGENT_ARGUMENTS) == {one.name for one in fields(Agent)} - {"deps"}
+    assert {name for given, _ in MISTAKES for name in given} == set(AGENT_ARGUMENTS)
 
 
 def test_a_model_without_a_json_schema_is_told_at_start() -> None:
@@ -84,7 +84,7 @@ def test_a_model_without_a_json_schema_is_told_at_start() -> None:
         thing: Agent
 
     with pytest.raises(ConfigurationError, match="output_schema has no JSON Schema"):
-        Application(load({"PASSBACK_STORE": "memory:"}), Agent(output_schema=Odd))
+        Application(load_settings({"PASSBACK_STORE": "memory:"}), Agent(output_schema=Odd))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_so_is_a_fork(given: Mapping[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Fork(**given)
     assert raised.value.message == told
-    assert set(FORK_TAKES) == {one.name for one in fields(Fork)}
+    assert set(FORK_ARGUMENTS) == {one.name for one in fields(Fork)}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from passback.context.prompt import (
     ASK_GUIDE,
     CONDUCT,
     DATA_GUIDE,
-    PASTED,
-    Layers,
+    MAX_PASTED_BYTES,
+    PromptLayers,
     output_guide,
 )
 from passback.core.errors import ConfigurationError
@@ -61,13 +61,13 @@ SCHEMA = Answer.model_json_schema()
 def test_the_prompt_has_sections_and_a_guide_for_what_the_agent_uses(
     agent: Agent, told: str
 ) -> None:
-    assert agent.told() == told
+    assert agent.static_prompt() == told
 
 
 def test_the_settings_prompt_takes_the_place_of_the_agents_words_only() -> None:
     agent = Agent(prompt="You sell.", data_tools=True, conduct="Be kind.")
     rules = "# Rules\nBe kind."
-    assert agent.told("You buy.") == f"# Role\nYou buy.\n\n{rules}\n\n{DATA_GUIDE}"
+    assert agent.static_prompt("You buy.") == f"# Role\nYou buy.\n\n{rules}\n\n{DATA_GUIDE}"
 
 
 @pytest.mark.parametrize("schema", [Answer, SCHEMA])
@@ -92,7 +92,7 @@ async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
         agent = Agent(data_tools=wanted)
         specs = [spec for toolset in agent.own_toolsets() for spec in await toolset.specs()]
         assert {spec.name for spec in specs} == names
-        assert agent.layers() == Layers(PASTED if wanted else None)
+        assert agent.prompt_layers() == PromptLayers(MAX_PASTED_BYTES if wanted else None)
 
 
 @pytest.mark.anyio

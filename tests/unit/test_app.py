@@ -16,7 +16,7 @@ from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, says
-from passback.settings import load
+from passback.settings import load_settings
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ MEMORY = {"PASSBACK_STORE": "memory:"}
 
 async def test_a_worker_runs_and_drains() -> None:
     model = ScriptedModel([], name="mine")
-    application = Application(load(MEMORY), Agent(model=model))
+    application = Application(load_settings(MEMORY), Agent(model=model))
     assert application.models == (model,)
     with anyio.fail_after(10):
         async with application.running() as warnings:
@@ -36,7 +36,7 @@ async def test_a_worker_runs_and_drains() -> None:
 
 
 async def test_the_application_has_a_lifespan_for_any_server() -> None:
-    asgi = create_app(load(MEMORY))
+    asgi = create_app(load_settings(MEMORY))
     sent: list[object] = []
     send_in, receive = anyio.create_memory_object_stream[dict[str, str]](2)
     with send_in, receive:
@@ -54,7 +54,9 @@ async def test_the_application_has_a_lifespan_for_any_server() -> None:
 async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
     """Not wrapped in a group: the command line says it in plain words."""
     (tmp_path / "file").touch()
-    application = Application(load({"PASSBACK_STORE": f"sqlite:///{tmp_path}/file/store.db"}))
+    application = Application(
+        load_settings({"PASSBACK_STORE": f"sqlite:///{tmp_path}/file/store.db"})
+    )
     with pytest.raises(ConfigurationError):
         async with application.running():
             pass
@@ -62,7 +64,7 @@ async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path:
 
 async def test_what_a_busy_conversation_means_is_a_setting() -> None:
     """The first post runs, the second waits, the third finds no room."""
-    settings = load({**MEMORY, "PASSBACK_ON_BUSY": "enqueue", "PASSBACK_MAX_QUEUE": "1"})
+    settings = load_settings({**MEMORY, "PASSBACK_ON_BUSY": "enqueue", "PASSBACK_MAX_QUEUE": "1"})
     gate = anyio.Event()
     model = ScriptedModel([[gate, *says("one")], says("two")])
     application = Application(settings, Agent(model=model))
@@ -93,7 +95,7 @@ async def test_how_large_a_message_and_a_history_may_be_are_settings(
     setting: dict[str, str], code: bytes
 ) -> None:
     """What is refused is not in the store: its conversation was never begun."""
-    application = Application(load({**MEMORY, **setting}), Agent(model=ScriptedModel([])))
+    application = Application(load_settings({**MEMORY, **setting}), Agent(model=ScriptedModel([])))
     said = {"role": "user", "content": "x" * 100_000}
     body = json.dumps({"conversationId": "c", "messages": [said]}).encode()
     typed = {"content-type": "application/json"}
@@ -109,7 +111,7 @@ async def test_how_large_a_message_and_a_history_may_be_are_settings(
 
 async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
     """The second is told when to come back, and its conversation was never begun."""
-    settings = load({**MEMORY, "PASSBACK_MAX_OWNER_RUNS": "1"})
+    settings = load_settings({**MEMORY, "PASSBACK_MAX_OWNER_RUNS": "1"})
     gate = anyio.Event()
     application = Application(settings, Agent(model=ScriptedModel([[gate, *says("one")]])))
     body = '{"conversationId": "%s", "messages": [{"role": "user", "content": "hi"}]}'
@@ -132,7 +134,7 @@ async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
 
 @pytest.mark.promise("P7")
 async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> None:
-    settings = load({**MEMORY, "PASSBACK_DISCONNECT_GRACE": "0"})
+    settings = load_settings({**MEMORY, "PASSBACK_DISCONNECT_GRACE": "0"})
     model = ScriptedModel([["half", anyio.Event()]])
     application = Application(settings, Agent(model=model))
     body = b'{"messages": [{"role": "user", "content": "hi"}], "onDisconnect": "cancel"}'
@@ -149,7 +151,7 @@ async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> Non
 
 
 async def test_several_models_are_asked_in_turn() -> None:
-    settings = load(
+    settings = load_settings(
         {
             **MEMORY,
             "PASSBACK_MODEL": "anthropic:a, openai:b,demo",
@@ -164,7 +166,7 @@ async def test_several_models_are_asked_in_turn() -> None:
 
 
 def test_the_agents_model_comes_before_the_settings() -> None:
-    nonsense = load({**MEMORY, "PASSBACK_MODEL": "nonsense"})
+    nonsense = load_settings({**MEMORY, "PASSBACK_MODEL": "nonsense"})
     mine = ScriptedModel([])
     assert Application(nonsense, Agent(model=mine)).models == (mine,)
     [named] = Application(nonsense, Agent(model="demo")).models
@@ -176,7 +178,7 @@ def test_the_agents_model_comes_before_the_settings() -> None:
 def test_agents_of_one_model_share_its_client() -> None:
     mine = ScriptedModel([])
     given = Agent(name="a"), Agent(name="b", model="demo"), Agent(name="c", model=mine)
-    first, second = Application(load(MEMORY), *given).models
+    first, second = Application(load_settings(MEMORY), *given).models
     assert isinstance(first, DemoModel)
     assert second is mine
 
@@ -192,7 +194,7 @@ def test_agents_of_one_model_share_its_client() -> None:
 )
 def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        Application(load(MEMORY), *agents)
+        Application(load_settings(MEMORY), *agents)
 
 
 @pytest.mark.parametrize("window", [-1, 999, 100_000_001])
@@ -203,7 +205,7 @@ def test_a_window_that_is_none_is_refused(window: int) -> None:
 
 @pytest.mark.parametrize("window", [None, 0, 1_000])
 def test_a_window_may_be_the_agents_own(window: int | None) -> None:
-    Application(load(MEMORY), Agent(window=window))
+    Application(load_settings(MEMORY), Agent(window=window))
 
 
 @pytest.mark.parametrize(
@@ -233,14 +235,14 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
 )
 def test_a_setting_that_names_nothing_is_refused(variable: str, value: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        create_app(load({**MEMORY, f"PASSBACK_{variable}": value}))
+        create_app(load_settings({**MEMORY, f"PASSBACK_{variable}": value}))
 
 
 def test_two_tools_of_one_name_are_refused_at_the_start() -> None:
     def same() -> None: ...
 
     with pytest.raises(ConfigurationError, match="two tools"):
-        create_app(load(MEMORY), Agent(tools=[same, tool(same)]))
+        create_app(load_settings(MEMORY), Agent(tools=[same, tool(same)]))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_two_tools_of_one_name_are_refused_at_the_start() -> None:
 async def test_what_is_owed_is_listed_on_loopback_or_to_who_has_a_key(
     settings: dict[str, str], status: int
 ) -> None:
-    application = Application(load(MEMORY | settings))
+    application = Application(load_settings(MEMORY | settings))
     headers = {"authorization": f"Bearer {'k' * 16}"}
     async with application.running():
         answer = await ask(application.asgi, "GET", "/tool-calls?status=owed", headers=headers)

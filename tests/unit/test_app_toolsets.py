@@ -20,8 +20,8 @@ from passback.core.messages import ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel
-from passback.settings import load
-from passback.toolsets.functions import Functions, FunctionTool, tool
+from passback.settings import load_settings
+from passback.toolsets.functions import FunctionTool, FunctionTools, tool
 from passback.toolsets.mcp import MCPServer
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,9 @@ def mine() -> None:
 async def test_servers_are_connected_before_the_first_run_and_until_the_end() -> None:
     good = tools("good")
     missing = MCPServer.stdio("missing", command=["/nowhere/at/all"])
-    application = Application(load(MEMORY), Agent(ScriptedModel([]), toolsets=[missing, good]))
+    application = Application(
+        load_settings(MEMORY), Agent(ScriptedModel([]), toolsets=[missing, good])
+    )
     with anyio.fail_after(30):
         async with application.running() as warnings:
             assert "good__add" in await names(good)
@@ -55,7 +57,7 @@ async def test_the_agent_api_tells_calls_of_their_tools_from_others() -> None:
         [TextChunk("three"), Finish("stop")],
     ]
     agent = Agent(ScriptedModel(turns), toolsets=[tools("good")])
-    application = Application(load(MEMORY), agent)
+    application = Application(load_settings(MEMORY), agent)
     body = {"input": [{"content": [{"type": "text", "text": "add"}]}], "stream": False}
     with anyio.fail_after(30):
         async with application.running():
@@ -70,8 +72,10 @@ async def test_the_agent_api_tells_calls_of_their_tools_from_others() -> None:
 
 async def test_what_is_wrong_beside_a_server_is_not_wrapped_in_a_group() -> None:
     """The command line says it in plain words."""
-    twice = [Functions([mine]), Functions([mine])]
-    application = Application(load(MEMORY), Agent(ScriptedModel([]), toolsets=[tools(), *twice]))
+    twice = [FunctionTools([mine]), FunctionTools([mine])]
+    application = Application(
+        load_settings(MEMORY), Agent(ScriptedModel([]), toolsets=[tools(), *twice])
+    )
     with anyio.fail_after(30), pytest.raises(ConfigurationError, match="are named 'mine'"):
         async with application.running():
             pass
@@ -128,14 +132,14 @@ async def test_tools_that_may_write_and_need_no_permission_are_known(
     permissions: Any, settings: dict[str, str], unasked: list[str]
 ) -> None:
     agent = Agent(ScriptedModel([]), tools=WRITES, permissions=permissions, data_tools=True)
-    application = Application(load(MEMORY | settings), agent)
+    application = Application(load_settings(MEMORY | settings), agent)
     assert list(await application.unasked_writes()) == unasked
 
 
 async def test_they_are_those_of_all_agents_and_toolsets_once() -> None:
     helper = Agent(ScriptedModel([]), name="helper", tools=[mine, named("help")], plan=True)
     agent = Agent(ScriptedModel([]), name="boss", tools=[mine], toolsets=[Own()], agents=[helper])
-    application = Application(load(MEMORY), agent, replace(agent, name="other"))
+    application = Application(load_settings(MEMORY), agent, replace(agent, name="other"))
     assert sorted(await application.unasked_writes()) == ["help", "mine", "own"]
 
 

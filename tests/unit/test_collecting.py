@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from passback.collecting import collect_seldom
+from passback.collecting import collect_when_idle
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def busy_for(turns: int) -> None:
 
 async def test_what_is_old_is_looked_for_when_nobody_waits() -> None:
     calm = False
-    task = asyncio.create_task(collect_seldom(lambda: calm, look=0.001))
+    task = asyncio.create_task(collect_when_idle(lambda: calm, look=0.001))
     try:
         with anyio.fail_after(30):
             await busy_for(3)
@@ -55,7 +55,7 @@ async def test_what_is_old_is_looked_for_when_nobody_waits() -> None:
 
 async def test_python_does_it_by_itself_again_when_the_server_has_ended() -> None:
     usual = gc.get_threshold()
-    task = asyncio.create_task(collect_seldom(lambda: False))
+    task = asyncio.create_task(collect_when_idle(lambda: False))
     await anyio.wait_all_tasks_blocked()
     assert gc.get_threshold() != usual
     task.cancel()

@@ -15,7 +15,7 @@ from passback.core.errors import ConfigurationError, UnknownModel
 from passback.core.messages import AssistantMessage, Usage
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.settings import load
+from passback.settings import load_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ async def test_a_post_of_each_wire_chooses_and_its_answer_and_the_history_say_wh
     None
 ):
     agent = Agent(model=model("x:own", "one"), models=[model("x:other", "two", "three")])
-    application = Application(load(MEMORY), agent)
+    application = Application(load_settings(MEMORY), agent)
     async with application.running():
         _, first = await send(application)
         _, second = await send(application, model="x:other")
@@ -69,7 +69,7 @@ async def test_a_post_of_each_wire_chooses_and_its_answer_and_the_history_say_wh
 
 
 async def test_the_event_of_the_usage_has_it() -> None:
-    application = Application(load(MEMORY), Agent(model=model("x:own", "one")))
+    application = Application(load_settings(MEMORY), Agent(model=model("x:own", "one")))
     body = b'{"messages": [{"role": "user", "content": "hi"}], "include": ["usage"]}'
     async with application.running():
         answer = await ask(application.asgi, "POST", "/send-message", headers=TYPED, body=body)
@@ -79,7 +79,7 @@ async def test_the_event_of_the_usage_has_it() -> None:
 @pytest.mark.parametrize("wire", [send, process])
 @pytest.mark.parametrize("name", ["gpt-5", "", " "])
 async def test_another_name_is_a_422_that_lists_them(wire: Any, name: str) -> None:
-    application = Application(load(ALLOWED))
+    application = Application(load_settings(ALLOWED))
     async with application.running():
         status, refused = await wire(application, model=name)
         assert (status, refused["code"]) == (422, "unknown_model")
@@ -93,7 +93,7 @@ async def test_another_name_is_a_422_that_lists_them(wire: Any, name: str) -> No
 async def test_null_is_the_own_model_and_what_is_no_text_is_a_422_with_or_without_a_choice(
     wire: Any, settings: dict[str, str]
 ) -> None:
-    application = Application(load(settings))
+    application = Application(load_settings(settings))
     async with application.running():
         status, answer = await wire(application, model=None)
         assert (status, answer["model"]) == (200, "demo")
@@ -105,7 +105,7 @@ async def test_null_is_the_own_model_and_what_is_no_text_is_a_422_with_or_withou
 @pytest.mark.parametrize("wire", [send, process])
 @pytest.mark.parametrize("name", ["gpt-5", "", None])
 async def test_where_there_is_nothing_to_choose_a_name_is_passed_over(wire: Any, name: Any) -> None:
-    application = Application(load(MEMORY), Agent(model=model("x:own", "one")))
+    application = Application(load_settings(MEMORY), Agent(model=model("x:own", "one")))
     async with application.running():
         status, answer = await wire(application, model=name)
         assert (status, answer["model"]) == (200, "x:own")
@@ -113,7 +113,9 @@ async def test_where_there_is_nothing_to_choose_a_name_is_passed_over(wire: Any,
 
 async def test_beside_results_alone_it_is_passed_over_and_other_words_are_not() -> None:
     script = [calls(("paint", {})), says("done")]
-    application = Application(load(ALLOWED), Agent(model=ScriptedModel(script, name="x:own")))
+    application = Application(
+        load_settings(ALLOWED), Agent(model=ScriptedModel(script, name="x:own"))
+    )
     async with application.running():
         _, asked = await send(application, tools=[{"name": "paint"}])
         result = {"role": "tool", "toolCallId": asked["owed"][0]["id"], "content": "blue"}
@@ -158,7 +160,7 @@ async def test_the_agents_own_and_the_allowed_ones_may_be_chosen(
 ) -> None:
     given = {f"PASSBACK_{name}": value for name, value in settings.items()}
     keys = {"OPENAI_API_KEY": "sk-a", "ANTHROPIC_API_KEY": "sk-b"}
-    application = Application(load(MEMORY | given | keys), agent)
+    application = Application(load_settings(MEMORY | given | keys), agent)
     async with application.running():
         if not allowed:
             assert (await send(application, model="z"))[0] == 200
@@ -168,10 +170,12 @@ async def test_the_agents_own_and_the_allowed_ones_may_be_chosen(
 
 
 async def test_each_client_is_closed_and_checked_once() -> None:
-    settings = load({**MEMORY, "PASSBACK_MODEL": "demo,demo:fast", "PASSBACK_MODELS": "demo:fast"})
+    settings = load_settings(
+        {**MEMORY, "PASSBACK_MODEL": "demo,demo:fast", "PASSBACK_MODELS": "demo:fast"}
+    )
     [both] = Application(settings).models
     assert isinstance(both, Fallback)
-    other = Application(load(ALLOWED), Agent(name="a"), Agent(name="b", model="demo:fast"))
+    other = Application(load_settings(ALLOWED), Agent(name="a"), Agent(name="b", model="demo:fast"))
     assert [each.name for each in other.models] == ["demo", "demo:fast"]
 
 
@@ -181,7 +185,7 @@ def test_a_model_at_two_addresses_is_one_that_may_be_chosen() -> None:
         "PASSBACK_MODEL_BASE_URL": "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1",
         "PASSBACK_MODELS": "demo",
     }
-    Application(load({**MEMORY, **twice}))
+    Application(load_settings({**MEMORY, **twice}))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_a_model_at_two_addresses_is_one_that_may_be_chosen() -> None:
 )
 def test_what_an_agent_allows_and_cannot_work_names_the_agent(agent: Agent, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
-        Application(load(MEMORY), agent)
+        Application(load_settings(MEMORY), agent)
 
 
 async def test_an_agent_that_works_for_another_one_keeps_its_own_model() -> None:
@@ -207,7 +211,7 @@ async def test_an_agent_that_works_for_another_one_keeps_its_own_model() -> None
         models=[ScriptedModel([calls(("helper", {"task": "go"})), says("so")], name="x:other")],
         agents=[helper],
     )
-    application = Application(load(MEMORY), boss)
+    application = Application(load_settings(MEMORY), boss)
     async with application.running():
         _, answer = await send(application, model="other")
         assert (answer["text"], answer["model"]) == ("so", "x:other")
@@ -219,7 +223,7 @@ async def test_an_agent_that_works_for_another_one_keeps_its_own_model() -> None
 async def test_a_price_is_that_of_the_model_that_was_chosen() -> None:
     prices = {"PASSBACK_PRICES": "x:own=1/1, x:dear=1000000/0", "PASSBACK_MAX_RUN_COST": "1000"}
     agent = Agent(model=model("x:own", "a"), models=[model("x:dear", "b")])
-    application = Application(load(MEMORY | prices), agent)
+    application = Application(load_settings(MEMORY | prices), agent)
     async with application.running():
         left = [
             (await send(application, model=name))[1]["usage"]["left"] for name in ("own", "dear")

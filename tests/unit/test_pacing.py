@@ -7,7 +7,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from passback.pacing import large_work
+from passback.pacing import wait_for_large_work
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ async def test_between_two_large_pieces_of_work_others_have_their_turns() -> Non
 
     async def work(name: str) -> None:
         for _ in range(3):
-            await large_work()
+            await wait_for_large_work()
             done.append(name)
 
     async def beside() -> None:
@@ -33,7 +33,7 @@ async def test_between_two_large_pieces_of_work_others_have_their_turns() -> Non
 
 
 async def test_who_stops_waiting_is_passed_over() -> None:
-    first, leaves, last = (asyncio.create_task(large_work()) for _ in range(3))
+    first, leaves, last = (asyncio.create_task(wait_for_large_work()) for _ in range(3))
     await first
     leaves.cancel()
     with anyio.fail_after(5):
@@ -43,9 +43,9 @@ async def test_who_stops_waiting_is_passed_over() -> None:
 
 async def test_who_is_alone_does_not_wait() -> None:
     with anyio.fail_after(5):
-        await large_work()
+        await wait_for_large_work()
         for _ in range(10):
             await checkpoint()
-    task = asyncio.create_task(large_work())
+    task = asyncio.create_task(wait_for_large_work())
     await checkpoint()
     assert task.done()

@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
-from passback.places import Places
+from passback.places import FairLimiter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 class Work:
     """Pieces of work that each end when they are told to; `begun` has their owners and conversations, as `a1`."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: FairLimiter) -> None:
         self.begun: list[str] = []
         self._places = places
         self.ends: list[anyio.Event] = []
 
     async def do(self, name: str) -> None:
         key = ConversationKey(OwnerId(name[0]), ConversationId(name[1]))
-        async with self._places.one(key):
+        async with self._places.acquire(key):
             self.begun.append(name)
             end = anyio.Event()
             self.ends.append(end)
@@ -33,7 +33,7 @@ class Work:
         await anyio.wait_all_tasks_blocked()
 
 
-async def order(places: Places, wanted: Sequence[str], at_once: int) -> list[str]:
+async def order(places: FairLimiter, wanted: Sequence[str], at_once: int) -> list[str]:
     """Who gets a place, one after the other, when so many begin at once and then end in their order."""
     work = Work(places)
     with anyio.fail_after(5):
@@ -62,11 +62,11 @@ async def order(places: Places, wanted: Sequence[str], at_once: int) -> list[str
     ],
 )
 async def test_owners_take_turns(number: int, wanted: str, at_once: int, begun: str) -> None:
-    assert await order(Places(number, 5.0), wanted.split(), at_once) == begun.split()
+    assert await order(FairLimiter(number, 5.0), wanted.split(), at_once) == begun.split()
 
 
 async def test_a_place_that_was_given_to_one_that_is_cancelled_goes_to_the_next() -> None:
-    places = Places(1, 5.0)
+    places = FairLimiter(1, 5.0)
     work = Work(places)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
@@ -86,18 +86,18 @@ async def test_a_place_that_was_given_to_one_that_is_cancelled_goes_to_the_next(
 
 
 async def test_who_waits_too_long_is_told_so_and_holds_up_nobody() -> None:
-    places = Places(1, 0.0)
+    places = FairLimiter(1, 0.0)
     key = ConversationKey(OwnerId("a"), ConversationId("1"))
-    async with places.one(key):
+    async with places.acquire(key):
         with pytest.raises(TimeoutError):
-            async with places.one(key):
+            async with places.acquire(key):
                 raise AssertionError("there is no second place")
-    async with places.one(key):
+    async with places.acquire(key):
         pass
 
 
 async def test_so_many_of_an_owner_wait_and_no_more() -> None:
-    work = Work(Places(1, 60, most_waiting=2))
+    work = Work(FairLimiter(1, 60, most_waiting=2))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for name in ("a1", "a2", "a3", "b1"):

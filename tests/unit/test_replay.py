@@ -11,7 +11,7 @@ from tests.support.bridge import exchange as exchange_of
 
 from passback.core.errors import ConfigurationError
 from passback.replay.player import replay_site
-from passback.replay.recording import MAX_BYTES, load, parse
+from passback.replay.recording import MAX_BYTES, load_recording, parse_recording
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ def recording(*exchanges: dict[str, Any], **change: Any) -> bytes:
 
 
 def site(*exchanges: dict[str, Any], speed: float = 0) -> ASGIApp:
-    return replay_site(parse(recording(*exchanges)), speed=speed)
+    return replay_site(parse_recording(recording(*exchanges)), speed=speed)
 
 
 async def post(app: ASGIApp, body: object, **headers: str) -> Answer:
@@ -104,7 +104,7 @@ def test_what_is_no_recording_of_this_version_is_refused_with_the_reason(
     file = tmp_path / "run.json"
     file.write_bytes(text)
     with pytest.raises(ConfigurationError) as refused:
-        load(file)
+        load_recording(file)
     assert refused.value.message.startswith(f"{file}: ")
     assert told in refused.value.message
 
@@ -114,12 +114,12 @@ def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
     with file.open("wb") as huge:
         huge.truncate(100 * MAX_BYTES)
     with pytest.raises(ConfigurationError, match="larger than 64 MiB"):
-        load(file)
+        load_recording(file)
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"run\.json: No such file or directory"):
-        load(tmp_path / "run.json")
+        load_recording(tmp_path / "run.json")
 
 
 # ---------------------------------------------------------------- the answers

@@ -17,7 +17,7 @@ from passback.core.permissions import LastingPermission, declaration_digest
 from passback.core.state import ConversationState
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.session import Session
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -137,7 +137,7 @@ async def test_the_state_of_a_session_is_one_value() -> None:
     script = [calls(("erase", {})), says("kept"), calls(("erase", {})), says("kept")]
     used = UsageChunk(Usage(1000, 100))
     agent = Agent(model=ScriptedModel([[used, *each] for each in script]), tools=[erase])
-    [spec] = await Functions([erase]).specs()
+    [spec] = await FunctionTools([erase]).specs()
     never = LastingPermission("erase", declaration_digest(spec), False, "No.")
     settings = {"prices": "scripted=2/8"}
     with anyio.fail_after(10):

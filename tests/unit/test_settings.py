@@ -7,7 +7,7 @@ import pytest
 
 from passback.core.budgets import Price
 from passback.core.errors import ConfigurationError
-from passback.settings import Settings, load, state_folder, variable
+from passback.settings import Settings, load_settings, state_folder, variable_name
 
 KEY = "0123456789abcdef"
 
@@ -146,13 +146,13 @@ BAD: list[tuple[str, str, str]] = [
 
 @pytest.mark.parametrize(("name", "text", "value"), GOOD, ids=[name for name, _, _ in GOOD])
 def test_a_setting_is_read_from_its_variable(name: str, text: str, value: object) -> None:
-    settings = load({variable(name): text})
+    settings = load_settings({variable_name(name): text})
     assert getattr(settings, name) == value
     if name != "store":
         assert {
             one.name
             for one in fields(Settings)
-            if getattr(settings, one.name) != getattr(load({}), one.name)
+            if getattr(settings, one.name) != getattr(load_settings({}), one.name)
         } == {name}
 
 
@@ -166,7 +166,7 @@ def test_a_setting_is_read_from_its_variable(name: str, text: str, value: object
     ],
 )
 def test_roles_are_added_to_the_two_that_are_always_there(text: str, more: set[str]) -> None:
-    assert load({"PASSBACK_ALLOW_ROLES": text}).allow_roles == {"user", "tool", *more}
+    assert load_settings({"PASSBACK_ALLOW_ROLES": text}).allow_roles == {"user", "tool", *more}
 
 
 def test_every_setting_is_tested_here_and_has_a_help_text() -> None:
@@ -177,7 +177,7 @@ def test_every_setting_is_tested_here_and_has_a_help_text() -> None:
 @pytest.mark.parametrize(("name", "text", "why"), BAD)
 def test_a_wrong_value_is_named_and_never_shown(name: str, text: str, why: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        load({variable(name): text})
+        load_settings({variable_name(name): text})
     assert raised.value.message.startswith(f"PASSBACK_{name.upper()}: {why}")
     assert KEY not in raised.value.message
     if text in {"secret", "ann:short"}:
@@ -187,7 +187,7 @@ def test_a_wrong_value_is_named_and_never_shown(name: str, text: str, why: str) 
 
 def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
     given = f"ann:{KEY}, ann:{KEY}2, ann:{KEY}"
-    assert load({"PASSBACK_API_KEYS": given}).api_keys == {KEY: "ann", f"{KEY}2": "ann"}
+    assert load_settings({"PASSBACK_API_KEYS": given}).api_keys == {KEY: "ann", f"{KEY}2": "ann"}
 
 
 @pytest.mark.parametrize(
@@ -216,17 +216,17 @@ def test_an_unknown_setting_is_an_error_that_names_it_and_what_may_be_meant(
     names: list[str], told: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        load({"PASSBACK_PORT": "3", "OTHER": "4", **dict.fromkeys(names, "hidden")})
+        load_settings({"PASSBACK_PORT": "3", "OTHER": "4", **dict.fromkeys(names, "hidden")})
     assert raised.value.message == f"unknown setting {told}"
 
 
 def test_an_empty_variable_is_none_at_all() -> None:
-    assert load({"PASSBACK_PORT": "", "PASSBACK_API_KEYS": ""}) == load({})
+    assert load_settings({"PASSBACK_PORT": "", "PASSBACK_API_KEYS": ""}) == load_settings({})
 
 
 def test_secrets_are_not_in_the_settings_text() -> None:
     shown = repr(
-        load(
+        load_settings(
             {
                 "PASSBACK_STORE": "redis://:hidden1@db",
                 "PASSBACK_MODEL_API_KEY": "hidden2",
@@ -242,29 +242,31 @@ def test_secrets_are_not_in_the_settings_text() -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
-        load({}).port = 1  # type: ignore[misc]
+        load_settings({}).port = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "localhost", "::1"])
 def test_this_machine_alone_is_loopback(host: str) -> None:
-    assert load({"PASSBACK_HOST": host}).is_loopback
+    assert load_settings({"PASSBACK_HOST": host}).is_loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "agents.example.com"])
 def test_what_others_can_reach_is_not_loopback(host: str) -> None:
-    assert not load({"PASSBACK_HOST": host}).is_loopback
+    assert not load_settings({"PASSBACK_HOST": host}).is_loopback
 
 
 # ---------------------------------------------------------------- where conversations are kept
 def test_the_store_is_a_file_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/you")
     default = "sqlite:////home/you/.local/state/passback/passback.db"
-    assert load({}).store == default
-    assert load({"XDG_STATE_HOME": "relative"}).store == default
-    assert load({"XDG_STATE_HOME": "/state"}).store == "sqlite:////state/passback/passback.db"
+    assert load_settings({}).store == default
+    assert load_settings({"XDG_STATE_HOME": "relative"}).store == default
+    assert (
+        load_settings({"XDG_STATE_HOME": "/state"}).store == "sqlite:////state/passback/passback.db"
+    )
 
 
 def test_a_folder_with_odd_characters_is_no_other_folder() -> None:
     values = {"XDG_STATE_HOME": "/a b/50%/what?"}
     assert state_folder(values) == Path("/a b/50%/what?/passback")
-    assert load(values).store == "sqlite:////a%20b/50%25/what%3F/passback/passback.db"
+    assert load_settings(values).store == "sqlite:////a%20b/50%25/what%3F/passback/passback.db"

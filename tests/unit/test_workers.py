@@ -14,14 +14,14 @@ import pytest
 from typing_extensions import override
 
 from passback.core.errors import ConfigurationError
-from passback.settings import load
+from passback.settings import load_settings
 from passback.workers import (
     EXIT_FAILED,
     RestartPolicy,
     WorkerConfig,
     WorkerPool,
-    require_common_ground,
-    taken_slot,
+    refuse_unshared_settings,
+    take_slot,
 )
 
 pytestmark = [
@@ -200,7 +200,7 @@ async def test_a_worker_whose_keeper_is_gone_before_it_was_told_anything_ends(
     ours, theirs = socket.socketpair()
     ours.close()
     numbers = (os.dup(listening.fileno()), theirs.detach())
-    with pytest.raises(SystemExit, match=str(EXIT_FAILED)), taken_slot(*numbers):
+    with pytest.raises(SystemExit, match=str(EXIT_FAILED)), take_slot(*numbers):
         pass
 
 
@@ -212,7 +212,7 @@ async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket
         os.set_inheritable(number, True)
     with ours:
         ours.sendall(json.dumps(told).encode() + b"\n")
-        with taken_slot(*numbers) as seat:
+        with take_slot(*numbers) as seat:
             seat.ready()
             assert ours.recv(100) == b"ready\n"
             assert seat.order == WorkerConfig(["passback"], {"PASSBACK_PORT": "1"}, [], 1)
@@ -224,12 +224,12 @@ async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket
 @pytest.mark.parametrize("store", ["memory:", "MEMORY:", "memory:///"])
 async def test_memory_is_no_store_for_several(store: str) -> None:
     with pytest.raises(ConfigurationError, match="each worker would have conversations of its own"):
-        require_common_ground(load({"PASSBACK_STORE": store, "PASSBACK_WORKERS": "2"}))
-    require_common_ground(load({"PASSBACK_STORE": store}))
-    require_common_ground(load({"PASSBACK_WORKERS": "2"}))
+        refuse_unshared_settings(load_settings({"PASSBACK_STORE": store, "PASSBACK_WORKERS": "2"}))
+    refuse_unshared_settings(load_settings({"PASSBACK_STORE": store}))
+    refuse_unshared_settings(load_settings({"PASSBACK_WORKERS": "2"}))
 
 
 async def test_windows_has_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(ConfigurationError, match="on Windows one process serves an address"):
-        require_common_ground(load({"PASSBACK_WORKERS": "2"}))
+        refuse_unshared_settings(load_settings({"PASSBACK_WORKERS": "2"}))

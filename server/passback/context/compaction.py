@@ -18,7 +18,7 @@ from passback.context.summary import (
     summary_request,
 )
 from passback.context.tokens import frame_tokens, message_tokens, request_tokens, text_tokens
-from passback.core.context import Context, Count, Fitted
+from passback.core.context import Context, CountUsage, Fitted
 from passback.core.deltas import (
     AnsweredBy,
     Finish,
@@ -32,13 +32,13 @@ from passback.core.deltas import (
 from passback.core.errors import ContextTooLarge, MessageTooLarge, ModelError
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.ids import new_message_id
-from passback.core.messages import UNUSED, Message, ModelMessage, SummaryMessage, Usage, together
+from passback.core.messages import UNUSED, Message, ModelMessage, SummaryMessage, Usage, add_usages
 from passback.core.ports import ModelClient
 from passback.core.values import value
 
 logger = logging.getLogger(__name__)
 
-WINDOW: Final = 128_000  # tokens; the default where neither agent nor settings have a value
+DEFAULT_WINDOW: Final = 128_000  # tokens; the default where neither agent nor settings have a value
 
 _BYTES_PER_TOKEN: Final = 4  # at most, in a summary
 
@@ -56,10 +56,10 @@ class Compaction:
         window: tokens of request and answer together; 0: compact only when the user asks for it.
     """
 
-    window: int = WINDOW
+    window: int = DEFAULT_WINDOW
 
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
-        shown = Shown(frame_tokens(frame), Levels(self.window or WINDOW))
+        shown = Shown(frame_tokens(frame), Levels(self.window or DEFAULT_WINDOW))
         return _RunWindow(model, shown, automatic=self.window > 0)
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
@@ -87,7 +87,7 @@ class _RunWindow:
             return None
         return self._shown_messages()
 
-    async def fit(self, messages: Sequence[Message], count: Count, /) -> Fitted:
+    async def fit(self, messages: Sequence[Message], count: CountUsage, /) -> Fitted:
         shown = self._shown
         shown.feed(messages)
         if not (self._automatic and self._is_due()):
@@ -103,7 +103,7 @@ class _RunWindow:
                 append = await self._summarise_if_worth(messages, events, count)
         return self._fit_window(append, events)
 
-    async def compact(self, messages: Sequence[Message], count: Count, /) -> Fitted:
+    async def compact(self, messages: Sequence[Message], count: CountUsage, /) -> Fitted:
         shown = self._shown
         shown.feed(messages)
         division = divide(shown, len(messages))
@@ -170,7 +170,7 @@ class _RunWindow:
         )
 
     async def _summarise_if_worth(
-        self, messages: Sequence[Message], events: list[RunEvent], count: Count
+        self, messages: Sequence[Message], events: list[RunEvent], count: CountUsage
     ) -> tuple[SummaryMessage, ...]:
         """Replace old messages by a summary, if that helps; at most once before each model call."""
         shown = self._shown
@@ -193,7 +193,7 @@ class _RunWindow:
         messages: Sequence[Message],
         division: Division,
         events: list[RunEvent],
-        count: Count,
+        count: CountUsage,
         *,
         must: bool = False,
     ) -> tuple[SummaryMessage, ...]:
@@ -210,7 +210,7 @@ class _RunWindow:
         events += _compaction_events(shown.ease())
         return (summary,)
 
-    async def _ask_model(self, division: Division, count: Count) -> "_WrittenSummary":
+    async def _ask_model(self, division: Division, count: CountUsage) -> "_WrittenSummary":
         """Ask the model for a summary; stop reading when it exceeds the summary's budget."""
         request = summary_request(division, self._shown)
         if request is None:
@@ -274,7 +274,7 @@ class _SummaryReader:
                 case UsageChunk(usage):
                     self._usage = usage
                 case LostUsageChunk(usage):
-                    self._lost_usage = together(self._lost_usage, usage)
+                    self._lost_usage = add_usages(self._lost_usage, usage)
                 case AnsweredBy(model):
                     self._model = model
                 case Finish(reason):
@@ -305,7 +305,7 @@ class _SummaryReader:
     @property
     def spent(self) -> Usage | None:
         """The usage including earlier attempts."""
-        return together(self._lost_usage, self.usage)
+        return add_usages(self._lost_usage, self.usage)
 
 
 def _compaction_events(taken: Sequence[TakenStep]) -> list[Compacted]:

@@ -33,8 +33,8 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.ports import section
-from passback.core.tables import BadTable, Table, head_of, mixed_columns, table_of, tables_in
+from passback.core.ports import prompt_section
+from passback.core.tables import BadTable, Table, find_table, find_tables, mixed_columns, read_head
 from passback.core.values import value
 
 TAGS: Final = (
@@ -174,11 +174,11 @@ def _table_outline(
     value: JsonValue, limits: _OutlineLimits, mixed: Mapping[str, str] | None
 ) -> dict[str, JsonValue] | None:
     """Return the outline of a table with the notes `mixed`, or None if it is no readable table."""
-    table = table_of(value)
+    table = find_table(value)
     if table is None:
         return None
     try:
-        columns, rows = head_of(table, limits.items)
+        columns, rows = read_head(table, limits.items)
     except BadTable:
         return None
     shown: dict[str, JsonValue] = {
@@ -201,7 +201,7 @@ def _mixed_columns(value: JsonValue) -> _MixedColumns:
 
     All tables share one limit of characters equally, because parsing them blocks the event loop.
     """
-    tables = dict(islice(tables_in(value), _OUTLINE_LIMITS[0].keys))
+    tables = dict(islice(find_tables(value), _OUTLINE_LIMITS[0].keys))
     share = _MAX_SAMPLE_CHARACTERS // max(1, len(tables))
     return {
         key: found for key, table in tables.items() if (found := _mixed_columns_of(table, share))
@@ -225,7 +225,7 @@ def _shortened_text(text: str, chars: int) -> str:
 
 
 # Bytes of structured data that an agent with data tools is shown whole; of more, only an outline.
-PASTED = 16 * 1024
+MAX_PASTED_BYTES = 16 * 1024
 
 CONDUCT = """\
 - Answer directly what you know, or can tell from what was said. Call a tool for what only a tool \
@@ -268,12 +268,12 @@ def output_guide(schema: JsonObject, /) -> str:
 
 def static_prompt(prompt: str, conduct: str = "", guides: Iterable[str] = (), /) -> str:
     """Return the part of the system prompt that is the same in every run, the role first."""
-    own = (section("Role", prompt), section("Rules", conduct))
+    own = (prompt_section("Role", prompt), prompt_section("Rules", conduct))
     return "\n\n".join(filter(None, (*own, *guides)))
 
 
 @value
-class Layers:
+class PromptLayers:
     """`PromptBuilder` that writes the layers around messages.
 
     Args:

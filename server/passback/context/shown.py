@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from passback.context.tokens import Scale, measured, message_tokens, plain, shortened
+from passback.context.tokens import Scale, message_tokens, plain_text, scale_from_count, shortened
 from passback.core.events import CompactionStep
 from passback.core.messages import (
     AssistantMessage,
@@ -18,7 +18,7 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
 )
-from passback.core.transcript import boundary, paired, unheard, view
+from passback.core.transcript import is_command, paired_messages, shown_messages, view_start
 from passback.core.values import value
 
 _RECENT_TURNS: Final = 3  # the newest ones, whose results are never left out
@@ -110,7 +110,7 @@ class Shown:
         return self.scale.used(self.estimate)
 
     def messages(self) -> tuple[ModelMessage, ...]:
-        return paired([entry.shown for entry in self.entries])
+        return paired_messages([entry.shown for entry in self.entries])
 
     def counted(self, usage: Usage | None, estimate: int) -> None:
         """Adjust the scale by the provider's count for a request of this estimate.
@@ -118,7 +118,7 @@ class Shown:
         Usage that passback itself estimated is ignored.
         """
         if usage is not None and usage.input_tokens > 0 and not usage.estimated:
-            self.scale = measured(usage.input_tokens, estimate, self.levels.window)
+            self.scale = scale_from_count(usage.input_tokens, estimate, self.levels.window)
 
     def feed(self, messages: Sequence[Message]) -> None:
         """Take the whole transcript; only new messages from the last summary on are processed."""
@@ -146,14 +146,14 @@ class Shown:
         self.summary = None
         if isinstance(summary, SummaryMessage) and not summary.is_blank:
             self.summary = summary
-        for message in view(messages[-1:]):
+        for message in shown_messages(messages[-1:]):
             self._add_entry(len(messages) - 1, message)
-        for place in range(boundary(messages), len(messages) - 1):
+        for place in range(view_start(messages), len(messages) - 1):
             if not isinstance(messages[place], SummaryMessage):
                 self._add_entry(place, messages[place])
 
     def _add_entry(self, place: int, message: Message) -> None:
-        if unheard(message):
+        if is_command(message):
             return
         if isinstance(message, AssistantMessage):
             self._turn_starts = (*self._turn_starts, len(self.entries))[-_RECENT_TURNS:]
@@ -194,7 +194,7 @@ class Shown:
         for entry in self.entries[self._omitted_until : recent]:
             result = entry.message
             if isinstance(result, ToolMessage) and entry.tokens > MIN_RESULT_TOKENS:
-                length = len(plain(result.content))
+                length = len(plain_text(result.content))
                 stub = f"[An older result, left out to save room: {length} characters]"
                 self.estimate -= entry.show(replace(result, content=stub))
         self._omitted_until = max(self._omitted_until, recent)
@@ -208,5 +208,5 @@ class Shown:
     def _shorten_result(self, entry: Entry, tokens: int) -> None:
         result = entry.message
         if isinstance(result, ToolMessage) and entry.tokens > tokens:
-            text = shortened(plain(result.content), tokens - MIN_RESULT_TOKENS // 4)
+            text = shortened(plain_text(result.content), tokens - MIN_RESULT_TOKENS // 4)
             self.estimate -= entry.show(replace(result, content=text))

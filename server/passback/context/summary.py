@@ -4,22 +4,22 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from passback.context.shown import MIN_RESULT_TOKENS, Entry, Shown
-from passback.context.tokens import message_tokens, plain, shortened, text_tokens
+from passback.context.tokens import message_tokens, plain_text, shortened, text_tokens
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
-    Aside,
     AssistantMessage,
     CallId,
     Message,
     MessageId,
+    SideMessage,
     SummaryMessage,
     SystemMessage,
     ToolMessage,
     Usage,
     UserMessage,
 )
-from passback.core.text import mended
-from passback.core.transcript import tagged
+from passback.core.text import replace_surrogates
+from passback.core.transcript import wrap_in_tags
 from passback.core.values import value
 
 _MAX_SUMMARY_TOKENS: Final = 8_192  # also in a very large window
@@ -102,7 +102,7 @@ def divide(shown: Shown, recorded: int, /, *, again: bool = False) -> Division |
     last, before = _last_user_message(shown), shown.summary
     asked = before.asked if before else ""
     if last is not None:
-        asked = "" if last in kept else plain(last.content)
+        asked = "" if last in kept else plain_text(last.content)
     return Division(
         shown.entries[:first],
         recorded - shown.entries[first].place,
@@ -149,7 +149,7 @@ def _unit_starts(shown: Shown) -> list[int]:
     return [
         n
         for n, each in enumerate(shown.entries)
-        if not isinstance(each.message, ToolMessage | Aside)
+        if not isinstance(each.message, ToolMessage | SideMessage)
     ]
 
 
@@ -187,7 +187,7 @@ def summary_request(division: Division, shown: Shown, /) -> ModelRequest | None:
     limit -= text_tokens(_SUMMARY_PROMPT) + text_tokens(wish) + _TAG_TOKENS
     if limit < _MIN_ROOM_TOKENS:
         return None
-    text = f"{tagged('transcript', _transcript_text(division, limit))}\n\n{wish}"
+    text = f"{wrap_in_tags('transcript', _transcript_text(division, limit))}\n\n{wish}"
     return ModelRequest((UserMessage(MessageId("summary"), text),), _SUMMARY_PROMPT)
 
 
@@ -219,12 +219,12 @@ def _message_text(message: Message, names: dict[CallId, str]) -> str:
     if isinstance(message, AssistantMessage):
         names.update((call.id, call.name) for call in message.tool_calls)
         made = [f"[calls {call.name}] {call.arguments}" for call in message.tool_calls]
-        return "\n".join(["[assistant]", *filter(None, [plain(message.content)]), *made])
+        return "\n".join(["[assistant]", *filter(None, [plain_text(message.content)]), *made])
     if isinstance(message, ToolMessage):
         kind = "error" if message.is_error else "result"
-        return f"[{kind} of {names.get(message.call_id, 'a call')}]\n{plain(message.content)}"
+        return f"[{kind} of {names.get(message.call_id, 'a call')}]\n{plain_text(message.content)}"
     if isinstance(message, UserMessage | SystemMessage):
-        return f"[{message.role}]\n{plain(message.content)}"
+        return f"[{message.role}]\n{plain_text(message.content)}"
     return ""
 
 
@@ -232,7 +232,7 @@ def summary_message(
     division: Division, message_id: MessageId, text: str, usage: Usage | None, /
 ) -> SummaryMessage:
     """Return the summary message; a mark shows where the model wrote too much, or nothing."""
-    content = shortened(mended(text), division.budget) or _placeholder_text(division)
+    content = shortened(replace_surrogates(text), division.budget) or _placeholder_text(division)
     return SummaryMessage(message_id, content, division.keeps, division.asked, usage)
 
 

@@ -6,13 +6,13 @@ from typing import Final, Literal
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
-    Aside,
     AssistantMessage,
     Content,
     MediaPart,
     Message,
     Part,
     Reasoning,
+    SideMessage,
     SummaryMessage,
     ToolCall,
     as_text,
@@ -47,7 +47,7 @@ def text_tokens(text: str, /) -> int:
 
 def message_tokens(message: Message, /) -> int:
     """Estimate the tokens that a message adds to a request; 0 if no model is shown it."""
-    if isinstance(message, Aside | SummaryMessage):
+    if isinstance(message, SideMessage | SummaryMessage):
         return 0
     tokens = _MESSAGE_TOKENS + _content_tokens(message.content)
     if isinstance(message, AssistantMessage):
@@ -78,7 +78,11 @@ def _content_tokens(content: Content) -> int:
 
 
 def _part_tokens(part: Part) -> int:
-    return _MEDIA_TOKENS[part.type] if isinstance(part, MediaPart) else text_tokens(plain((part,)))
+    return (
+        _MEDIA_TOKENS[part.type]
+        if isinstance(part, MediaPart)
+        else text_tokens(plain_text((part,)))
+    )
 
 
 def _call_tokens(call: ToolCall) -> int:
@@ -90,7 +94,7 @@ def _reasoning_tokens(reasoning: Reasoning) -> int:
     return text_tokens(reasoning.text) if reasoning.opaque is not None else 0
 
 
-def plain(content: Content, /) -> str:
+def plain_text(content: Content, /) -> str:
     """Return content as text; a note stands for each media part."""
     return as_text(content, media=_media_note)
 
@@ -138,7 +142,7 @@ class Scale:
         return max(0, math.floor((used - self.offset) / self.ratio))
 
 
-def measured(reported: int, estimate: int, window: int, /) -> Scale:
+def scale_from_count(reported: int, estimate: int, window: int, /) -> Scale:
     """Return the scale that follows from a provider's count of one request.
 
     A small request says little: most of its count is what the service adds to every request.

@@ -33,36 +33,36 @@ from passback.core.posts import (
     ReceiptName,
     Receipts,
     StartRun,
-    for_call,
-    for_key,
-    for_message,
+    call_receipt_name,
+    key_receipt_name,
+    message_receipt_name,
 )
-from passback.core.questions import refuse_unfit
+from passback.core.questions import check_question_answer
 from passback.core.repeats import (
     OTHER_MESSAGE,
     TIMED_OUT,
-    conflict,
-    given_ids,
+    count_resent,
+    message_fingerprint,
     new_messages,
-    print_of,
-    resent,
+    result_conflict,
     run_by_key,
-    run_of_last,
+    run_of_last_message,
+    server_made_ids,
 )
 from passback.core.state import State
 from passback.core.transcript import (
     MintMessageId,
-    closing,
+    answer_messages,
+    child_transcript,
+    closing_results,
     lasting_permissions,
-    left_unmade,
-    owed,
-    resumable,
-    runnable,
-    transcript_of,
-    unanswered,
-    waiting,
-    within,
-    written,
+    owed_answers,
+    resumable_calls,
+    runnable_calls,
+    unanswered_calls,
+    unmade_results,
+    waiting_calls,
+    wrap_in_children,
 )
 from passback.core.values import value
 
@@ -142,7 +142,7 @@ class Joins:
 Verdict: TypeAlias = Begins | Queues | Parks | Joins
 
 
-def accept(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessageId, /) -> Verdict:
+def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessageId, /) -> Verdict:
     """Decide what a post means; `mint` makes ids for messages that the server adds.
 
     Raises:
@@ -163,7 +163,7 @@ def accept(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessageId, 
     if post.history and snapshot.is_empty:
         return _begin_imported(post)
     # while a run goes on nothing is owed: its calls are still being made
-    open_calls = () if snapshot.running else waiting(snapshot.messages)
+    open_calls = () if snapshot.running else waiting_calls(snapshot.messages)
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
     _refuse_too_many_denials(snapshot, fresh.values())
@@ -211,7 +211,7 @@ def refuse_empty(post: StartRun, /) -> None:
         raise NothingToDo("the post has no message, and nothing waits to be resumed")
 
 
-def begins(
+def begin_queued_run(
     messages: Sequence[Message],
     posted: Sequence[PostedMessage],
     mint: MintMessageId,
@@ -224,11 +224,11 @@ def begins(
     Without messages it is the run after a timeout: the model continues with the answers that there
     are.
     """
-    open_ids = {each.call.id for each in waiting(messages)}
+    open_ids = {each.call.id for each in waiting_calls(messages)}
     # a call may have been closed since the answer was queued
     answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
     others = [message for message in posted if not isinstance(message, Answer)]
-    settled = {for_call(each.call_id): print_of(each) for each in answers}
+    settled = {call_receipt_name(each.call_id): message_fingerprint(each) for each in answers}
     return _begin_turn(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
@@ -241,9 +241,9 @@ def _begin_turn(
     receipts: Mapping[ReceiptName, str],
     overdue: bool,
 ) -> Begins:
-    if not unanswered(messages):  # the most frequent case: no call is open
+    if not unanswered_calls(messages):  # the most frequent case: no call is open
         return Begins(tuple(others), receipts)
-    open_calls = waiting(messages)
+    open_calls = waiting_calls(messages)
     given = _write_answers(messages, answers, mint)
     turn = (*messages, *given)
     closed = (
@@ -252,12 +252,15 @@ def _begin_turn(
         else _close_unanswered(turn, mint, overdue=overdue)
     )
     reason: Synthetic = "timeout" if overdue else "superseded"
-    ends = closing((each.call for each in open_calls), reason, mint)
-    approved = {call.id for call in runnable(turn) if call.asks}
+    ends = closing_results((each.call for each in open_calls), reason, mint)
+    approved = {call.id for call in runnable_calls(turn) if call.asks}
     # an approved call keeps the receipt of its approval
     cut = (m for m in closed if isinstance(m, ToolMessage) and m.call_id not in approved)
     parked = _parked_answers(messages) if open_calls else ()
-    settled = {for_call(each.call_id): print_of(each) for each in (*cut, *ends, *parked)}
+    settled = {
+        call_receipt_name(each.call_id): message_fingerprint(each)
+        for each in (*cut, *ends, *parked)
+    }
     return Begins((*given, *closed, *others), {**settled, **receipts})
 
 
@@ -282,30 +285,34 @@ def refuse_claim(
         UnknownToolCall: it was never handed back here.
         ResultConflict: it is answered, or its time has ended.
     """
-    if known := snapshot.receipts.get(for_call(call_id)):
-        raise conflict(known.fingerprint)
+    if known := snapshot.receipts.get(call_receipt_name(call_id)):
+        raise result_conflict(known.fingerprint)
     if call_id not in {each.id for each in owing} or snapshot.running:
         raise UnknownToolCall(NOT_WAITING)
     if snapshot.overdue:
-        raise conflict(TIMED_OUT)
+        raise result_conflict(TIMED_OUT)
 
 
 def _make_receipts(
     post: StartRun, answers: Collection[Answer], others: Collection[PostedMessage]
 ) -> dict[ReceiptName, str]:
-    names = {for_call(answer.call_id): print_of(answer) for answer in answers}
-    names |= {for_message(each.id): print_of(each) for each in others if each.id in post.named}
+    names = {call_receipt_name(answer.call_id): message_fingerprint(answer) for answer in answers}
+    names |= {
+        message_receipt_name(each.id): message_fingerprint(each)
+        for each in others
+        if each.id in post.named
+    }
     if post.idempotency_key is not None:
-        names[for_key(post.idempotency_key)] = post.fingerprint
+        names[key_receipt_name(post.idempotency_key)] = post.fingerprint
     return names
 
 
 def _unstored_messages(snapshot: ConversationSnapshot, post: StartRun) -> Sequence[PostedMessage]:
     """Return the posted messages, without answers, that are no repeats of earlier ones."""
-    given = given_ids(post.named, snapshot.messages, start=snapshot.start)
+    given = server_made_ids(post.named, snapshot.messages, start=snapshot.start)
     new = new_messages(post, snapshot.receipts, given)
     stored = (*snapshot.messages, *snapshot.queued)
-    return new[resent(post, new, stored, running=bool(snapshot.running)) :]
+    return new[count_resent(post, new, stored, running=bool(snapshot.running)) :]
 
 
 def _fresh_answers(
@@ -314,10 +321,10 @@ def _fresh_answers(
     """Return the posted answers to open calls, without equal repeats, by call."""
     fresh: dict[CallId, Answer] = {}
     for answer in answers:
-        known = snapshot.receipts.get(for_call(answer.call_id))
+        known = snapshot.receipts.get(call_receipt_name(answer.call_id))
         first = known.fingerprint if known else None
         if answer.call_id in fresh:  # two answers to one call in one post have to be equal
-            first = print_of(fresh[answer.call_id])
+            first = message_fingerprint(fresh[answer.call_id])
         elif known is None and _is_answer_to(open_calls.get(answer.call_id), answer):
             # the timeout is not written yet, but the time for an answer has ended
             if snapshot.overdue:
@@ -327,8 +334,8 @@ def _fresh_answers(
                 continue
         if first is None:
             raise UnknownToolCall(NOT_WAITING)
-        if first != print_of(answer):
-            raise conflict(first)
+        if first != message_fingerprint(answer):
+            raise result_conflict(first)
     return fresh
 
 
@@ -341,7 +348,7 @@ def _complete_answer(call: ToolCall, answer: Answer) -> Answer:
     if isinstance(answer, ApprovalMessage):
         return replace(answer, tool=call.name, digest=call.digest)
     if call.asks == "question":
-        refuse_unfit(call.arguments, answer)
+        check_question_answer(call.arguments, answer)
     return answer
 
 
@@ -351,19 +358,19 @@ def _starts_overdue(snapshot: ConversationSnapshot, post: StartRun) -> bool:
 
 
 def _answer_repeat(snapshot: ConversationSnapshot, post: StartRun) -> Verdict:
-    run_id = run_of_last(post, snapshot.receipts)
-    return Parks((), {}, owed(snapshot.messages)) if run_id is None else Joins(run_id)
+    run_id = run_of_last_message(post, snapshot.receipts)
+    return Parks((), {}, owed_answers(snapshot.messages)) if run_id is None else Joins(run_id)
 
 
 def _write_answers(
     messages: Sequence[Message], answers: Iterable[Answer], mint: MintMessageId
 ) -> tuple[Message, ...]:
     """Return answers as they stand in the transcript: a sub-agent's within its own."""
-    paths = {each.call.id: each.path for each in waiting(messages)}
+    paths = {each.call.id: each.path for each in waiting_calls(messages)}
     return tuple(
-        within(paths[answer.call_id], message)
+        wrap_in_children(paths[answer.call_id], message)
         for answer in answers
-        for message in written(answer, mint)
+        for message in answer_messages(answer, mint)
     )
 
 
@@ -377,14 +384,14 @@ def _close_superseded(
     own were interrupted.
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
-    ready = runnable(turn)
-    unmade = () if begun else resumable(turn)
-    left = [call for call in unanswered(turn) if call not in ready]
+    ready = runnable_calls(turn)
+    unmade = () if begun else resumable_calls(turn)
+    left = [call for call in unanswered_calls(turn) if call not in ready]
     cut = [call for call in ready if call not in unmade]
     return (
-        *closing(left, reason, mint),
-        *left_unmade(unmade, mint),
-        *closing(cut, "interrupted", mint),
+        *closing_results(left, reason, mint),
+        *unmade_results(unmade, mint),
+        *closing_results(cut, "interrupted", mint),
     )
 
 
@@ -396,10 +403,13 @@ def _close_unanswered(
     Calls that the client has answered go on.
     """
     reason: Synthetic = "timeout" if overdue else "superseded"
-    kept = resumable(turn)
-    late = (within(each.path, closing([each.call], reason, mint)[0]) for each in waiting(turn))
-    cut = [call for call in runnable(turn) if call not in kept]
-    return (*late, *closing(cut, "interrupted", mint))
+    kept = resumable_calls(turn)
+    late = (
+        wrap_in_children(each.path, closing_results([each.call], reason, mint)[0])
+        for each in waiting_calls(turn)
+    )
+    cut = [call for call in runnable_calls(turn) if call not in kept]
+    return (*late, *closing_results(cut, "interrupted", mint))
 
 
 def _parked_answers(messages: Sequence[Message]) -> Iterator[Answer]:
@@ -416,12 +426,12 @@ def _parked_answers(messages: Sequence[Message]) -> Iterator[Answer]:
                 yield message
             case _:
                 pass
-    for call in unanswered(messages):
-        if child := transcript_of(call.id, messages):
+    for call in unanswered_calls(messages):
+        if child := child_transcript(call.id, messages):
             yield from _parked_answers(child)
 
 
-def accept_unread(
+def decide_unread_post(
     snapshot: ConversationSnapshot, owing: Collection[Owed], post: StartRun, /
 ) -> Joins | Parks | None:
     """Decide what a post means by receipts and owed answers alone. None if messages are needed.
@@ -441,7 +451,7 @@ def accept_unread(
     if fresh:
         _refuse_fresh(fresh, snapshot, owing, post)
         return None
-    run_id = run_of_last(post, snapshot.receipts)
+    run_id = run_of_last_message(post, snapshot.receipts)
     if run_id is not None:
         return Joins(run_id)
     # tools are checked against the server's and stored, even with a repeat
@@ -470,11 +480,11 @@ def _refuse_fresh(
 def _is_known(message: PostedMessage, post: StartRun, receipts: Receipts) -> bool:
     """Return whether a posted message is an equal repeat of one that has a receipt."""
     if isinstance(message, Answer):
-        known = receipts.get(for_call(message.call_id))
-        if known is not None and known.fingerprint != print_of(message):
-            raise conflict(known.fingerprint)
+        known = receipts.get(call_receipt_name(message.call_id))
+        if known is not None and known.fingerprint != message_fingerprint(message):
+            raise result_conflict(known.fingerprint)
         return known is not None
-    known = receipts.get(for_message(message.id)) if message.id in post.named else None
-    if known is not None and known.fingerprint != print_of(message):
+    known = receipts.get(message_receipt_name(message.id)) if message.id in post.named else None
+    if known is not None and known.fingerprint != message_fingerprint(message):
         raise Reused(OTHER_MESSAGE)
     return known is not None

@@ -20,14 +20,16 @@ _JSON_OBJECT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValu
 
 
 @dataclass(frozen=True, slots=True)
-class Takes:
+class ArgumentRule:
     """One argument: the values that it takes, in words that follow "takes", and their check."""
 
     words: str
     fits: Fits
 
 
-def refuse_misfits(owner: str, given: Mapping[str, object], table: Mapping[str, Takes], /) -> None:
+def check_arguments(
+    owner: str, given: Mapping[str, object], table: Mapping[str, ArgumentRule], /
+) -> None:
     """Check arguments by a table.
 
     Raises:
@@ -41,21 +43,21 @@ def refuse_misfits(owner: str, given: Mapping[str, object], table: Mapping[str, 
             )
 
 
-def refuse_misfit_fields(given: object, table: Mapping[str, Takes], /) -> None:
+def check_fields(given: object, table: Mapping[str, ArgumentRule], /) -> None:
     """Check the fields of a value, as `refuse_misfits`."""
     values = {name: getattr(given, name) for name in table}
-    refuse_misfits(type(given).__name__, values, table)
+    check_arguments(type(given).__name__, values, table)
 
 
-def nothing(value: object, /) -> bool:
+def is_none(value: object, /) -> bool:
     return value is None
 
 
-def flag(value: object, /) -> bool:
+def is_flag(value: object, /) -> bool:
     return isinstance(value, bool)
 
 
-def text(value: object, /) -> bool:
+def is_text(value: object, /) -> bool:
     """Return whether a value is a string without lone surrogates.
 
     Those can be neither sent nor stored.
@@ -69,27 +71,27 @@ def text(value: object, /) -> bool:
     return True
 
 
-def either(*fits: Fits) -> Fits:
+def one_of(*fits: Fits) -> Fits:
     return lambda value: any(one(value) for one in fits)
 
 
-def a(*kinds: type) -> Fits:
+def instance_of(*kinds: type) -> Fits:
     """Fit instances of these classes or protocols, but not classes themselves."""
     return lambda value: isinstance(value, kinds) and not isinstance(value, type)
 
 
-def whole(least: int, most: float = math.inf) -> Fits:
+def integer_within(least: int, most: float = math.inf) -> Fits:
     # bool is a subclass of int
     return lambda value: (
         isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
     )
 
 
-def above_zero(value: object, /) -> bool:
+def is_above_zero(value: object, /) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def function_of(arguments: int, /) -> Fits:
+def function_taking(arguments: int, /) -> Fits:
     """Fit callables that accept so many positional arguments, if their signature is known."""
 
     def fits(value: object, /) -> bool:
@@ -108,7 +110,7 @@ def function_of(arguments: int, /) -> Fits:
     return fits
 
 
-def several(fits: Fits, /) -> Fits:
+def collection_of(fits: Fits, /) -> Fits:
     def all_fit(value: object, /) -> bool:
         # these are collections, too, but never the list that was meant
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
@@ -118,7 +120,7 @@ def several(fits: Fits, /) -> Fits:
     return all_fit
 
 
-def mapping(keys: Fits, values: Fits, /) -> Fits:
+def mapping_of(keys: Fits, values: Fits, /) -> Fits:
     def all_fit(value: object, /) -> bool:
         if not isinstance(value, Mapping):
             return False
@@ -128,7 +130,7 @@ def mapping(keys: Fits, values: Fits, /) -> Fits:
     return all_fit
 
 
-def json_object(value: object, /) -> bool:
+def is_json_object(value: object, /) -> bool:
     if not isinstance(value, Mapping):
         return False
     try:

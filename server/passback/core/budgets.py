@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from passback.core.arguments import Takes, a, above_zero, either, nothing, refuse_misfit_fields
+from passback.core.arguments import (
+    ArgumentRule,
+    check_fields,
+    instance_of,
+    is_above_zero,
+    is_none,
+    one_of,
+)
 from passback.core.messages import RunId, RunRef, Usage
 from passback.core.values import value
 
@@ -75,7 +82,7 @@ class BudgetLimits:
     cost: float | None = None
 
     def __post_init__(self) -> None:
-        refuse_misfit_fields(self, _LIMITS_TABLE)
+        check_fields(self, _LIMITS_TABLE)
 
     @property
     def is_set(self) -> bool:
@@ -112,7 +119,7 @@ class Budget:
     owner: BudgetLimits = field(default_factory=BudgetLimits)
 
     def __post_init__(self) -> None:
-        refuse_misfit_fields(self, _BUDGET_TABLE)
+        check_fields(self, _BUDGET_TABLE)
 
     @property
     def is_set(self) -> bool:
@@ -130,17 +137,17 @@ class Budget:
         )
 
 
-_TAKES_ABOVE_ZERO = Takes("a number that is more than 0", either(nothing, above_zero))
+_TAKES_ABOVE_ZERO = ArgumentRule("a number that is more than 0", one_of(is_none, is_above_zero))
 _LIMITS_TABLE = {
     "tokens": _TAKES_ABOVE_ZERO,
     "seconds": _TAKES_ABOVE_ZERO,
     "cost": _TAKES_ABOVE_ZERO,
 }
-_TAKES_LIMITS = Takes("Limits", a(BudgetLimits))
+_TAKES_LIMITS = ArgumentRule("Limits", instance_of(BudgetLimits))
 _BUDGET_TABLE = {"run": _TAKES_LIMITS, "conversation": _TAKES_LIMITS, "owner": _TAKES_LIMITS}
 
 
-def tightest(lefts: Iterable[Left], /) -> Left:
+def tightest_left(lefts: Iterable[Left], /) -> Left:
     """Return the least amount left of each kind."""
     each = tuple(lefts)
     return Left(
@@ -174,7 +181,7 @@ class Price:
         return cost / _TOKENS_PER_PRICE
 
 
-def price_of(models: str, prices: Mapping[str, Price], /) -> Price:
+def model_price(models: str, prices: Mapping[str, Price], /) -> Price:
     """Return the price of a model by its name; zero if it has none.
 
     `models` may be several names with commas, each a fallback for those before it. Which one

@@ -136,7 +136,7 @@ class Status:
 
 
 @value
-class Queued:
+class QueuedPost:
     """A post in the queue, and the run that it will start.
 
     The post has only the messages that were new when it came.
@@ -152,7 +152,7 @@ class Queued:
 
 
 @value
-class Loaded:
+class LoadedConversation:
     """A conversation as loaded to judge a post.
 
     Attributes:
@@ -168,7 +168,7 @@ class Loaded:
     messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
-    queue: tuple[Queued, ...] = ()
+    queue: tuple[QueuedPost, ...] = ()
     left_out: bool = False
     queue_bytes: int = field(default=0, compare=False)
 
@@ -219,7 +219,7 @@ class Enqueue:
         events: the first events of its run's log.
     """
 
-    queued: Queued
+    queued: QueuedPost
     receipts: Receipts
     events: tuple[RunEvent, ...]
     limit: int
@@ -309,7 +309,7 @@ class CallClaim:
     left: int = field(compare=False)
 
 
-class Place(NamedTuple):
+class InboxPlace(NamedTuple):
     """The position of a conversation in its owner's inbox, oldest first.
 
     `since` is when the calls were handed back, in microseconds of the store's clock. `tag`, 32 hex
@@ -321,11 +321,11 @@ class Place(NamedTuple):
 
 
 @value
-class Owing:
+class OwingConversation:
     """A conversation whose client owes an answer."""
 
     key: ConversationKey
-    place: Place
+    place: InboxPlace
     status: Status
 
 
@@ -336,8 +336,8 @@ class Inbox:
     `next`: more may follow after that position.
     """
 
-    owing: tuple[Owing, ...] = ()
-    next: Place | None = None
+    owing: tuple[OwingConversation, ...] = ()
+    next: InboxPlace | None = None
 
 
 @value
@@ -356,7 +356,7 @@ _message_adapter: TypeAdapter[Message] = TypeAdapter(_TaggedMessage)
 _events_adapter: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
 _owed_adapter: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
 _tools_adapter: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
-_queued_adapter: TypeAdapter[Queued] = TypeAdapter(Queued)
+_queued_adapter: TypeAdapter[QueuedPost] = TypeAdapter(QueuedPost)
 _state_adapter: TypeAdapter[State] = TypeAdapter(State)
 _open_turns_adapter: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
 # `dump_json` spends most of its time passing options on, so records are written by serializers
@@ -403,11 +403,11 @@ def load_tools(record: bytes, /) -> tuple[ToolSpec, ...]:
     return tuple(_tools_adapter.validate_json(record))
 
 
-def dump_queued(queued: Queued, /) -> bytes:
+def dump_queued(queued: QueuedPost, /) -> bytes:
     return _queued_adapter.serializer.to_json(queued)
 
 
-def load_queued(record: bytes, /) -> Queued:
+def load_queued(record: bytes, /) -> QueuedPost:
     return _queued_adapter.validate_json(record)
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from passback.core.errors import InvalidRequest
-from passback.core.messages import Message, RunRef, SystemMessage, UserMessage, lone_text
+from passback.core.messages import Message, RunRef, SystemMessage, UserMessage, single_text
 
-NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_COMMAND_TEXT: Final = re.compile(rf"/({NAME.pattern})(?:\s+(.*))?", re.DOTALL)
+COMMAND_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_COMMAND_TEXT: Final = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CommandContext:
     deps: object = field(default=None, repr=False)
 
 
-Handler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]
+CommandHandler: TypeAlias = Callable[[str, CommandContext], str | Awaitable[str]]
 """A command's function: takes its argument and context, returns the answer."""
 
 
@@ -40,7 +40,7 @@ class Command:
     description: str
 
 
-def refuse_company(posted: Sequence[Message], /) -> None:
+def refuse_accompanied_command(posted: Sequence[Message], /) -> None:
     """Check that a command is posted alone: it alone would be answered.
 
     Raises:
@@ -55,11 +55,11 @@ def refuse_company(posted: Sequence[Message], /) -> None:
         raise InvalidRequest("a command has to be posted alone, without other messages of the user")
 
 
-def command_in(message: Message, /) -> CommandCall | None:
+def parse_command(message: Message, /) -> CommandCall | None:
     """Return the command in a message: a slash, a name, perhaps an argument.
 
     None if the message is something else, such as `/etc/hosts`.
     """
-    text = lone_text(message.content) if isinstance(message, UserMessage) else None
+    text = single_text(message.content) if isinstance(message, UserMessage) else None
     found = None if text is None else _COMMAND_TEXT.fullmatch(text)
     return None if found is None else CommandCall(found[1], (found[2] or "").strip())

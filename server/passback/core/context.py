@@ -7,10 +7,10 @@ from passback.core.deltas import ModelRequest
 from passback.core.events import RunEvent
 from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
 from passback.core.ports import ModelClient
-from passback.core.transcript import paired
+from passback.core.transcript import paired_messages
 from passback.core.values import value
 
-Count: TypeAlias = Callable[[Usage], None]
+CountUsage: TypeAlias = Callable[[Usage], None]
 """Called with the usage of each model call that made room, also of one that failed or was
 cancelled.
 """
@@ -43,7 +43,7 @@ class Context(Protocol):
         """Return the messages to show if nothing has to be done before; None: call `fit`."""
         ...
 
-    async def fit(self, messages: Sequence[Message], count: Count, /) -> Fitted:
+    async def fit(self, messages: Sequence[Message], count: CountUsage, /) -> Fitted:
         """Return messages that fit the window, making room if needed.
 
         The model may be asked for a summary, at most once.
@@ -53,7 +53,7 @@ class Context(Protocol):
         """
         ...
 
-    async def compact(self, messages: Sequence[Message], count: Count, /) -> Fitted:
+    async def compact(self, messages: Sequence[Message], count: CountUsage, /) -> Fitted:
         """Summarise, however much room there is.
 
         `append` is empty if there was nothing to summarise.
@@ -103,13 +103,13 @@ class Unbounded:
         return self
 
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage]:
-        return paired(messages)
+        return paired_messages(messages)
 
-    async def fit(self, messages: Sequence[Message], _count: Count, /) -> Fitted:
-        return Fitted(paired(messages))
+    async def fit(self, messages: Sequence[Message], _count: CountUsage, /) -> Fitted:
+        return Fitted(paired_messages(messages))
 
-    async def compact(self, messages: Sequence[Message], _count: Count, /) -> Fitted:
-        return Fitted(paired(messages))
+    async def compact(self, messages: Sequence[Message], _count: CountUsage, /) -> Fitted:
+        return Fitted(paired_messages(messages))
 
     def counted(self, _usage: Usage, /) -> None:
         """Do nothing: there is no estimate."""

@@ -14,7 +14,7 @@ from passback.core.messages import (
     ToolSpec,
     Usage,
     UserMessage,
-    credible,
+    limit_usage,
 )
 
 _AGENTS_OWN = Generation()
@@ -87,7 +87,7 @@ class UsageChunk:
     usage: Usage
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "usage", credible(self.usage))
+        object.__setattr__(self, "usage", limit_usage(self.usage))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class LostUsageChunk:
     usage: Usage
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "usage", credible(self.usage))
+        object.__setattr__(self, "usage", limit_usage(self.usage))
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,14 +254,14 @@ RunEvent: TypeAlias = (
 )
 
 
-def innermost(event: RunEvent, /) -> RunEvent:
+def innermost_event(event: RunEvent, /) -> RunEvent:
     """Return the event of the sub-agent, however deep it is nested."""
     while isinstance(event, Nested):
         event = event.event
     return event
 
 
-def unnested(event: RunEvent, /) -> tuple[tuple[CallId, ...], RunEvent]:
+def unwrap_event(event: RunEvent, /) -> tuple[tuple[CallId, ...], RunEvent]:
     """Return the calls on which sub-agents work, outermost first, and the event itself."""
     path: list[CallId] = []
     while isinstance(event, Nested):

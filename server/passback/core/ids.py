@@ -21,7 +21,7 @@ def new_message_id() -> MessageId:
     return MessageId(_random_id("msg"))
 
 
-def may_be_ours(message_id: MessageId, /) -> bool:
+def is_server_made(message_id: MessageId, /) -> bool:
     """Return whether an id has the form that `new_message_id` gives."""
     return _MESSAGE_ID.fullmatch(message_id) is not None
 

@@ -22,11 +22,11 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
-from passback.core.text import MOST_CHARACTERS, flaw_in
-from passback.core.transcript import MintMessageId, closing
+from passback.core.text import MAX_ARGUMENT_CHARACTERS, find_arguments_flaw
+from passback.core.transcript import MintMessageId, closing_results
 from passback.core.values import value
 
-Placed: TypeAlias = tuple[str, HistoryMessage]
+PlacedMessage: TypeAlias = tuple[str, HistoryMessage]
 """A message with its place in the post. Ids of calls are the client's own."""
 
 
@@ -35,21 +35,21 @@ _InputMessage: TypeAlias = SystemMessage | UserMessage
 
 
 @value
-class Imported:
+class ImportedPost:
     """A post with a history: the messages to store before its run, and its new messages."""
 
     history: tuple[HistoryMessage, ...]
     new: tuple[_InputMessage, ...]
 
 
-def arguments_in(posted: Iterable[Placed], /) -> Iterator[str]:
+def imported_arguments(posted: Iterable[PlacedMessage], /) -> Iterator[str]:
     """Yield the arguments of all calls, which `with_history` parses (slow for large ones)."""
     for _, message in posted:
         if isinstance(message, AssistantMessage):
             yield from (call.arguments for call in message.tool_calls)
 
 
-def with_history(posted: Sequence[Placed], mint: MintMessageId, /) -> Imported:
+def split_history(posted: Sequence[PlacedMessage], mint: MintMessageId, /) -> ImportedPost:
     """Split a post into history and new messages: after the agent's last message and its results.
 
     Args:
@@ -72,7 +72,7 @@ def with_history(posted: Sequence[Placed], mint: MintMessageId, /) -> Imported:
     reader = _HistoryReader(mint)
     for place, message in posted[:end]:
         reader.read(place, message)
-    return Imported(reader.history(), new)
+    return ImportedPost(reader.history(), new)
 
 
 class _HistoryReader:
@@ -119,10 +119,10 @@ class _HistoryReader:
             raise InvalidRequest(f"{place}: a call's name is no tool's: {TOOL_NAME_RULE}")
         # some clients send an empty text for a call without arguments
         arguments = call.arguments or "{}"
-        if flaw_in(arguments) is not None:
+        if find_arguments_flaw(arguments) is not None:
             raise InvalidRequest(
                 f"{place}: the arguments of a call have to be the text of a JSON object "
-                f"that has no key twice, of {MOST_CHARACTERS} characters at most"
+                f"that has no key twice, of {MAX_ARGUMENT_CHARACTERS} characters at most"
             )
         # a new id, because providers accept only ids in their own format
         number = len(self._calls) + 1
@@ -132,6 +132,6 @@ class _HistoryReader:
 
     def _close_calls(self) -> None:
         """Give results to calls that have none: only results may follow a call."""
-        for result in closing(self._open_calls.values(), "unanswered", self._mint):
+        for result in closing_results(self._open_calls.values(), "unanswered", self._mint):
             self._messages.append(replace(result, imported=True))
         self._open_calls.clear()

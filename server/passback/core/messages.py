@@ -91,7 +91,7 @@ def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
     return "\n".join(_part_text(part, media) for part in content)
 
 
-def lone_text(content: Content, /) -> str | None:
+def single_text(content: Content, /) -> str | None:
     """Return the text of content that is one text, alone or as its only part; otherwise None."""
     if isinstance(content, str):
         return content
@@ -114,7 +114,7 @@ TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # matched against the who
 TOOL_NAME_RULE: Final = "it needs 1 to 64 letters, digits, - and _"  # the same for people
 
 
-def folded(name: str, /) -> str:
+def fold_name(name: str, /) -> str:
     """Return the form that names which look alike share: NFKC, case folded."""
     return unicodedata.normalize("NFKC", name).casefold()
 
@@ -315,19 +315,19 @@ UNUSED: Final = Usage()
 
 # Of one kind in one model call. No call uses so many: a service that reports more is wrong, and its
 # number must not overflow a sum.
-MOST_TOKENS: Final = 10**12
+MAX_REPORTED_TOKENS: Final = 10**12
 
 
-def credible(usage: Usage, /) -> Usage:
+def limit_usage(usage: Usage, /) -> Usage:
     """Return the usage that a service reports, each number limited to 0 to `MOST_TOKENS`."""
     said = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
-    if min(said) >= 0 and max(said) <= MOST_TOKENS:
+    if min(said) >= 0 and max(said) <= MAX_REPORTED_TOKENS:
         return usage
-    given, answered, cached, reasoned = (max(0, min(MOST_TOKENS, each)) for each in said)
+    given, answered, cached, reasoned = (max(0, min(MAX_REPORTED_TOKENS, each)) for each in said)
     return Usage(given, answered, cached, reasoned, usage.estimated)
 
 
-def together(one: Usage | None, other: Usage | None, /) -> Usage | None:
+def add_usages(one: Usage | None, other: Usage | None, /) -> Usage | None:
     """Return the sum of two usages. None if both are unknown."""
     return other if one is None else one if other is None else one + other
 
@@ -437,10 +437,10 @@ ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolM
 HistoryMessage: TypeAlias = ModelMessage
 """A message that an imported history may contain."""
 
-Aside: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
+SideMessage: TypeAlias = ApprovalMessage | ChildMessage | SummaryMessage
 """A message of a transcript that is not shown to its model as it is."""
 
-Message: TypeAlias = ModelMessage | Aside
+Message: TypeAlias = ModelMessage | SideMessage
 Answer: TypeAlias = ToolMessage | ApprovalMessage
 """A client's answer to a call."""
 

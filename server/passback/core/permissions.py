@@ -35,15 +35,15 @@ class Permission:
 ALLOWED: Final = Permission("allow")
 
 # Lasting approvals of a conversation. The oldest are dropped: a person is asked again.
-MOST_APPROVALS: Final = 64
+MAX_APPROVALS: Final = 64
 
 # Lasting denials of a conversation. None is dropped for a newer one, which is refused instead.
-MOST_DENIALS: Final = 64
+MAX_DENIALS: Final = 64
 
 REASON_CHARACTERS: Final = 1000  # of a reason kept in the state; the message has all of it
 
 
-def permission_of(given: Permission | Decision, /) -> Permission:
+def as_permission(given: Permission | Decision, /) -> Permission:
     """Return the permission that an author wrote.
 
     Raises:
@@ -82,7 +82,7 @@ class LastingPermission:
 
 
 @value
-class Lasting:
+class LastingIndex:
     """Lasting permissions, indexed to judge calls.
 
     Args:
@@ -95,7 +95,7 @@ class Lasting:
     approvals: Collection[tuple[str, str]] = ()
 
     @classmethod
-    def of(cls, answers: Collection[LastingPermission], /) -> "Lasting":
+    def of(cls, answers: Collection[LastingPermission], /) -> "LastingIndex":
         """Index answers as `with_newest` returns them."""
         return cls(
             {each.tool: each for each in answers if not each.approved},
@@ -103,7 +103,7 @@ class Lasting:
         )
 
 
-def with_newest(
+def merge_lasting(
     known: Iterable[LastingPermission], newer: Iterable[LastingPermission], /
 ) -> tuple[LastingPermission, ...]:
     """Return lasting permissions with newer ones added, oldest first.
@@ -126,7 +126,7 @@ def with_newest(
             continue
         allowed.add(each.tool)
         declared = (each.tool, each.digest)
-        if declared not in approved and len(approved) < MOST_APPROVALS:
+        if declared not in approved and len(approved) < MAX_APPROVALS:
             approved.add(declared)
             kept.append(each)
     return tuple(reversed(kept))
@@ -140,9 +140,9 @@ def refuse_too_many_denials(
     Raises:
         InvalidRequest: `newer` has too many beside `known`.
     """
-    if sum(not each.approved for each in with_newest(known, newer)) > MOST_DENIALS:
+    if sum(not each.approved for each in merge_lasting(known, newer)) > MAX_DENIALS:
         raise InvalidRequest(
-            f"always: {MOST_DENIALS} tools are denied for good in this conversation, "
+            f"always: {MAX_DENIALS} tools are denied for good in this conversation, "
             "and no more can be."
             " Leave out `always` to deny this call alone, or take back a denial first"
         )
@@ -153,7 +153,7 @@ def decision_for(name: str, decisions: Mapping[str, Decision], /) -> Decision | 
     return next((decisions[each] for each in decisions if fnmatchcase(name, each)), None)
 
 
-def by_pattern(decisions: Mapping[str, Decision], /) -> Rule:
+def pattern_rule(decisions: Mapping[str, Decision], /) -> Rule:
     """Return a rule that decides by the first pattern (`delete_*`, `*`) that matches a tool's name.
 
     Raises:

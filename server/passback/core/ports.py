@@ -19,12 +19,12 @@ from passback.core.changes import (
     Enqueue,
     EnqueueAnswer,
     Inbox,
+    InboxPlace,
     Lease,
     LeaseState,
-    Loaded,
+    LoadedConversation,
     LogWrite,
     Page,
-    Place,
     Status,
 )
 from passback.core.commands import Command
@@ -49,7 +49,7 @@ TakeDeltas: TypeAlias = Callable[[Sequence[ModelDelta]], object]
 """Takes deltas without waiting; does not raise."""
 
 
-class Eager(ABC):
+class EagerBatches(ABC):
     """Batches of an answer that can be delivered before the event loop wakes their reader."""
 
     @abstractmethod
@@ -173,7 +173,7 @@ class Store(Protocol):
         *,
         receipts: Collection[ReceiptName] = (),
         within: int | None = None,
-    ) -> Loaded:
+    ) -> LoadedConversation:
         """Load a conversation with its messages from `state.history_start` on, and their size.
 
         `within`: leave messages out that are known to exceed this number of bytes.
@@ -313,7 +313,9 @@ class Store(Protocol):
         """Return at most `limit` messages; fewer if they are large, but one if there is one."""
         ...
 
-    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
         """Return conversations of an owner that owe answers, with at most `limit` calls in all.
 
         Conversations are whole. There are fewer if the arguments are large, but at least one if
@@ -344,7 +346,7 @@ class Parked:
     owed: tuple[Owed, ...]
 
 
-Take: TypeAlias = Callable[[Sequence[Logged]], bool]
+TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
 """Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
 
 
@@ -367,7 +369,7 @@ class Runs(Protocol):
         ...
 
     def follow(
-        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
+        self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]:
         """Read a run's log from a position to its end, live, in batches of what is ready.
 
@@ -415,7 +417,9 @@ class Runs(Protocol):
         """
         ...
 
-    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
         """Return conversations as `Store.inbox`, without overdue ones."""
         ...
 
@@ -489,7 +493,7 @@ class Encoder(Protocol, Generic[Frame_co]):
     def feed(self, event: RunEvent, /) -> Sequence[Frame_co]: ...
 
 
-def section(heading: str, text: str, /) -> str:
+def prompt_section(heading: str, text: str, /) -> str:
     """Return a section of the system prompt; empty if the text is.
 
     A text that begins with a heading keeps its own.

@@ -79,7 +79,7 @@ class StartRun:
         return _digest_json([messages, tools, history])
 
 
-def dated(post: StartRun, at: str, /) -> StartRun:
+def with_arrival_time(post: StartRun, at: str, /) -> StartRun:
     """Return the post with the time `at` in its user messages."""
     messages = tuple(
         replace(each, brief=replace(each.brief or MessageContext(), at=at))
@@ -108,29 +108,29 @@ ReceiptName: TypeAlias = str
 Receipts: TypeAlias = Mapping[ReceiptName, Receipt]
 
 
-def for_call(call_id: CallId, /) -> ReceiptName:
+def call_receipt_name(call_id: CallId, /) -> ReceiptName:
     return f"call:{call_id}"
 
 
-def for_message(message_id: MessageId, /) -> ReceiptName:
+def message_receipt_name(message_id: MessageId, /) -> ReceiptName:
     return f"message:{message_id}"
 
 
-def for_key(idempotency_key: str, /) -> ReceiptName:
+def key_receipt_name(idempotency_key: str, /) -> ReceiptName:
     # hashed, because the client chooses its length and its characters
     return f"key:{hashlib.sha256(idempotency_key.encode()).hexdigest()[:32]}"
 
 
 def receipt_names(post: StartRun, /) -> frozenset[ReceiptName]:
     """Return the names under which a post, or a part of it, may already have a receipt."""
-    names = {for_call(each.call_id) for each in post.messages if isinstance(each, Answer)}
-    names.update(map(for_message, post.named))
+    names = {call_receipt_name(each.call_id) for each in post.messages if isinstance(each, Answer)}
+    names.update(map(message_receipt_name, post.named))
     if post.idempotency_key is not None:
-        names.add(for_key(post.idempotency_key))
+        names.add(key_receipt_name(post.idempotency_key))
     return frozenset(names)
 
 
-def fingerprint(
+def content_fingerprint(
     content: Content, is_error: bool = False, context: MessageContext | None = None, /
 ) -> str:
     """Return 64 hex digits that are equal for equal content."""

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from passback.core.errors import InvalidAnswer
 from passback.core.messages import Content, DataPart, ToolMessage, ToolSpec
-from passback.core.text import plain_problem
+from passback.core.text import describe_validation_error
 
 _LongText: TypeAlias = Annotated[str, Field(min_length=1, max_length=4000)]
 _Label: TypeAlias = Annotated[str, Field(min_length=1, max_length=400)]
@@ -114,7 +114,7 @@ ASK_USER: Final = ToolSpec(
 )
 
 
-def unanswerable(arguments: str, /) -> str | None:
+def find_question_flaw(arguments: str, /) -> str | None:
     """Return why the questions of a call cannot be answered, for the model; None if they can."""
     try:
         questions = Questions.model_validate_json(arguments).questions
@@ -137,7 +137,7 @@ def _find_flaw(question: Question) -> str | None:
     return None
 
 
-def refuse_unfit(arguments: str, answer: ToolMessage, /) -> None:
+def check_question_answer(arguments: str, answer: ToolMessage, /) -> None:
     """Check that an answer fits the questions of a call.
 
     Raises:
@@ -175,7 +175,7 @@ def _parse_answers(content: Content, asked: int) -> Sequence[Answer]:
 def _first_error(error: ValidationError, whole: str) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(step) for step in first["loc"]) or whole
-    return f"{place}: {plain_problem(first)}"
+    return f"{place}: {describe_validation_error(first)}"
 
 
 def _parse_json_answers(text: str) -> JsonValue:

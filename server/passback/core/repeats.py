@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from passback.core.errors import ResultConflict, Reused
-from passback.core.ids import may_be_ours
+from passback.core.ids import is_server_made
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -18,34 +18,34 @@ from passback.core.messages import (
     TextPart,
     ToolMessage,
     UserMessage,
-    lone_text,
+    single_text,
 )
 from passback.core.posts import (
     ReceiptName,
     Receipts,
     StartRun,
-    fingerprint,
-    for_call,
-    for_key,
-    for_message,
+    call_receipt_name,
+    content_fingerprint,
+    key_receipt_name,
+    message_receipt_name,
 )
 from passback.core.transcript import SYNTHETIC_TEXT
 
 OTHER_MESSAGE = "this message id was used for another message"
 
 # The fingerprint of the result that the server writes for a call that timed out.
-TIMED_OUT = fingerprint(SYNTHETIC_TEXT["timeout"], True)
+TIMED_OUT = content_fingerprint(SYNTHETIC_TEXT["timeout"], True)
 
 
-def print_of(message: PostedMessage, /) -> str:
+def message_fingerprint(message: PostedMessage, /) -> str:
     """Return the fingerprint by which a repeat of a message or an answer is recognised."""
     if isinstance(message, ApprovalMessage):
         given = "approved" if message.approved else "denied"
         decision = f"{given} always" if message.always else given
-        return fingerprint((TextPart(decision), TextPart(message.reason)))
+        return content_fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     brief = message.brief if isinstance(message, UserMessage) else None
-    return fingerprint(message.content, is_error, brief)
+    return content_fingerprint(message.content, is_error, brief)
 
 
 def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
@@ -56,7 +56,7 @@ def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
     """
     if post.idempotency_key is None:
         return None
-    known = receipts.get(for_key(post.idempotency_key))
+    known = receipts.get(key_receipt_name(post.idempotency_key))
     if known is None:
         return None
     if known.fingerprint != post.fingerprint:
@@ -65,7 +65,7 @@ def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
     return known.run_id
 
 
-def given_ids(
+def server_made_ids(
     named: Collection[MessageId], messages: Iterable[Message], /, *, start: int
 ) -> Collection[MessageId]:
     """Return those of a client's message ids that the server gave to earlier messages.
@@ -76,7 +76,7 @@ def given_ids(
     if not named:
         return ()
     given = {each.id for each in messages if each.id in named}
-    return given.union(filter(may_be_ours, named)) if start > 0 else given
+    return given.union(filter(is_server_made, named)) if start > 0 else given
 
 
 def new_messages(
@@ -95,28 +95,32 @@ def new_messages(
         if message.id not in post.named:
             new.append(message)
             continue
-        name = for_message(message.id)
+        name = message_receipt_name(message.id)
         known = receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
         if first is None and message.id in given:
             raise Reused("the server gave this id to another message")
         if first is None:
             new.append(message)
-            seen[name] = print_of(message)
-        elif first != print_of(message):
+            seen[name] = message_fingerprint(message)
+        elif first != message_fingerprint(message):
             raise Reused(OTHER_MESSAGE)
     return new
 
 
-def run_of_last(post: StartRun, receipts: Receipts, /) -> RunId | None:
+def run_of_last_message(post: StartRun, receipts: Receipts, /) -> RunId | None:
     """Return the run that the first post of a repeat has led to; None if it has led to none yet."""
     last = post.messages[-1]
-    name = for_call(last.call_id) if isinstance(last, Answer) else for_message(last.id)
+    name = (
+        call_receipt_name(last.call_id)
+        if isinstance(last, Answer)
+        else message_receipt_name(last.id)
+    )
     known = receipts.get(name)
     return known.run_id if known else None
 
 
-def conflict(first: str, /) -> ResultConflict:
+def result_conflict(first: str, /) -> ResultConflict:
     """Return the error for a second result of a call whose answer has the fingerprint `first`."""
     if first == TIMED_OUT:
         return ResultConflict("the time for this tool call's result is over")
@@ -126,7 +130,7 @@ def conflict(first: str, /) -> ResultConflict:
 _ComparableText: TypeAlias = tuple[str, str | Content]
 
 
-def resent(
+def count_resent(
     post: StartRun, new: Sequence[PostedMessage], stored: Sequence[Message], /, *, running: bool
 ) -> int:
     """Return how many of a post's first new messages are stored already, although no id shows it.
@@ -140,10 +144,10 @@ def resent(
     # a rollback removes the messages of the run, so none of them counts as stored
     if not post.resends or (running and post.on_busy == "rollback"):
         return 0
-    return said_again(stored, new, post.named, answers=isinstance(post.messages[-1], Answer))
+    return count_repeated(stored, new, post.named, answers=isinstance(post.messages[-1], Answer))
 
 
-def said_again(
+def count_repeated(
     stored: Sequence[Message],
     posted: Sequence[PostedMessage],
     named: Collection[MessageId] = (),
@@ -201,5 +205,5 @@ def _may_be_unseen(message: Message, *, answers: bool) -> bool:
 
 
 def _comparable_text(message: UserMessage | SystemMessage) -> _ComparableText:
-    text = lone_text(message.content)
+    text = single_text(message.content)
     return (message.role, message.content if text is None else text)

@@ -19,21 +19,21 @@ from passback.core.messages import (
     SummaryMessage,
     ToolMessage,
     Usage,
-    lone_text,
-    together,
+    add_usages,
+    single_text,
 )
-from passback.core.permissions import REASON_CHARACTERS, LastingPermission, with_newest
+from passback.core.permissions import REASON_CHARACTERS, LastingPermission, merge_lasting
 from passback.core.transcript import (
-    Asked,
-    data_of,
-    innermost,
-    last_asked,
+    AddressedAgent,
+    innermost_message,
+    last_addressed_agent,
     lasting_permissions,
-    schema_of,
+    posted_data,
+    schema_of_answer,
 )
 from passback.core.values import value
 
-MOST_REFUSALS: Final = 20  # kept in the state; older ones are in the messages only
+MAX_REFUSALS: Final = 20  # kept in the state; older ones are in the messages only
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,15 @@ class State:
     refusals: tuple[Refusal, ...] = ()
 
     @property
-    def asked(self) -> Asked:
+    def addressed_agent(self) -> AddressedAgent:
         """The agent and model that the user asked last before `history_start`."""
-        return Asked(self.agent, self.model)
+        return AddressedAgent(self.agent, self.model)
 
     def permissions(self, messages: Iterable[Message], /) -> tuple[LastingPermission, ...]:
         """Return the lasting permissions; `messages` are those from `history_start` on."""
         if self.lasting is not None:
             return self.lasting
-        return with_newest((), lasting_permissions(messages))
+        return merge_lasting((), lasting_permissions(messages))
 
     def with_answers(self, append: Sequence[Message], messages: Sequence[Message], /) -> "State":
         """Return the state after `append`, which follows `messages`.
@@ -111,9 +111,9 @@ class State:
         state = self
         # if answers that are given together disagree, the denial wins: it is added last
         if newer := sorted(lasting_permissions(append), key=lambda one: not one.approved):
-            state = replace(state, lasting=with_newest(self.permissions(messages), newer))
+            state = replace(state, lasting=merge_lasting(self.permissions(messages), newer))
         if denied := tuple(_find_refusals(append, messages)):
-            state = replace(state, refusals=(*self.refusals, *denied)[-MOST_REFUSALS:])
+            state = replace(state, refusals=(*self.refusals, *denied)[-MAX_REFUSALS:])
         return state
 
     def with_plan(self, plan: Plan, run_id: RunId, /) -> "State":
@@ -124,28 +124,32 @@ class State:
             earlier = EarlierPlan(run_id, self.plan)
         return replace(self, plan=plan, earlier_plan=earlier)
 
-    def settled(self) -> "State":
+    def after_own_end(self) -> "State":
         """Return the state after a run that ended by itself and cannot be taken back."""
         return self if self.earlier_plan is None else replace(self, earlier_plan=None)
 
     def usage_with(self, messages: Iterable[Message], /) -> Usage:
         """Return the usage of the transcript with these messages appended."""
-        usage = usage_of(messages)
+        usage = total_usage(messages)
         return self.usage if usage.is_nothing else self.usage + usage
 
-    def with_taken_back(self, messages: Sequence[Message], run_id: RunId | None, /) -> "State":
+    def after_rollback(self, messages: Sequence[Message], run_id: RunId | None, /) -> "State":
         """Return the state after a rollback of a run, which removes `messages`.
 
         Amounts spent for them stay spent: tokens, cost and seconds do not fall.
         """
-        gone = {said.call_id for said in map(innermost, messages) if isinstance(said, ToolMessage)}
+        gone = {
+            said.call_id
+            for said in map(innermost_message, messages)
+            if isinstance(said, ToolMessage)
+        }
         earlier = self.earlier_plan
         plan = earlier.plan if earlier is not None and earlier.run_id == run_id else self.plan
-        usage = self.usage - usage_of(messages)
+        usage = self.usage - total_usage(messages)
         kept = tuple(each for each in self.refusals if each.call_id not in gone)
         return replace(self, usage=usage, plan=plan, earlier_plan=None, refusals=kept)
 
-    def with_boundary(self, boundary: int, messages: Sequence[Message], /) -> "State":
+    def with_history_start(self, boundary: int, messages: Sequence[Message], /) -> "State":
         """Return the state with history that starts at `boundary`.
 
         Args:
@@ -153,41 +157,41 @@ class State:
             messages: the messages from `history_start` on.
         """
         dropped = messages[: boundary - self.history_start]
-        asked = last_asked(dropped) or self.asked
+        asked = last_addressed_agent(dropped) or self.addressed_agent
         return replace(
             self,
             history_start=boundary,
             lasting=self.permissions(messages) or self.lasting,
             agent=asked.agent,
             model=asked.model,
-            data=data_of(dropped, self.data),
-            output_schema=schema_of(dropped, self.output_schema),
+            data=posted_data(dropped, self.data),
+            output_schema=schema_of_answer(dropped, self.output_schema),
         )
 
 
-def usage_of(messages: Iterable[Message], /) -> Usage:
+def total_usage(messages: Iterable[Message], /) -> Usage:
     """Return the usage of the model calls that gave these messages, sub-agents included."""
     total: Usage | None = None
-    for message in map(innermost, messages):
+    for message in map(innermost_message, messages):
         if isinstance(message, AssistantMessage | SummaryMessage) and message.usage is not None:
-            total = together(total, message.usage)
+            total = add_usages(total, message.usage)
     return total or UNUSED
 
 
 def _find_refusals(append: Sequence[Message], messages: Sequence[Message]) -> Iterator[Refusal]:
     """Yield the denied calls in `append`; the calls themselves are in it or in `messages`."""
-    results = [said for said in map(innermost, append) if isinstance(said, ToolMessage)]
+    results = [said for said in map(innermost_message, append) if isinstance(said, ToolMessage)]
     denied = [result for result in results if result.synthetic == "denied"]
     if not denied:  # nearly always: then the messages need not be searched
         return
     names = {
         call.id: call.name
-        for said in map(innermost, (*messages, *append))
+        for said in map(innermost_message, (*messages, *append))
         if isinstance(said, AssistantMessage)
         for call in said.tool_calls
     }
     for result in denied:
-        reason = (lone_text(result.content) or "")[:REASON_CHARACTERS]
+        reason = (single_text(result.content) or "")[:REASON_CHARACTERS]
         yield Refusal(result.call_id, names.get(result.call_id, ""), reason)
 
 
@@ -214,7 +218,7 @@ class ConversationState:
     data: JsonValue = None
 
 
-def seen_by_owner(state: State, data: JsonValue = None, /) -> ConversationState:
+def owner_view(state: State, data: JsonValue = None, /) -> ConversationState:
     """Return the state that a conversation's owner may see; `data` is that of `data_of`."""
     return ConversationState(
         state.plan,

@@ -60,7 +60,7 @@ class MixedColumn:
         return f"{self.others} of {of} {self.fields} fields {verb}"
 
 
-def table_of(data: JsonValue, /) -> Table | None:
+def find_table(data: JsonValue, /) -> Table | None:
     """Return the table in a value; None if it is something else."""
     if not isinstance(data, dict):
         return None
@@ -72,26 +72,26 @@ def table_of(data: JsonValue, /) -> Table | None:
     return Table(text.removeprefix("\ufeff"), media_type) if media_type in DELIMITERS else None
 
 
-def tables_in(data: JsonValue, /) -> Iterator[tuple[str, Table]]:
+def find_tables(data: JsonValue, /) -> Iterator[tuple[str, Table]]:
     """Yield the tables of structured data, each with its key; empty if the data is itself one."""
-    if (whole := table_of(data)) is not None:
+    if (whole := find_table(data)) is not None:
         yield "", whole
     elif isinstance(data, dict):
         for key, each in data.items():
-            if (table := table_of(each)) is not None:
+            if (table := find_table(each)) is not None:
                 yield key, table
 
 
-def with_rows(data: JsonValue, /) -> JsonValue:
+def replace_tables(data: JsonValue, /) -> JsonValue:
     """Return structured data with rows in place of its tables.
 
     Raises:
         BadTable: a table cannot be read.
     """
-    if (whole := table_of(data)) is not None:
+    if (whole := find_table(data)) is not None:
         return list[JsonValue](read_rows(whole))
     rows: dict[str, JsonValue] = {
-        key: list[JsonValue](read_rows(table)) for key, table in tables_in(data)
+        key: list[JsonValue](read_rows(table)) for key, table in find_tables(data)
     }
     return {**data, **rows} if isinstance(data, dict) else data
 
@@ -122,7 +122,7 @@ def check_table(table: Table, /) -> None:
         pass
 
 
-def head_of(table: Table, rows: int, /) -> tuple[list[str], list[list[str]]]:
+def read_head(table: Table, rows: int, /) -> tuple[list[str], list[list[str]]]:
     """Return the header and the first rows, as texts.
 
     Raises:

@@ -18,7 +18,7 @@ _PLAIN_MESSAGES: Final = {
 }
 
 
-def mended(text: str, /) -> str:
+def replace_surrogates(text: str, /) -> str:
     """Return the text with U+FFFD for each lone surrogate; halves of a split pair are joined."""
     if text.isascii():
         return text
@@ -29,7 +29,7 @@ def mended(text: str, /) -> str:
     return text
 
 
-def apart(text: str, /) -> str:
+def copy_text(text: str, /) -> str:
     """Return a copy of a text that is to be encoded as JSON.
 
     The encoder caches the UTF-8 of a text that is not ASCII on the text object; a copy keeps that
@@ -41,12 +41,12 @@ def apart(text: str, /) -> str:
 _CUT_NOTICE = "\n[cut: the result was longer than the limit]"
 
 
-def shortened(text: str, limit: int, /) -> str:
+def shorten_result(text: str, limit: int, /) -> str:
     """Return the first `limit` characters of a tool's result, with a notice if any were cut off."""
     return text if len(text) <= limit else text[:limit] + _CUT_NOTICE
 
 
-def plain_problem(detail: ErrorDetails, /) -> str:
+def describe_validation_error(detail: ErrorDetails, /) -> str:
     """Return a validation error in words that do not mention our classes."""
     return _PLAIN_MESSAGES.get(detail["type"], detail["msg"].removeprefix("Value error, "))
 
@@ -56,7 +56,7 @@ _WORDS: Final = re.compile(r"[^_-]+")
 _MAX_COMPARED = 100  # characters of a text: the time grows with the square
 
 
-def nearest(text: str, known: Iterable[str], /) -> Sequence[str]:
+def nearest_names(text: str, known: Iterable[str], /) -> Sequence[str]:
     """Return the known names that a text is likely to mean: the nearest by edit distance.
 
     If none is near, return those that contain all words of the text.
@@ -99,15 +99,17 @@ def did_you_mean(likely: Sequence[str], /) -> str:
     return f" (did you mean {meant}?)" if meant else ""
 
 
-MOST_CHARACTERS: Final = 256 * 1024  # of a call's arguments: more would block the event loop
+MAX_ARGUMENT_CHARACTERS: Final = (
+    256 * 1024
+)  # of a call's arguments: more would block the event loop
 
 _MAX_SHOWN = 200  # characters of wrong arguments that an error repeats
 
 
-def flaw_in(arguments: str, /) -> str | None:
+def find_arguments_flaw(arguments: str, /) -> str | None:
     """Return what is wrong with a call's arguments, to follow "the arguments"; None if nothing."""
-    if len(arguments) > MOST_CHARACTERS:
-        return f"are longer than {MOST_CHARACTERS} characters."
+    if len(arguments) > MAX_ARGUMENT_CHARACTERS:
+        return f"are longer than {MAX_ARGUMENT_CHARACTERS} characters."
     if not _is_json_object(arguments):
         return f"are not a JSON object: {arguments[:_MAX_SHOWN]}"
     if (key := _repeated_key(arguments)) is not None:

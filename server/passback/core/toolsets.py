@@ -95,7 +95,7 @@ class Concurrent(Protocol):
 
 
 @runtime_checkable
-class Connected(Protocol):
+class ConnectedToolset(Protocol):
     """Optional protocol of a toolset with connections or processes, which live with the app."""
 
     @property

@@ -16,7 +16,6 @@ from pydantic import JsonValue
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
-    Aside,
     AssistantMessage,
     CallId,
     ChildMessage,
@@ -27,6 +26,7 @@ from passback.core.messages import (
     MessageId,
     ModelMessage,
     Owed,
+    SideMessage,
     SummaryMessage,
     Synthetic,
     SystemMessage,
@@ -49,7 +49,7 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
 # The start of a message that rejects an answer by its output schema.
 NOT_ACCEPTED = "Your answer was not accepted: "
 
-UNMADE = "The user allowed this call, but went on before it was made: it was not made."
+UNMADE_TEXT = "The user allowed this call, but went on before it was made: it was not made."
 
 MintMessageId: TypeAlias = Callable[[], MessageId]
 
@@ -72,17 +72,17 @@ class OpenCall:
         return Owed(call.id, call.name, call.arguments, kind, call.reason, parent)
 
 
-def unanswered(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
+def unanswered_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """Return the calls of the last turn that have no result yet, in the model's order."""
     return _find_last_turn(messages).calls
 
 
-def waiting(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
+def waiting_calls(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
     """Return the open calls that the client has to answer, those of sub-agents included."""
     return tuple(_find_waiting(messages, ()))
 
 
-def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
+def runnable_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """Return the open calls that the server may make.
 
     A call in which a sub-agent waits for the client is not one of them.
@@ -91,30 +91,30 @@ def runnable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     return tuple(
         call
         for call in turn.calls
-        if not turn.is_owed(call) and not waiting(turn.children.get(call.id, ()))
+        if not turn.is_owed(call) and not waiting_calls(turn.children.get(call.id, ()))
     )
 
 
-def resumable(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
+def resumable_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     """Return the runnable calls that were handed back to the client before.
 
     They are approved, or have a sub-agent that has begun its work.
     """
     turn = _find_last_turn(messages)
-    return tuple(call for call in runnable(messages) if call.asks or call.id in turn.children)
+    return tuple(call for call in runnable_calls(messages) if call.asks or call.id in turn.children)
 
 
-def owed(messages: Sequence[Message], /) -> tuple[Owed, ...]:
+def owed_answers(messages: Sequence[Message], /) -> tuple[Owed, ...]:
     """Return the answers that the client owes before the conversation can go on."""
     return tuple(each.owed for each in _find_waiting(messages, ()))
 
 
-def transcript_of(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
+def child_transcript(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
     """Return the transcript of the sub-agent that works on an open call; empty if there is none."""
     return _find_last_turn(messages).children.get(call_id, ())
 
 
-def within(path: Sequence[CallId], message: Message, /) -> Message:
+def wrap_in_children(path: Sequence[CallId], message: Message, /) -> Message:
     """Return a message wrapped in a `ChildMessage` for each of the calls `path`, the first
     outermost.
     """
@@ -184,7 +184,7 @@ def _find_last_turn(messages: Sequence[Message]) -> _LastTurn:
     return _LastTurn.of(messages)
 
 
-def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
+def answer_messages(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
     """Return the messages that a client's answer adds; a denial adds a result, too."""
     if isinstance(answer, ToolMessage) or answer.approved:
         return (answer,)
@@ -200,21 +200,21 @@ def written(answer: Answer, mint: MintMessageId, /) -> tuple[Message, ...]:
 def lasting_permissions(messages: Iterable[Message], /) -> Iterator[LastingPermission]:
     """Yield the lasting permissions in messages, those of sub-agents included, oldest first."""
     for message in messages:
-        said = innermost(message)
+        said = innermost_message(message)
         if not isinstance(said, ApprovalMessage) or not said.always:
             continue
         reason = said.reason[:REASON_CHARACTERS]
         yield LastingPermission(said.tool, said.digest, said.approved, reason)
 
 
-def innermost(message: Message, /) -> Message:
+def innermost_message(message: Message, /) -> Message:
     """Return the message of the sub-agent, however deep it is nested."""
     while isinstance(message, ChildMessage):
         message = message.message
     return message
 
 
-def unwrapped(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
+def unwrap_message(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
     """Return the calls on which sub-agents work, outermost first, and the message itself.
 
     The opposite of `within`.
@@ -226,22 +226,24 @@ def unwrapped(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
     return tuple(path), message
 
 
-class Asked(NamedTuple):
+class AddressedAgent(NamedTuple):
     """The agent and model that a user message asks, by name; empty where none was named."""
 
     agent: str = ""
     model: str = ""
 
 
-def last_asked(messages: Sequence[Message], /) -> Asked | None:
+def last_addressed_agent(messages: Sequence[Message], /) -> AddressedAgent | None:
     """Return the agent and model of the last user message; None if there is no user message."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
-            return Asked(message.agent, "" if message.brief is None else message.brief.model)
+            return AddressedAgent(
+                message.agent, "" if message.brief is None else message.brief.model
+            )
     return None
 
 
-def closing(
+def closing_results(
     calls: Iterable[ToolCall], reason: Synthetic, mint: MintMessageId, /
 ) -> tuple[ToolMessage, ...]:
     """Return an error result for each call, marked as written by the server."""
@@ -251,12 +253,14 @@ def closing(
     )
 
 
-def left_unmade(calls: Iterable[ToolCall], mint: MintMessageId, /) -> tuple[ToolMessage, ...]:
+def unmade_results(calls: Iterable[ToolCall], mint: MintMessageId, /) -> tuple[ToolMessage, ...]:
     """Return results for approved calls that the user did not wait for."""
-    return tuple(replace(each, content=UNMADE) for each in closing(calls, "superseded", mint))
+    return tuple(
+        replace(each, content=UNMADE_TEXT) for each in closing_results(calls, "superseded", mint)
+    )
 
 
-def futile_turns(messages: Sequence[Message], /) -> int:
+def count_futile_turns(messages: Sequence[Message], /) -> int:
     """Return how many of the last turns had invalid calls only, or an answer that was rejected."""
     turns = 0
     for message in reversed(messages):
@@ -273,7 +277,7 @@ def futile_turns(messages: Sequence[Message], /) -> int:
     return turns
 
 
-def schema_of(
+def schema_of_answer(
     messages: Sequence[Message], earlier: JsonObject | None = None, /
 ) -> JsonObject | None:
     """Return the schema for the answer to the last user message; without one, `earlier`."""
@@ -283,7 +287,7 @@ def schema_of(
     return earlier
 
 
-def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
+def posted_data(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonValue:
     """Return the structured data that was posted last, and None if it was dropped since.
 
     Return `earlier` if the messages say nothing of data.
@@ -301,13 +305,13 @@ def data_of(messages: Sequence[Message], earlier: JsonValue = None, /) -> JsonVa
     return earlier
 
 
-def boundary(messages: Sequence[Message], /) -> int:
+def view_start(messages: Sequence[Message], /) -> int:
     """Return the index of the first message that `view` needs."""
     last = _last_summary(messages)
     return 0 if last is None else _first_kept(*last)
 
 
-def view(messages: Sequence[Message], /) -> Sequence[Message]:
+def shown_messages(messages: Sequence[Message], /) -> Sequence[Message]:
     """Return the transcript to be shown: last summary as a user message, messages kept, later ones.
 
     Takes time only for the messages from the boundary on, however long the record is.
@@ -339,23 +343,23 @@ def _first_kept(place: int, summary: SummaryMessage) -> int:
 
 def _format_summary(summary: SummaryMessage) -> str:
     text = f"What was said before, in short.\n\n{summary.content}"
-    said = tagged("earlier-conversation", text)
+    said = wrap_in_tags("earlier-conversation", text)
     if not summary.asked:
         return said
-    return f"{said}\n{tagged('last-user-message', summary.asked)}"
+    return f"{said}\n{wrap_in_tags('last-user-message', summary.asked)}"
 
 
-def tagged(tag: str, text: str, /) -> str:
+def wrap_in_tags(tag: str, text: str, /) -> str:
     """Return a text between two tags that nothing in the text can close."""
     return f"<{tag}>\n{re.sub(rf'(?i)<(?=/?{tag})', '< ', text)}\n</{tag}>"
 
 
-def unheard(message: Message, /) -> bool:
+def is_command(message: Message, /) -> bool:
     """Return whether a message is a command or its answer, which no model is shown."""
     return isinstance(message, UserMessage | AssistantMessage) and message.command
 
 
-def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
+def paired_messages(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     """Return the view in a form that every provider accepts.
 
     Each call is answered once, in order, next to it; no message is empty; commands are left out. On
@@ -364,10 +368,10 @@ def paired(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     """
     shown: list[ModelMessage] = []
     generation: Generation | None = None
-    messages = view(messages)
+    messages = shown_messages(messages)
     answers = _answers_by_turn(messages)
     for position, message in enumerate(messages):
-        if unheard(message):
+        if is_command(message):
             continue
         if isinstance(message, AssistantMessage):
             shown.extend(_with_answers(message, answers.get(position, {})))
@@ -391,7 +395,7 @@ def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, Tool
         elif isinstance(message, ToolMessage):
             # of several answers to one call the first counts
             current.setdefault(message.call_id, message)
-        elif not isinstance(message, Aside):
+        elif not isinstance(message, SideMessage):
             current = {}
     return turns
 
@@ -405,4 +409,4 @@ def _with_answers(
     yield message
     for call in message.tool_calls:
         filler = partial(MessageId, f"{call.id}-interrupted")
-        yield answers.get(call.id) or closing([call], "interrupted", filler)[0]
+        yield answers.get(call.id) or closing_results([call], "interrupted", filler)[0]

@@ -21,10 +21,10 @@ from passback.core.messages import (
 )
 from passback.core.ports import ExtraPrompt, ModelClient, PromptBuilder
 from passback.core.posts import StartRun
-from passback.core.transcript import Asked, last_asked, unheard
+from passback.core.transcript import AddressedAgent, is_command, last_addressed_agent
 from passback.core.values import value
 from passback.engine.commands import Commands
-from passback.engine.judging import Judge
+from passback.engine.judging import CallJudge
 from passback.engine.output import OutputJudge
 from passback.engine.toolbox import Toolbox, ToolSources
 
@@ -55,7 +55,7 @@ class AgentSpec:
     max_turns: int = 20
     max_futile_turns: int = 3
     options: JsonObject = field(default_factory=dict[str, JsonValue])
-    judge: Judge = field(default_factory=Judge)
+    judge: CallJudge = field(default_factory=CallJudge)
     deps: object = field(default=None, repr=False)
     context: ContextPolicy = field(default_factory=Unbounded)
     commands: Commands = field(default_factory=Commands)
@@ -75,7 +75,7 @@ class AgentSpec:
         nothing can shorten.
         """
         last = append[-1] if append else None
-        shown = isinstance(last, UserMessage | SystemMessage) and not unheard(last)
+        shown = isinstance(last, UserMessage | SystemMessage) and not is_command(last)
         return shown and self.context.is_large(self.seen(append))
 
     def watch(self, toolbox: Toolbox, told: str = "") -> Context:
@@ -129,7 +129,7 @@ class ServedAgent:
         spec = self.models.get(name)
         return self if spec is None else replace(self, spec=spec)
 
-    def model_named(self, name: str) -> str:
+    def full_model_name(self, name: str) -> str:
         """Return the full name of the model that a post chooses; empty if there is no choice.
 
         The provider may be left out of a name where one model remains.
@@ -159,7 +159,7 @@ class Agents:
         self._actors = {actor.name: actor for actor in actors}
         self._first = actors[0]
 
-    def addressed(self, post: StartRun) -> StartRun:
+    def with_full_names(self, post: StartRun) -> StartRun:
         """Return a post with full agent and model names, without those that mean nothing here.
 
         Raises:
@@ -179,14 +179,16 @@ class Agents:
     def _address_message(self, message: UserMessage) -> UserMessage:
         agent, brief = self._known_name(message.agent), message.brief
         if brief is not None and brief.model:
-            brief = replace(brief, model=self.named(agent).model_named(brief.model))
+            brief = replace(brief, model=self.agent_named(agent).full_model_name(brief.model))
         return replace(message, agent=agent, brief=None if brief == MessageContext() else brief)
 
-    def named(self, name: str) -> ServedAgent:
+    def agent_named(self, name: str) -> ServedAgent:
         """Return the agent of a name, or the default agent. Raises UnknownAgent."""
         return self._actors.get(self._known_name(name), self._first)
 
-    def asked_in(self, messages: Sequence[Message], before: Asked | None = None) -> ServedAgent:
+    def addressed_agent(
+        self, messages: Sequence[Message], before: AddressedAgent | None = None
+    ) -> ServedAgent:
         """Return the agent that the user addressed last, with the model that was chosen.
 
         `before` is the address in force before the first of the messages.
@@ -194,9 +196,9 @@ class Agents:
         Raises:
             UnknownAgent: that agent is on another server.
         """
-        agent, model = last_asked(messages) or before or Asked()
+        agent, model = last_addressed_agent(messages) or before or AddressedAgent()
         try:
-            return self.named(agent).with_model(model)
+            return self.agent_named(agent).with_model(model)
         except UnknownAgent:
             raise UnknownAgent(
                 "the agent that was asked last here is not on this server; "

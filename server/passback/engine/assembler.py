@@ -49,13 +49,13 @@ from passback.core.messages import (
     ToolMessage,
     ToolResult,
     Usage,
-    together,
+    add_usages,
 )
-from passback.core.text import flaw_in, mended
+from passback.core.text import find_arguments_flaw, replace_surrogates
 from passback.core.values import value
 
 Executor: TypeAlias = Literal["client", "server"]
-Whose: TypeAlias = Callable[[str], Executor | None]
+ExecutorOf: TypeAlias = Callable[[str], Executor | None]
 """Who executes a tool of this name; None: there is no such tool."""
 
 _NAME_SHOWN = 200  # characters of an unknown tool's name that the error repeats to the model
@@ -94,7 +94,7 @@ class ModelTurn:
     @property
     def spent(self) -> Usage | None:
         """Usage of the model call with all its attempts."""
-        return together(self.lost, self.usage)
+        return add_usages(self.lost, self.usage)
 
     def judged(self, refused: Sequence[InvalidCall], marked: Sequence[ToolCall]) -> "ModelTurn":
         """Return the turn with some calls refused, and others marked as waiting for a person."""
@@ -135,11 +135,11 @@ class Assembler:
     def __init__(
         self,
         message_id: MessageId,
-        whose: Whose,
+        whose: ExecutorOf,
         new_call_id: Callable[[], CallId],
         model: str = "",
     ) -> None:
-        self.silent = True
+        self.nothing_shown = True
         self.model = model
         self._message_id = message_id
         self._whose = whose
@@ -158,14 +158,14 @@ class Assembler:
         for delta in deltas:
             match delta:  # by the class alone: to match its field, too, costs four times as much
                 case TextChunk():
-                    text = mended(delta.text)
+                    text = replace_surrogates(delta.text)
                     self._text.append(text)
                     events.append(TextDelta(text))
                 case ToolCallChunk():
                     events.extend(self._feed_call(delta))
                 case ReasoningChunk():
                     self._thought += len(delta.text)
-                    events.append(ReasoningDelta(mended(delta.text)))
+                    events.append(ReasoningDelta(replace_surrogates(delta.text)))
                 case ReasoningBlock():
                     self._reasoning.append(delta.reasoning)
                 case UsageChunk() | LostUsageChunk() | AnsweredBy():
@@ -174,7 +174,7 @@ class Assembler:
                     self._finish = delta.reason
                 case _:
                     assert_never(delta)
-        self.silent = self.silent and not events
+        self.nothing_shown = self.nothing_shown and not events
         return events
 
     def finish(self) -> tuple[list[RunEvent], ModelTurn]:
@@ -237,7 +237,7 @@ class Assembler:
     @property
     def spent(self) -> Usage | None:
         """Usage with that of the failed attempts before the answer."""
-        return together(self._lost, self.usage)
+        return add_usages(self._lost, self.usage)
 
     def _answer_length(self) -> int:
         """Return the length of the answer so far in characters, reasoning and calls included."""
@@ -263,7 +263,7 @@ class Assembler:
         elif isinstance(told, AnsweredBy):
             self.model = told.model
         else:
-            self._lost = together(self._lost, told.usage)
+            self._lost = add_usages(self._lost, told.usage)
 
     def _feed_call(self, chunk: ToolCallChunk) -> Iterable[RunEvent]:
         call = self._calls.get(chunk.slot)
@@ -280,7 +280,7 @@ class Assembler:
                 if call.arguments:
                     yield ToolCallArguments(call.id, "".join(call.arguments))
         if chunk.arguments:
-            arguments = mended(chunk.arguments)
+            arguments = replace_surrogates(chunk.arguments)
             call.arguments.append(arguments)
             if call.executor:
                 yield ToolCallArguments(call.id, arguments)
@@ -303,7 +303,7 @@ class Assembler:
             return "Not executed: the answer was cut off before the call was complete."
         if open_call.executor is None:
             return f"Not executed: there is no tool named {name[:_NAME_SHOWN]!r}."
-        flaw = flaw_in(arguments)
+        flaw = find_arguments_flaw(arguments)
         return None if flaw is None else f"Not executed: the arguments {flaw}"
 
 
@@ -314,7 +314,7 @@ def _replayable_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
-def committed(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
+def turn_records(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
     """Return what a whole turn adds: its message with the answers to its invalid calls, and their
     events.
     """
@@ -330,7 +330,7 @@ def committed(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
         answer = replace(tool_message(invalid.call, refusal), synthetic=invalid.synthetic)
         append.append(answer)
         if invalid.announced:
-            events.append(resulted(answer))
+            events.append(result_event(answer))
     events.extend(ToolCallEnded(call.id) for call in turn.server)
     return append, events
 
@@ -341,12 +341,12 @@ def tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
     return ToolMessage(new_message_id(), call.id, result.content, result.is_error, synthetic)
 
 
-def resulted(answer: ToolMessage) -> ToolResulted:
+def result_event(answer: ToolMessage) -> ToolResulted:
     """Return the event that shows a tool message."""
     return ToolResulted(answer.call_id, answer.content, answer.is_error, answer.synthetic)
 
 
-def reason(turn: ModelTurn) -> CompletedReason:
+def completed_reason(turn: ModelTurn) -> CompletedReason:
     """Return the reason for which a run completed, by the finish of its last turn."""
     match turn.finish:
         case "length":
@@ -357,13 +357,13 @@ def reason(turn: ModelTurn) -> CompletedReason:
             return "end_turn"
 
 
-def last_model(messages: Sequence[Message], /) -> str:
+def last_model_name(messages: Sequence[Message], /) -> str:
     """Return the name of the model that answered last in messages; empty if there is none."""
     spoken = (each.model for each in reversed(messages) if isinstance(each, AssistantMessage))
     return next((name for name in spoken if name), "")
 
 
-def in_vain(messages: Sequence[Message], /) -> ModelAstray | OutputInvalid:
+def futile_run_error(messages: Sequence[Message], /) -> ModelAstray | OutputInvalid:
     """Return the error of a run that reached its limit of futile turns."""
     last = next(each for each in reversed(messages) if not isinstance(each, SummaryMessage))
     if isinstance(last, SystemMessage):

@@ -16,12 +16,12 @@ from passback.core.events import (
     RunFinished,
     ToolCallEnded,
     ToolProgressed,
-    innermost,
+    innermost_event,
 )
 from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
-from passback.core.permissions import Lasting
+from passback.core.permissions import LastingIndex
 from passback.core.state import State
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 from passback.core.values import value
 from passback.engine.agents import AgentSpec
 from passback.engine.log import End
@@ -117,7 +117,7 @@ class CallContext(ServerCall):
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0
-    lasting: Lasting = field(default_factory=Lasting)
+    lasting: LastingIndex = field(default_factory=LastingIndex)
 
 
 class ChildJournal:
@@ -158,7 +158,7 @@ class ChildJournal:
         messages = tuple(ChildMessage(call_id, each) for each in (*self._opening, *append))
         # the run announces that client calls are complete only when it hands them back (P4)
         if end is not None:
-            events = tuple(e for e in events if not isinstance(innermost(e), ToolCallEnded))
+            events = tuple(e for e in events if not isinstance(innermost_event(e), ToolCallEnded))
         told = tuple(event for event in events if not isinstance(event, RunFinished))
         self._opening = ()
         await self._context.write(messages, self._nested_events(told))
@@ -168,7 +168,7 @@ class ChildJournal:
         return tuple(Nested(self._context.call_id, event) for event in events)
 
 
-def nested(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
+def nest_event(path: Sequence[CallId], event: RunEvent, /) -> RunEvent:
     """Return an event of a sub-agent on the calls `path` as readers of the run see it."""
     for call_id in reversed(path):
         event = Nested(call_id, event)
@@ -211,4 +211,6 @@ class Progress:
 
     def _append_event(self, words: str) -> None:
         if not self._ended:
-            self._journal.append([ToolProgressed(self._call_id, mended(words[:_PROGRESS_LENGTH]))])
+            self._journal.append(
+                [ToolProgressed(self._call_id, replace_surrogates(words[:_PROGRESS_LENGTH]))]
+            )

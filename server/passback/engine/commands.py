@@ -5,7 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TypeAlias, TypeGuard
 
-from passback.core.commands import Command, CommandCall, CommandContext, Handler, command_in
+from passback.core.commands import (
+    Command,
+    CommandCall,
+    CommandContext,
+    CommandHandler,
+    parse_command,
+)
 from passback.core.context import Fitted
 from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
@@ -13,8 +19,8 @@ from passback.core.ids import new_message_id
 from passback.core.messages import Message, PostedMessage, SummaryMessage, UserMessage
 from passback.core.posts import StartRun
 from passback.core.state import State
-from passback.core.text import mended
-from passback.core.transcript import unheard
+from passback.core.text import replace_surrogates
+from passback.core.transcript import is_command
 from passback.core.values import value
 from passback.engine.guarding import CallBroken, call_function, guarded
 
@@ -34,7 +40,7 @@ _SHORTENING = frozenset({"clear", "compact"})
 
 
 @value
-class Reply:
+class CommandReply:
     """A command's answer, and what it adds to the transcript before and after the answer."""
 
     text: str
@@ -52,11 +58,11 @@ class Commands:
         enabled: texts may be commands.
     """
 
-    own: Mapping[str, Handler] = field(default_factory=dict[str, Handler])
+    own: Mapping[str, CommandHandler] = field(default_factory=dict[str, CommandHandler])
     enabled: bool = False
 
     @property
-    def all(self) -> Sequence[Command]:
+    def all_commands(self) -> Sequence[Command]:
         """All commands, sorted by name."""
         if not self.enabled:
             return ()
@@ -66,7 +72,7 @@ class Commands:
         }
         return tuple(Command(name, described[name]) for name in sorted(described))
 
-    def marked(self, post: StartRun) -> StartRun:
+    def mark_commands(self, post: StartRun) -> StartRun:
         """Return the post with its commands, known or not, marked as such."""
         if not self.enabled or not any(map(_is_command, post.messages)):
             return post
@@ -77,32 +83,32 @@ class Commands:
             ),
         )
 
-    def called_in(self, messages: Sequence[Message]) -> CommandCall | None:
+    def last_command(self, messages: Sequence[Message]) -> CommandCall | None:
         """Return the command in the last message, or None.
 
         Raises:
             UnknownCommand: it looks like a command, and none has its name.
         """
         # a message that was marked as a command stays one when commands are switched off later
-        if not messages or not (self.enabled or unheard(messages[-1])):
+        if not messages or not (self.enabled or is_command(messages[-1])):
             return None
-        call = command_in(messages[-1])
+        call = parse_command(messages[-1])
         if call is not None and call.name not in {*_BUILT_IN, *self.own}:
-            names = ", ".join(f"/{command.name}" for command in self.all)
+            names = ", ".join(f"/{command.name}" for command in self.all_commands)
             raise UnknownCommand(
                 f"there is no command /{call.name}; there are {names}. "
                 "A text that begins with a space is none"
             )
         return call
 
-    def mends(self, messages: Sequence[Message]) -> bool:
+    def shortens_history(self, messages: Sequence[Message]) -> bool:
         """Return whether the last message is a built-in command that shortens what is read of a
         conversation.
         """
-        call = command_in(messages[-1]) if self.enabled and messages else None
+        call = parse_command(messages[-1]) if self.enabled and messages else None
         return call is not None and call.name in _SHORTENING and call.name not in self.own
 
-    def asks(self, call: CommandCall) -> bool:
+    def needs_model(self, call: CommandCall) -> bool:
         """Return whether a command needs the model."""
         return call.name == "compact" and call.name not in self.own
 
@@ -111,22 +117,24 @@ class Commands:
         call: CommandCall,
         context: CommandContext,
         compact: Compact,
-    ) -> Reply:
+    ) -> CommandReply:
         """Run a command. Raises ContextTooLarge, as `compact` does."""
         if call.name in self.own:
-            return Reply(await self._call_handler(call, context))
+            return CommandReply(await self._call_handler(call, context))
         match call.name:
             case "clear":
                 nothing = SummaryMessage(new_message_id(), "", keeps=0)
-                return Reply("The agent has forgotten what was said before.", after=(nothing,))
+                return CommandReply(
+                    "The agent has forgotten what was said before.", after=(nothing,)
+                )
             case "compact":
                 fitted = await compact()
                 done = "What was said before is summed up."
                 told = done if fitted.append else "There is nothing to sum up."
-                return Reply(told, fitted.append, fitted.events)
+                return CommandReply(told, fitted.append, fitted.events)
             case _:
-                lines = (f"/{each.name}  {each.description}" for each in self.all)
-                return Reply("\n".join(lines))
+                lines = (f"/{each.name}  {each.description}" for each in self.all_commands)
+                return CommandReply("\n".join(lines))
 
     async def _call_handler(self, call: CommandCall, context: CommandContext) -> str:
         try:
@@ -134,13 +142,13 @@ class Commands:
                 text = str(await call_function(self.own[call.name], call.argument, context))
         except CallBroken as broken:
             return f"The command failed: {broken}."
-        return mended(text)[:_ANSWER_LENGTH]
+        return replace_surrogates(text)[:_ANSWER_LENGTH]
 
 
 def _is_command(posted: PostedMessage) -> TypeGuard[UserMessage]:
-    return isinstance(posted, UserMessage) and command_in(posted) is not None
+    return isinstance(posted, UserMessage) and parse_command(posted) is not None
 
 
-def forgotten(state: State, call: CommandCall) -> State:
+def state_after_command(state: State, call: CommandCall) -> State:
     """Return the state after a command: /clear removes the plan."""
     return replace(state, plan=()) if call.name == "clear" else state

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from passback.core.messages import RunRef
 from passback.core.ports import ExtraPrompt
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _left_tasks: "set[asyncio.Task[Any]]" = set()
 
 _Work: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
 
-Hear: TypeAlias = Callable[[object], bool]
+YieldHandler: TypeAlias = Callable[[object], bool]
 """Takes what a generator yields, in the thread that it runs in; True: nothing more is wanted."""
 
 
@@ -69,7 +69,7 @@ class _Containment:
 _containment = _Containment()
 
 
-def containing() -> AbstractContextManager[None]:
+def contain_exits() -> AbstractContextManager[None]:
     """Turn what would end all other runs into errors of the code that raises it.
 
     Raises:
@@ -105,7 +105,7 @@ def guarded(
     """
     with anyio.move_on_after(seconds) as scope:
         try:
-            with containing():
+            with contain_exits():
                 yield
         except passing:
             raise
@@ -132,7 +132,7 @@ async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: A
     return await _await_own_task(partial(_call_plain_or_async, function, *args, **kwargs), function)
 
 
-async def drained(hear: Hear, function: Callable[..., Any], /, **kwargs: Any) -> Any:
+async def call_and_drain(hear: YieldHandler, function: Callable[..., Any], /, **kwargs: Any) -> Any:
     """Call a function as `call_function` does, and drain it if it returns a generator.
 
     `hear` takes what the generator yields. Return what the generator returns. A plain generator
@@ -158,7 +158,7 @@ async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
     raise StrayExit(type(error).__name__) from error
 
 
-def left_behind() -> int:
+def count_left_behind() -> int:
     """Return the number of functions that still run although they were cancelled."""
     return len(_left_tasks)
 
@@ -180,7 +180,7 @@ async def _call_plain_or_async(function: Callable[..., Any], *args: Any, **kwarg
 
 
 async def _call_and_drain(
-    hear: Hear, function: Callable[..., Any], kwargs: Mapping[str, Any]
+    hear: YieldHandler, function: Callable[..., Any], kwargs: Mapping[str, Any]
 ) -> Any:
     yields = inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
     result = function(**kwargs) if yields else await _call_plain_or_async(function, **kwargs)
@@ -191,7 +191,9 @@ async def _call_and_drain(
     return result
 
 
-async def _drain_async_generator(hear: Hear, generator: AsyncGenerator[object, None]) -> None:
+async def _drain_async_generator(
+    hear: YieldHandler, generator: AsyncGenerator[object, None]
+) -> None:
     task = asyncio.current_task()
     async with aclosing(generator):
         async for value in generator:
@@ -201,7 +203,9 @@ async def _drain_async_generator(hear: Hear, generator: AsyncGenerator[object, N
             await asyncio.sleep(0)  # one that never waits would keep everything else from running
 
 
-async def _drain_plain_generator(hear: Hear, generator: Generator[object, None, object]) -> object:
+async def _drain_plain_generator(
+    hear: YieldHandler, generator: Generator[object, None, object]
+) -> object:
     left = Event()
     try:
         return await anyio.to_thread.run_sync(
@@ -211,7 +215,9 @@ async def _drain_plain_generator(hear: Hear, generator: Generator[object, None, 
         left.set()
 
 
-def _drain_in_thread(hear: Hear, generator: Generator[object, None, object], left: Event) -> object:
+def _drain_in_thread(
+    hear: YieldHandler, generator: Generator[object, None, object], left: Event
+) -> object:
     with closing(generator):
         while True:
             try:
@@ -243,16 +249,22 @@ def _forget_left_task(task: "asyncio.Task[Any]") -> None:
 
 ExtraPromptFunction: TypeAlias = Callable[[RunRef], str | Awaitable[str]]
 
-SECONDS = 30.0  # that an extra prompt function may take
+EXTRA_PROMPT_TIMEOUT = 30.0  # that an extra prompt function may take
 
-TEXT_BYTES = 64 * 1024  # of the text that it may add
+EXTRA_PROMPT_BYTES = 64 * 1024  # of the text that it may add
 
 # what the model is told in place of the text
-MISSING = "[The application could not look up what belongs here: it is not known in this run.]"
+EXTRA_PROMPT_MISSING = (
+    "[The application could not look up what belongs here: it is not known in this run.]"
+)
 
 
 def extra_prompt(
-    function: ExtraPromptFunction, /, *, shown: Callable[[str], str] = str, seconds: float = SECONDS
+    function: ExtraPromptFunction,
+    /,
+    *,
+    shown: Callable[[str], str] = str,
+    seconds: float = EXTRA_PROMPT_TIMEOUT,
 ) -> ExtraPrompt:
     """Return a plain (run in a thread) or async function as an `ExtraPrompt` of the engine.
 
@@ -267,7 +279,7 @@ def extra_prompt(
             with guarded("context", ids, seconds):
                 return shown(_bounded_text(await call_function(function, run), run))
         except CallBroken:
-            return shown(MISSING)
+            return shown(EXTRA_PROMPT_MISSING)
 
     return prompt_text
 
@@ -276,13 +288,15 @@ def _bounded_text(text: object, run: RunRef) -> str:
     """Return a text of at most `TEXT_BYTES`. Raises TypeError if it is not a text."""
     if not isinstance(text, str):
         raise TypeError(f"the context of an agent has to be a text, not {type(text).__name__}")
-    encoded = mended(text).encode()
-    if len(encoded) <= TEXT_BYTES:
+    encoded = replace_surrogates(text).encode()
+    if len(encoded) <= EXTRA_PROMPT_BYTES:
         return encoded.decode()
     extra = {"action": "context_cut", "run_id": run.run_id}
-    logger.warning("context cut: %s bytes, %s are told", len(encoded), TEXT_BYTES, extra=extra)
-    left = len(encoded) - TEXT_BYTES
-    return f"{encoded[:TEXT_BYTES].decode(errors='ignore')}\n[Cut here: {left} bytes more.]"
+    logger.warning(
+        "context cut: %s bytes, %s are told", len(encoded), EXTRA_PROMPT_BYTES, extra=extra
+    )
+    left = len(encoded) - EXTRA_PROMPT_BYTES
+    return f"{encoded[:EXTRA_PROMPT_BYTES].decode(errors='ignore')}\n[Cut here: {left} bytes more.]"
 
 
 class ExtraPromptOnce:

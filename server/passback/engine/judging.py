@@ -6,20 +6,20 @@ from typing import TypeAlias
 
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import (
-    Lasting,
+    LastingIndex,
     LastingPermission,
     Permission,
     Rule,
     declaration_digest,
 )
 from passback.core.ports import ArgumentCheck
-from passback.core.questions import ASK_USER, unanswerable
+from passback.core.questions import ASK_USER, find_question_flaw
 from passback.core.values import value
 from passback.engine.assembler import InvalidCall, ModelTurn
 from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
 from passback.engine.toolbox import Toolbox
 
-SECONDS = 30.0  # that the rules may take to judge one call
+PERMISSION_TIMEOUT = 30.0  # that the rules may take to judge one call
 
 _GONE = Permission("deny", "there is no such tool any more")
 _UNKNOWN = Permission("deny", "whether it may be called could not be found out")
@@ -30,7 +30,7 @@ _Verdict: TypeAlias = InvalidCall | ToolCall | None
 
 
 @value
-class Judge:
+class CallJudge:
     """Judges the calls of whole turns.
 
     Args:
@@ -44,10 +44,10 @@ class Judge:
 
     check: ArgumentCheck | None = None
     rules: Sequence[Rule] = ()
-    seconds: float = SECONDS
+    seconds: float = PERMISSION_TIMEOUT
 
-    async def judge(
-        self, turn: ModelTurn, toolbox: Toolbox, run: RunRef, lasting: Lasting
+    async def judge_turn(
+        self, turn: ModelTurn, toolbox: Toolbox, run: RunRef, lasting: LastingIndex
     ) -> ModelTurn:
         """Return the turn with refused calls invalid, and with the calls for a person marked."""
         refused: list[InvalidCall] = []
@@ -70,7 +70,7 @@ class Judge:
         return replace(call, asks="question") if spec == ASK_USER else None
 
     async def _judge_server_call(
-        self, call: ToolCall, toolbox: Toolbox, run: RunRef, lasting: Lasting
+        self, call: ToolCall, toolbox: Toolbox, run: RunRef, lasting: LastingIndex
     ) -> _Verdict:
         permission = await self._call_permission(call, toolbox, run)
         if permission.decision == "deny":
@@ -90,11 +90,11 @@ class Judge:
         reason = permission.reason or f"The agent wants to call {call.name}."
         return replace(call, asks="approval", reason=reason, digest=digest)
 
-    async def denial(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> str | None:
+    async def denial_reason(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> str | None:
         """Return why a call that a person has approved is denied all the same, or None: rules and
         tools may have changed since.
         """
-        if toolbox.whose(call.name) != "server":
+        if toolbox.executor_of(call.name) != "server":
             return _denial_text(_GONE)
         permission = await self._call_permission(call, toolbox, run)
         return _denial_text(permission) if permission.decision == "deny" else None
@@ -105,7 +105,7 @@ class Judge:
         unfit = None if self.check is None else await self.check(spec, call.arguments, run.key)
         if unfit:
             return f"the arguments do not fit the tool's schema: {unfit}"
-        flaw = unanswerable(call.arguments) if spec == ASK_USER else None
+        flaw = find_question_flaw(call.arguments) if spec == ASK_USER else None
         return f"nobody could answer these questions: {flaw}" if flaw else None
 
     async def _call_permission(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> Permission:

@@ -9,16 +9,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from passback.core.changes import Loaded, dump_message
+from passback.core.changes import LoadedConversation, dump_message
 from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
-from passback.core.messages import ConversationKey, Message, MessageContext, UserMessage, lone_text
+from passback.core.messages import (
+    ConversationKey,
+    Message,
+    MessageContext,
+    UserMessage,
+    single_text,
+)
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.engine.commands import Commands
-from passback.places import Places
+from passback.places import FairLimiter
 
 # bytes of a history that is read only when it is needed, and then in turn with other large ones
-LARGE = 2**20
+LARGE_HISTORY_BYTES = 2**20
 
 # large histories that posts hold at once until it is decided what they are needed for
 _LARGE_AT_ONCE = 2
@@ -27,7 +33,7 @@ _MOST_WAITING = 64
 _COMMAND_BYTES = 4096  # bytes of a command that is taken although there is no room
 
 
-class Loads:
+class ConversationLoader:
     """Loads conversations one after the other, however many posts come at once.
 
     Args:
@@ -40,11 +46,11 @@ class Loads:
         self._store = store
         self._patience = patience
         self._locks: dict[ConversationKey, anyio.Lock] = {}
-        self._large = Places(_LARGE_AT_ONCE, patience)
-        self._large_for_recovery = Places(1, math.inf, most_waiting=sys.maxsize)
+        self._large = FairLimiter(_LARGE_AT_ONCE, patience)
+        self._large_for_recovery = FairLimiter(1, math.inf, most_waiting=sys.maxsize)
 
     @asynccontextmanager
-    async def one_at_a_time(
+    async def locked(
         self, key: ConversationKey, /, *, recovers: bool = False
     ) -> AsyncGenerator[None]:
         """Hold the lock of a conversation while it is loaded and judged, and not for longer.
@@ -79,18 +85,20 @@ class Loads:
                 return
         raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
-    async def first(self, key: ConversationKey, receipts: Collection[ReceiptName] = ()) -> Loaded:
+    async def load_small(
+        self, key: ConversationKey, receipts: Collection[ReceiptName] = ()
+    ) -> LoadedConversation:
         """Return a conversation, without its messages if they are large."""
-        return await self._store.load(key, receipts=receipts, within=LARGE)
+        return await self._store.load(key, receipts=receipts, within=LARGE_HISTORY_BYTES)
 
     @asynccontextmanager
-    async def whole(
+    async def load_whole(
         self,
         key: ConversationKey,
         receipts: Collection[ReceiptName] = (),
         *,
         recovers: bool = False,
-    ) -> AsyncGenerator[Loaded]:
+    ) -> AsyncGenerator[LoadedConversation]:
         """Load a conversation with its large messages. Owners take turns; load nothing else within.
 
         Raises:
@@ -100,7 +108,7 @@ class Loads:
         places = self._large_for_recovery if recovers else self._large
         async with AsyncExitStack() as held:
             try:
-                await held.enter_async_context(places.one(key))
+                await held.enter_async_context(places.acquire(key))
             except TimeoutError:
                 raise ServerBusy(
                     "too many large conversations are read at once; try again later", retry_after=1
@@ -108,8 +116,8 @@ class Loads:
             yield await self._store.load(key, receipts=receipts)
 
 
-def refuse_beyond(
-    loaded: Loaded, append: Sequence[Message], limit: int, commands: Commands, /
+def refuse_too_large(
+    loaded: LoadedConversation, append: Sequence[Message], limit: int, commands: Commands, /
 ) -> None:
     """Return if the messages fit into a history of at most `limit` bytes, or make it smaller.
 
@@ -120,7 +128,7 @@ def refuse_beyond(
     if room >= 0 and sum(map(_most_bytes, append)) <= room:
         return
     size = sum(len(dump_message(message)) for message in append)
-    if size <= room or (commands.mends(append) and size <= _COMMAND_BYTES):
+    if size <= room or (commands.shortens_history(append) and size <= _COMMAND_BYTES):
         return
     way = "post /clear to let the agent forget it, or " if commands.enabled else ""
     raise HistoryTooLarge(
@@ -135,7 +143,7 @@ def _most_bytes(message: Message) -> int:
     costly.
     """
     if isinstance(message, UserMessage) and not _has_context(message.brief):
-        text = lone_text(message.content)
+        text = single_text(message.content)
         if text is not None:
             # as JSON writes control characters; ids and names have bounds
             return 6 * len(text) + 4096

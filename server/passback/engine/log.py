@@ -24,13 +24,13 @@ from passback.core.events import (
     RunEvent,
     TextDelta,
     ToolCallArguments,
-    unnested,
+    unwrap_event,
 )
 from passback.core.messages import CallId, Message, Owed, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.state import State
-from passback.core.text import apart
-from passback.core.transcript import unwrapped
+from passback.core.text import copy_text
+from passback.core.transcript import unwrap_message
 from passback.core.values import value
 from passback.pacing import LARGE
 
@@ -131,7 +131,7 @@ class RunLog:
         for event in events:
             if not isinstance(event, _PIECES):
                 self._is_pressing = True
-        self._writer.mark(self)
+        self._writer.mark_dirty(self)
 
     def begin_turn(self, events: Sequence[RunEvent], path: tuple[CallId, ...] = (), /) -> None:
         """Show events of a turn that is not committed: until it is, a take-over makes them void."""
@@ -182,16 +182,16 @@ class RunLog:
         until = monotonic() + self._writer.lease
         while True:
             try:
-                return await self.settle()
+                return await self.settle_writes()
             except StoreUnavailable:
                 # after the lease has lapsed another worker may own the run
                 if monotonic() >= until:
                     raise
             await anyio.sleep(self._writer.pause)
 
-    async def settle(self) -> None:
+    async def settle_writes(self) -> None:
         """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
-        with anyio.move_on_after(self._writer.patience, shield=True):
+        with anyio.move_on_after(self._writer.write_timeout, shield=True):
             async with self._writing:
                 return await self._send_doubtful()
         raise StoreUnavailable("the store does not answer in time", retry_after=1)
@@ -233,9 +233,9 @@ class RunLog:
         whose calls are answered, however they ended.
         """
         for event in events:
-            self._open_turns.pop(unnested(event)[0], None)
+            self._open_turns.pop(unwrap_event(event)[0], None)
         for message in append:
-            path, told = unwrapped(message)
+            path, told = unwrap_message(message)
             self._open_turns.pop(path, None)
             if isinstance(told, ToolMessage):
                 call = (*path, told.call_id)
@@ -274,7 +274,7 @@ class RunLog:
         sizes = [len(event.text) for event in waiting if type(event) is TextDelta]
         return sum(sizes) > LARGE
 
-    def take(self, *, large: bool = False) -> LogWrite | None:
+    def take_write(self, *, large: bool = False) -> LogWrite | None:
         """Return what is to be stored, and hold the right to write it until `stored`; None:
         nothing.
         """
@@ -291,7 +291,7 @@ class RunLog:
         self._writing.release()
         return None
 
-    def stored(self, answer: LeaseState | StoreError) -> None:
+    def write_answered(self, answer: LeaseState | StoreError) -> None:
         """Handle the answer to the write that was taken. Mark the log again for what failed or is
         new.
         """
@@ -301,14 +301,14 @@ class RunLog:
             self._followed = answer == "followed"
         self._writing.release()
         if (self._in_doubt or self._last_number > self._numbered) and not self.abandoned:
-            self._writer.mark(self)
-        self.lease_is(answer)
+            self._writer.mark_dirty(self)
+        self.handle_lease(answer)
 
     def is_silent(self, seconds: float) -> bool:
         """Return whether the lease was not confirmed for `seconds`; each write confirms it."""
         return monotonic() - self._held_at >= seconds
 
-    def lease_is(self, answer: LeaseState | StoreError) -> None:
+    def handle_lease(self, answer: LeaseState | StoreError) -> None:
         """Notify the run if its lease is lost or if it is to be cancelled."""
         if isinstance(answer, StoreError):
             return
@@ -322,7 +322,7 @@ class RunLog:
         """
         self._on_lease = _ignore_lease
 
-    def read(self, after: Position) -> list[Logged]:
+    def events_after(self, after: Position) -> list[Logged]:
         """Return the events after a position that is between `start` and the end."""
         epoch = self.lease.epoch
         first = max(after, self.start).seq
@@ -392,7 +392,7 @@ class LogWriter:
         patience: float,
         tool_timeout: float | None = None,
     ) -> None:
-        self.patience = patience
+        self.write_timeout = patience
         self.tool_timeout = tool_timeout
         self.lease = lease
         self.pause = delay * _BACK_OFF_FACTOR
@@ -408,7 +408,7 @@ class LogWriter:
         self._large_wake = asyncio.Event()
         self._large_turn = anyio.Lock(fast_acquire=True)
 
-    def mark(self, log: RunLog) -> None:
+    def mark_dirty(self, log: RunLog) -> None:
         """Have a log written with the next round trip."""
         if log not in self._dirty:  # else the writer is awake already
             self._dirty[log] = None
@@ -460,7 +460,7 @@ class LogWriter:
         return await self._write_logs(logs)
 
     async def _write_logs(self, logs: Sequence[RunLog], *, large: bool = False) -> bool:
-        taken = [(log, write) for log in logs if (write := log.take(large=large)) is not None]
+        taken = [(log, write) for log in logs if (write := log.take_write(large=large)) is not None]
         answers: Sequence[LeaseState | StoreError] = [StoreError("not written")] * len(taken)
         try:
             answers = await self._append_writes([write for _, write in taken])
@@ -468,7 +468,7 @@ class LogWriter:
             answers = [error] * len(taken)
         finally:
             for (log, _), answer in zip(taken, answers, strict=True):
-                log.stored(answer)
+                log.write_answered(answer)
         failures = [answer for answer in answers if isinstance(answer, StoreError)]
         for failure in failures:
             logger.warning("log not stored: %s", failure.code, extra={"action": "log_delayed"})
@@ -490,7 +490,7 @@ class LogWriter:
 def _with_own_texts(write: LogWrite) -> LogWrite:
     """Return the write with its texts in memory of their own."""
     events = [
-        TextDelta(apart(event.text)) if isinstance(event, TextDelta) else event
+        TextDelta(copy_text(event.text)) if isinstance(event, TextDelta) else event
         for event in write.events
     ]
     return LogWrite(write.lease, write.first, tuple(events))

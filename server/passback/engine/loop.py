@@ -40,33 +40,33 @@ from passback.core.messages import (
     ToolResult,
     Usage,
 )
-from passback.core.permissions import Lasting
-from passback.core.ports import Eager
+from passback.core.permissions import LastingIndex
+from passback.core.ports import EagerBatches
 from passback.core.state import State
 from passback.core.transcript import (
-    boundary,
-    closing,
-    data_of,
-    futile_turns,
-    owed,
-    runnable,
-    transcript_of,
-    unanswered,
-    waiting,
+    child_transcript,
+    closing_results,
+    count_futile_turns,
+    owed_answers,
+    posted_data,
+    runnable_calls,
+    unanswered_calls,
+    view_start,
+    waiting_calls,
 )
 from passback.engine.agents import AgentSpec, Answering
 from passback.engine.assembler import (
     Assembler,
     ModelTurn,
-    committed,
-    in_vain,
-    last_model,
-    reason,
-    resulted,
+    completed_reason,
+    futile_run_error,
+    last_model_name,
+    result_event,
     tool_message,
+    turn_records,
 )
-from passback.engine.children import CallContext, Journal, Origin, Progress, nested
-from passback.engine.commands import forgotten
+from passback.engine.children import CallContext, Journal, Origin, Progress, nest_event
+from passback.engine.commands import state_after_command
 from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.log import End
 from passback.engine.output import OutputJudge
@@ -80,7 +80,7 @@ Show: TypeAlias = Callable[[Sequence[RunEvent]], object]
 _LARGE_DELTA = LARGE // 4  # characters of one delta after which to wait for room in the log
 
 
-async def listen(
+async def read_answer(
     answering: Answering, assembler: Assembler, show: Show, room: Callable[[], Awaitable[None]]
 ) -> None:
     """Read an answer to its end. After much text, wait until the log has `room` for more.
@@ -89,7 +89,7 @@ async def listen(
         ModelError: the model failed before the end of its answer.
     """
     async with answering as batches:
-        if isinstance(batches, Eager):
+        if isinstance(batches, EagerBatches):
             batches.try_deliver(partial(_feed_and_show, assembler, show))
         async for deltas in batches:
             _feed_and_show(assembler, show, deltas)
@@ -107,7 +107,7 @@ _BUDGET_SPENT = Completed("budget")
 
 
 @dataclass(slots=True)
-class Work:
+class RunWork:
     """The starting point of a run under one lease.
 
     Attributes:
@@ -135,7 +135,7 @@ class Work:
     state: State = field(default_factory=State)
     taken_over: bool = False
     depth: int = 0
-    lasting: Lasting | None = None
+    lasting: LastingIndex | None = None
     sight: Context | None = None
     prepared: Answering | None = None
     owner_spent: Spent | None = None
@@ -153,12 +153,12 @@ class Work:
 
     def prepare(self) -> None:
         """Encode the first request early, if the run begins with a model call."""
-        if unanswered(self.messages) or self.spec.told is not None:
+        if unanswered_calls(self.messages) or self.spec.told is not None:
             return
         self.sight = self.spec.watch(self.toolbox)
         shown = self.sight.at_once(self.shown())
         if shown is not None:
-            schema = self.spec.output.asked(self.messages, self.state)
+            schema = self.spec.output.requested_schema(self.messages, self.state)
             self.prepared = self.spec.ask(self.toolbox, shown, schema)
 
 
@@ -170,7 +170,9 @@ class Loop:
         meter: the run's, shared with sub-agents.
     """
 
-    def __init__(self, work: Work, log: Journal, leaving: Callable[[], bool], meter: Meter) -> None:
+    def __init__(
+        self, work: RunWork, log: Journal, leaving: Callable[[], bool], meter: Meter
+    ) -> None:
         self._spec = work.spec
         self._toolbox = work.toolbox
         self._log = log
@@ -182,7 +184,7 @@ class Loop:
         # approvals come with posts only
         lasting = work.lasting
         if lasting is None:
-            lasting = Lasting.of(work.state.permissions(work.messages))
+            lasting = LastingIndex.of(work.state.permissions(work.messages))
         self._lasting = lasting
         self._taken_over = work.taken_over
         self._depth = work.depth
@@ -195,7 +197,7 @@ class Loop:
         self._leaving = leaving
         self._meter = meter
         self._assembler: Assembler | None = None
-        self._model = last_model(work.messages) if work.turns else ""
+        self._model = last_model_name(work.messages) if work.turns else ""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -218,20 +220,20 @@ class Loop:
         # recovery closed the calls of the run itself, but not those of its sub-agents
         if self._depth and self._taken_over:
             await self._close_perhaps_begun()
-        if unanswered(self._messages) and await self._answer_calls():
+        if unanswered_calls(self._messages) and await self._answer_calls():
             return
         self._taken_over = False
-        if not self._depth and (called := self._spec.commands.called_in(self._messages)):
+        if not self._depth and (called := self._spec.commands.last_command(self._messages)):
             await self._run_command(called)
             return
         while self._turns < self._spec.max_turns:
             if self._leaving():
                 return
             # a model that makes the same mistake again and again would use up all its turns
-            if futile_turns(self._messages) >= self._spec.max_futile_turns:
-                raise in_vain(self._messages)
+            if count_futile_turns(self._messages) >= self._spec.max_futile_turns:
+                raise futile_run_error(self._messages)
             self._turns += 1
-            turn = await self._spec.judge.judge(
+            turn = await self._spec.judge.judge_turn(
                 await self._ask_model(), self._toolbox, self._log.run, self._lasting
             )
             if await self._settle_turn(turn):
@@ -246,18 +248,20 @@ class Loop:
         if self._assembler is not None and (partial := self._assembler.partial()) is not None:
             append.append(partial)
             self._model = partial.model
-        append.extend(closing(unanswered(self._messages), "interrupted", new_message_id))
+        append.extend(
+            closing_results(unanswered_calls(self._messages), "interrupted", new_message_id)
+        )
         await self._end_run(outcome, append, cut=isinstance(outcome, Cancelled))
 
     async def _run_command(self, call: CommandCall) -> None:
         """Answer a command in place of the model."""
         context = CommandContext(self._log.run, self._spec.deps)
         commands = self._spec.commands
-        with await self._reserve_budget() if commands.asks(call) else nullcontext():
+        with await self._reserve_budget() if commands.needs_model(call) else nullcontext():
             compact = partial(self._sight.compact, self._seen, self._count_usage)
             reply = await commands.run_command(call, context, compact)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
-        self._state = forgotten(self._state, call)
+        self._state = state_after_command(self._state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
@@ -266,7 +270,7 @@ class Loop:
 
     def _count_usage(self, usage: Usage | None, model: str = "") -> None:
         spec = self._spec
-        self._meter.add(usage, spec.price, model or spec.model.name)
+        self._meter.count_usage(usage, spec.price, model or spec.model.name)
 
     async def _ask_model(self) -> ModelTurn:
         """Call the model; call it again if the first call was refused as too long and room could be
@@ -275,7 +279,7 @@ class Loop:
         try:
             turn = await self._listen_to_model()
         except ModelContextExceeded:
-            if not (self._assembler and self._assembler.silent and self._sight.exceeded()):
+            if not (self._assembler and self._assembler.nothing_shown and self._sight.exceeded()):
                 raise
             turn = await self._listen_to_model()
         if turn.usage is not None:
@@ -286,12 +290,14 @@ class Loop:
         answering = self._prepared or await self._model_request()
         self._prepared = None
         message_id = new_message_id()
-        assembler = Assembler(message_id, self._toolbox.whose, new_call_id, self._spec.model.name)
+        assembler = Assembler(
+            message_id, self._toolbox.executor_of, new_call_id, self._spec.model.name
+        )
         with await self._reserve_budget():
             self._assembler = assembler
             self._log.begin_turn([TurnStarted(message_id)])
             try:
-                await listen(answering, assembler, self._log.append, self._log.room)
+                await read_answer(answering, assembler, self._log.append, self._log.room)
             finally:
                 self._count_usage(assembler.spent, assembler.model)
         events, turn = assembler.finish()
@@ -306,7 +312,7 @@ class Loop:
         if told and not self._counts_told:
             self._sight, self._counts_told = spec.watch(self._toolbox, told), True
         shown = await self._fit_messages()
-        schema = spec.output.asked(self._messages, self._state)
+        schema = spec.output.requested_schema(self._messages, self._state)
         return spec.ask(self._toolbox, shown, schema, told)
 
     async def _fit_messages(self) -> Sequence[ModelMessage]:
@@ -322,7 +328,7 @@ class Loop:
         return fitted.messages
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
-        return self._meter.with_left(events, self._spec.max_turns - self._turns)
+        return self._meter.with_remaining(events, self._spec.max_turns - self._turns)
 
     async def _settle_turn(self, turn: ModelTurn) -> bool:
         """Commit a turn and run its server calls. True: the run has ended."""
@@ -330,11 +336,11 @@ class Loop:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = committed(turn)
+        append, events = turn_records(turn)
         if not turn.message.tool_calls:
             return await self._judge_output(turn, append, events)
         # nothing to run here: the turn and the end of the run are stored with one write
-        if not runnable(append) and await self._hand_back(append, events):
+        if not runnable_calls(append) and await self._hand_back(append, events):
             return True
         await self._commit_messages(append, events)
         return await self._answer_calls()
@@ -345,12 +351,14 @@ class Loop:
         """End the run, or tell the model why its last answer is not accepted. True: the run has
         ended.
         """
-        said = await self._spec.output.judge(turn, self._messages, self._state, self._log.run.key)
+        said = await self._spec.output.judge_answer(
+            turn, self._messages, self._state, self._log.run.key
+        )
         if isinstance(said, SystemMessage):
             await self._commit_messages([*append, said], events)
             return False
         output = [said] if isinstance(said, OutputAccepted) else []
-        await self._end_run(Completed(reason(turn)), append, [*events, *output])
+        await self._end_run(Completed(completed_reason(turn)), append, [*events, *output])
         return True
 
     async def _answer_calls(self) -> bool:
@@ -358,7 +366,7 @@ class Loop:
 
         True: the run has ended, or is left to another worker in the middle of a sub-agent's work.
         """
-        calls = await self._still_allowed(runnable(self._messages))
+        calls = await self._still_allowed(runnable_calls(self._messages))
         return await self._run_server_calls(calls) or await self._hand_back([], [])
 
     async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
@@ -368,13 +376,13 @@ class Loop:
         made: list[ToolCall] = []
         for call in calls:
             judge, run = self._spec.judge, self._log.run
-            denial = await judge.denial(call, self._toolbox, run) if call.asks else None
+            denial = await judge.denial_reason(call, self._toolbox, run) if call.asks else None
             if denial is None:
                 made.append(call)
             else:
                 result = ToolResult(denial, is_error=True)
                 answer = replace(tool_message(call, result), synthetic="denied")
-                await self._commit_messages([answer], [resulted(answer)])
+                await self._commit_messages([answer], [result_event(answer)])
         return made
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> bool:
@@ -382,10 +390,10 @@ class Loop:
 
         They may rely on its work.
         """
-        for batch in await self._toolbox.batches(calls):
+        for batch in await self._toolbox.batch_calls(calls):
             open_calls = await self._run_together(batch)
             # still runnable: its sub-agent was left, and does not wait for the client
-            if open_calls and open_calls & {call.id for call in runnable(self._messages)}:
+            if open_calls and open_calls & {call.id for call in runnable_calls(self._messages)}:
                 return True
         return False
 
@@ -394,7 +402,7 @@ class Loop:
         client, or was left.
         """
         open_calls: set[CallId] = set()
-        async with self._toolbox.run(calls, self._call_context) as given:
+        async with self._toolbox.run_calls(calls, self._call_context) as given:
             async for call, result in given:
                 if isinstance(result, StoreError):
                     raise result
@@ -408,7 +416,7 @@ class Loop:
         # of a call that was approved, readers have not seen the end yet
         ends = [ToolCallEnded(call.id)] if call.asks else []
         answer = tool_message(call, result)
-        events: list[RunEvent] = [*ends, resulted(answer)]
+        events: list[RunEvent] = [*ends, result_event(answer)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
             self._state = self._state.with_plan(result.plan, self._log.run.run_id)
@@ -416,9 +424,9 @@ class Loop:
 
     async def _close_perhaps_begun(self) -> None:
         """Close the calls of a sub-agent that the lost worker may have begun (P10)."""
-        calls = await self._toolbox.perhaps_begun(runnable(self._messages))
-        for answer in closing(calls, "interrupted", new_message_id):
-            await self._commit_messages([answer], [resulted(answer)])
+        calls = await self._toolbox.perhaps_begun(runnable_calls(self._messages))
+        for answer in closing_results(calls, "interrupted", new_message_id):
+            await self._commit_messages([answer], [result_event(answer)])
 
     def _call_context(self, call: ToolCall) -> CallContext:
         progress = Progress(self._log, call.id)
@@ -431,14 +439,14 @@ class Loop:
             show=self._log.append,
             begin_turn=self._log.begin_turn,
             write=self._commit_messages,
-            transcript=transcript_of(call.id, self._messages),
-            declared=self._toolbox.declared,
+            transcript=child_transcript(call.id, self._messages),
+            declared=self._toolbox.client_declarations,
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,
             meter=self._meter,
             lasting=self._lasting,
-            data=data_of(self._messages, self._state.data),
+            data=posted_data(self._messages, self._state.data),
             origin=self._fork_origin,
             limiters=self._limiters,
         )
@@ -459,11 +467,11 @@ class Loop:
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on; nothing was written."""
-        calls = waiting([*self._messages, *append])
+        calls = waiting_calls([*self._messages, *append])
         if not calls:
             return False
         ends = [
-            nested(each.path, ToolCallEnded(each.call.id)) for each in calls if each.call.client
+            nest_event(each.path, ToolCallEnded(each.call.id)) for each in calls if each.call.client
         ]
         outcome = HandedBack(tuple(each.owed for each in calls))
         await self._end_run(outcome, append, [*events, *ends])
@@ -480,25 +488,25 @@ class Loop:
         # every run that ends by its budget reports its usage, also one that called no model
         if outcome == _BUDGET_SPENT and self._meter.is_unused:
             events = (*events, UsageReported(UNUSED))
-        await self._meter.tell(ends=True)
+        await self._meter.count_for_owner(ends=True)
         told = (
             *self._with_left(events),
             *self._unreported_usage(),
             RunFinished(outcome, self._model),
         )
         if not cut:
-            self._state = self._state.settled()
+            self._state = self._state.after_own_end()
         # before the write: if its reply is lost, the log repeats it ahead of what comes next
         state = self._extend_transcript(append, ends=True)
-        end = End(owed(self._messages), cut)
+        end = End(owed_answers(self._messages), cut)
         await self._log.commit(tuple(append), told, end, state)
 
     def _unreported_usage(self) -> Sequence[RunEvent]:
         """Return the usage that no event has reported; a sub-agent leaves it to the run."""
-        return () if self._depth else self._with_left(self._meter.untold())
+        return () if self._depth else self._with_left(self._meter.unreported_usage())
 
     async def _commit_messages(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
-        await self._meter.tell()
+        await self._meter.count_for_owner()
         state = self._extend_transcript(append)
         await self._log.commit(tuple(append), self._with_left(events), None, state)
 
@@ -511,7 +519,9 @@ class Loop:
         usage = self._state.usage_with(append)
         if any(isinstance(message, SummaryMessage) for message in append):
             read = self._messages[self._state.history_start - self._start :]
-            self._state = self._state.with_boundary(self._start + boundary(self._messages), read)
-        self._state = self._meter.note(self._state, self._stored, usage, ends=ends)
+            self._state = self._state.with_history_start(
+                self._start + view_start(self._messages), read
+            )
+        self._state = self._meter.noted_state(self._state, self._stored, usage, ends=ends)
         stored, self._stored = self._stored, self._state
         return None if self._state == stored else self._state

@@ -18,8 +18,8 @@ from passback.core.messages import (
 )
 from passback.core.ports import ArgumentCheck
 from passback.core.state import State
-from passback.core.text import mended
-from passback.core.transcript import NOT_ACCEPTED, schema_of
+from passback.core.text import replace_surrogates
+from passback.core.transcript import NOT_ACCEPTED, schema_of_answer
 from passback.core.values import value
 from passback.engine.assembler import ModelTurn
 from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
@@ -30,7 +30,7 @@ _SCHEMA_NAME = "output"  # of the tool whose schema stands for the output's
 
 _OBJECTION_LENGTH = 4_000  # characters of an objection by the agent's author
 
-SECONDS = 10.0  # that the check of the agent's author may take
+ANSWER_CHECK_TIMEOUT = 10.0  # that the check of the agent's author may take
 
 AnswerCheck: TypeAlias = Callable[[str], str | None]
 """What is wrong with an answer, a JSON object, in words for the model. None: nothing."""
@@ -49,15 +49,15 @@ class OutputJudge:
 
     check: ArgumentCheck | None = None
     schema: JsonObject | None = None
-    own: AnswerCheck | None = None
-    seconds: float = SECONDS
+    author_check: AnswerCheck | None = None
+    seconds: float = ANSWER_CHECK_TIMEOUT
 
-    def asked(self, messages: Sequence[Message], state: State) -> JsonObject | None:
+    def requested_schema(self, messages: Sequence[Message], state: State) -> JsonObject | None:
         """Return the schema that the answer to a transcript has to fit. None: it is free."""
-        posted = schema_of(messages, state.output_schema)
+        posted = schema_of_answer(messages, state.output_schema)
         return self.schema if posted is None else posted
 
-    async def judge(
+    async def judge_answer(
         self, turn: ModelTurn, messages: Sequence[Message], state: State, key: ConversationKey
     ) -> OutputAccepted | SystemMessage | None:
         """Return the output of a turn without calls, or the message by which the model learns that
@@ -65,7 +65,7 @@ class OutputJudge:
 
         Return None if there is no output: none was asked for, or the model refused to answer.
         """
-        posted = schema_of(messages, state.output_schema)
+        posted = schema_of_answer(messages, state.output_schema)
         schema = self.schema if posted is None else posted
         if schema is None or turn.finish == "refusal":
             return None
@@ -90,16 +90,16 @@ class OutputJudge:
         return await self.check(ToolSpec(_SCHEMA_NAME, "", schema), text, key)
 
     async def _own_objection(self, text: str) -> str | None:
-        if self.own is None:
+        if self.author_check is None:
             return None
         try:
             with guarded("output", {}, self.seconds, done="validated"):
-                said: str | None = await call_function(self.own, text)
+                said: str | None = await call_function(self.author_check, text)
         except CallLate:
             return f"it could not be validated within {self.seconds:g} s"
         except CallBroken as broken:
             return f"it could not be validated: {broken}"
-        return None if said is None else mended(said)[:_OBJECTION_LENGTH]
+        return None if said is None else replace_surrogates(said)[:_OBJECTION_LENGTH]
 
 
 def _without_fence(text: str) -> str:

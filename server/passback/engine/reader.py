@@ -14,16 +14,16 @@ from passback.core.changes import Status
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import START, Failed, Logged, Position, Rewound, RunFinished
 from passback.core.messages import RunRef
-from passback.core.ports import Store, Take, Watch
+from passback.core.ports import Store, TakeBatch, Watch
 from passback.engine.log import RunLog
 from passback.engine.recovery import Recovery
 
-GONE = Failed("run_not_found", "the conversation was deleted during this run")
+CONVERSATION_DELETED = Failed("run_not_found", "the conversation was deleted during this run")
 
-BEYOND = "the cursor is beyond the end of its run"
+BEYOND_END = "the cursor is beyond the end of its run"
 
 # seconds that a reader in another process counts as present; it renews that after half of them
-ATTENDED_SECONDS = 10.0
+FOLLOWED_SECONDS = 10.0
 
 # writes after which a log holds all that its readers had seen before: one may have been under way
 _WRITES_TO_CATCH_UP = 2
@@ -65,7 +65,7 @@ class StoredLog:
         if self._watching is not None:
             await self._watching.__aexit__(None, None, None)
 
-    async def find(self, position: Position) -> None:
+    async def check_position(self, position: Position) -> None:
         """Check that a reader may have reached a position, which may be ahead of what is stored.
 
         Raises:
@@ -85,7 +85,7 @@ class StoredLog:
             # nothing to write
             stored_all = growths == _WRITES_TO_CATCH_UP or status.expires >= lifetime
             if stored_all or position.epoch > status.logged.epoch:
-                raise InvalidCursor(BEYOND)
+                raise InvalidCursor(BEYOND_END)
             if status.lapsed:
                 return  # its worker is gone, and may have shown more than it stored
             await self._wait_for_growth()
@@ -93,7 +93,7 @@ class StoredLog:
             growths += status.logged > end
             end = status.logged
         if not self._goes_on(status) and not await self._has_position(position):
-            raise InvalidCursor(BEYOND)
+            raise InvalidCursor(BEYOND_END)
 
     async def _has_position(self, position: Position) -> bool:
         """Return whether the log of an ended run has a position, or goes on after it."""
@@ -101,12 +101,12 @@ class StoredLog:
         behind = await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
         return bool(behind) and behind[-1].position >= position
 
-    async def older(self, position: Position, end: Position) -> Sequence[Logged]:
+    async def read_older(self, position: Position, end: Position) -> Sequence[Logged]:
         """Return the events between a position and `end`, where the log in memory begins."""
         batch = await self._store.read_log(self._run, after=position)
         return [logged for logged in batch if logged.position <= end]
 
-    async def next(self, position: Position) -> Sequence[Logged]:
+    async def next_batch(self, position: Position) -> Sequence[Logged]:
         """Return the events after a position once there are some; empty: the run is over and all
         were read.
         """
@@ -149,7 +149,7 @@ class StoredLog:
         try:
             return await self._store.read_log(self._run, after=position, limit=_READ_LIMIT)
         except UnknownRun:
-            return [Logged(Position(position.epoch + 1, 1), RunFinished(GONE))]
+            return [Logged(Position(position.epoch + 1, 1), RunFinished(CONVERSATION_DELETED))]
 
     def _goes_on(self, status: Status) -> bool:
         return status.running and status.run_id == self._run.run_id
@@ -182,9 +182,9 @@ class StoredLog:
             status = await self._read_status()
         if not self._goes_on(status):
             return  # it waits for its turn, or is over
-        self._attended = monotonic() + ATTENDED_SECONDS / 2
+        self._attended = monotonic() + FOLLOWED_SECONDS / 2
         if status.cancel_on_disconnect:
-            await self._store.keep_followed(self._run, seconds=ATTENDED_SECONDS)
+            await self._store.keep_followed(self._run, seconds=FOLLOWED_SECONDS)
 
 
 class Reader(
@@ -211,7 +211,7 @@ class Reader(
         log_of: Callable[[RunRef], RunLog | None],
         /,
         *,
-        take: Take | None,
+        take: TakeBatch | None,
     ) -> None:
         self.position = position
         self._take = take
@@ -250,14 +250,14 @@ class Reader(
     async def _open_log(self, log: RunLog | None) -> None:
         if log is None or self.position.epoch > log.lease.epoch:
             # there is no log here, or its run was taken over, which this worker will learn
-            await self._stored.find(self.position)
+            await self._stored.check_position(self.position)
             return
         if log.is_beyond(self.position):
-            raise InvalidCursor(BEYOND)
+            raise InvalidCursor(BEYOND_END)
         self._log = log
         log.followers.append(self)
         if self.position < log.start:
-            self._ready = await self._stored.older(self.position, log.start)
+            self._ready = await self._stored.read_older(self.position, log.start)
             self._joined = None if self._ready else log.start
 
     @override
@@ -304,14 +304,14 @@ class Reader(
                 self._log = None
             elif self.position < log.start != self._joined:
                 older, self._ready = self._ready, ()
-                if older or (older := await self._stored.older(self.position, log.start)):
+                if older or (older := await self._stored.read_older(self.position, log.start)):
                     return older
                 self._joined = log.start
-            elif (batch := log.read(self.position)) or log.ended:
+            elif (batch := log.events_after(self.position)) or log.ended:
                 return batch
             else:
                 await self._wait_for_events(log)
-        return await self._stored.next(self.position)
+        return await self._stored.next_batch(self.position)
 
     async def _wait_for_events(self, log: RunLog) -> None:
         """Wait until the log has events that `take` does not accept at once."""
@@ -332,7 +332,7 @@ class Reader(
             return
         try:
             if self._take is not None and not (log.abandoned or log.ended):
-                batch = log.read(self.position)
+                batch = log.events_after(self.position)
                 if batch and self._take(batch):
                     self.position = batch[-1].position
                     return

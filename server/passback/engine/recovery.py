@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import anyio
 
-from passback.core.admission import Begins, begins
-from passback.core.changes import Change, Lease, Loaded, OpenTurns, Queued, Status
+from passback.core.admission import Begins, begin_queued_run
+from passback.core.changes import Change, Lease, LoadedConversation, OpenTurns, QueuedPost, Status
 from passback.core.errors import CursorExpired, UnknownRun
 from passback.core.events import (
     START,
@@ -22,7 +22,7 @@ from passback.core.events import (
     RunFinished,
     RunStarted,
     ToolProgressed,
-    unnested,
+    unwrap_event,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
@@ -42,19 +42,25 @@ from passback.core.pieces import join, stream_of
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.state import State
-from passback.core.transcript import closing, runnable, unanswered, unwrapped, waiting
+from passback.core.transcript import (
+    closing_results,
+    runnable_calls,
+    unanswered_calls,
+    unwrap_message,
+    waiting_calls,
+)
 from passback.engine.agents import Agents
-from passback.engine.assembler import resulted
-from passback.engine.children import nested
-from passback.engine.loading import Loads
-from passback.engine.loop import Work
+from passback.engine.assembler import result_event
+from passback.engine.children import nest_event
+from passback.engine.loading import ConversationLoader
+from passback.engine.loop import RunWork
 from passback.engine.supervisor import Assignment, Supervisor, Timing
 
 _Path: TypeAlias = tuple[CallId, ...]
 
 
-async def voiding(
-    store: Store, run: RunRef, loaded: Loaded, append: Sequence[ToolMessage]
+async def take_over_events(
+    store: Store, run: RunRef, loaded: LoadedConversation, append: Sequence[ToolMessage]
 ) -> tuple[RunEvent, ...]:
     """Return the log's events of a take-over: what is void, what is repeated, and the answers to
     server calls that were closed.
@@ -62,8 +68,8 @@ async def voiding(
     Raises:
         StoreError: the log could not be read.
     """
-    owed = {each.call.id for each in waiting(loaded.messages)}
-    answered = [resulted(each) for each in append if each.call_id not in owed]
+    owed = {each.call.id for each in waiting_calls(loaded.messages)}
+    answered = [result_event(each) for each in append if each.call_id not in owed]
     status = loaded.status
     if status.open_turns is None:
         return (Rewound(status.committed), *answered)
@@ -75,7 +81,7 @@ async def voiding(
 
 
 async def _committed_events(
-    store: Store, run: RunRef, loaded: Loaded, open_turns: OpenTurns
+    store: Store, run: RunRef, loaded: LoadedConversation, open_turns: OpenTurns
 ) -> AsyncGenerator[tuple[_Path, RunEvent]]:
     """Yield the events after `Status.committed` that are committed all the same, with their paths.
 
@@ -87,7 +93,7 @@ async def _committed_events(
     begun = {each.path: each.after for each in open_turns.turns}
     while place < end and (batch := await store.read_log(run, after=place)):
         for logged in batch:
-            path, told = unnested(logged.event)
+            path, told = unwrap_event(logged.event)
             is_void = logged.position > begun.get(path, end) or logged.position > end
             # a call that goes on tells its progress anew
             if not is_void and not isinstance(told, ToolProgressed):
@@ -108,12 +114,12 @@ def _join_pieces(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
         else:
             last[path] = [event]
             parts.append((path, last[path]))
-    return [nested(path, join(part)) for path, part in parts]
+    return [nest_event(path, join(part)) for path, part in parts]
 
 
 logger = logging.getLogger(__name__)
 
-LOST = Failed("lost", "the workers of this run died before its end", retryable=True)
+LOST_RUN = Failed("lost", "the workers of this run died before its end", retryable=True)
 
 
 class Recovery:
@@ -129,7 +135,7 @@ class Recovery:
         agents: Agents,
         timing: Timing,
         supervisor: Callable[[], Supervisor],
-        loads: Loads,
+        loads: ConversationLoader,
     ) -> None:
         self._store = store
         self._loads = loads
@@ -155,14 +161,14 @@ class Recovery:
         # a worker that leaves must not take over what it would give away at once
         if self._supervisor().is_leaving():
             return
-        async with self._loads.one_at_a_time(key, recovers=True):
+        async with self._loads.locked(key, recovers=True):
             again = await self._recover_once(key, supersede=supersede)
         if again:
             await self.recover(key)
 
     async def _recover_once(self, key: ConversationKey, *, supersede: bool) -> bool:
         """Do what a conversation needs, loading no more than necessary. True: look again."""
-        loaded = await self._loads.first(key)
+        loaded = await self._loads.load_small(key)
         if not loaded.left_out:
             return await self._recover_loaded(key, loaded, supersede=supersede)
         status = loaded.status
@@ -171,11 +177,11 @@ class Recovery:
             status.lapsed or _begins_next(loaded, supersede=supersede) or _calls_timed_out(status)
         ):
             return False
-        async with self._loads.whole(key, recovers=True) as whole:
+        async with self._loads.load_whole(key, recovers=True) as whole:
             return await self._recover_loaded(key, whole, supersede=supersede)
 
     async def _recover_loaded(
-        self, key: ConversationKey, loaded: Loaded, *, supersede: bool
+        self, key: ConversationKey, loaded: LoadedConversation, *, supersede: bool
     ) -> bool:
         """Do what a loaded conversation needs; if it has changed since, nothing happens. True: look
         again.
@@ -194,7 +200,7 @@ class Recovery:
         return False
 
     async def _read_from(
-        self, position: int, key: ConversationKey, loaded: Loaded
+        self, position: int, key: ConversationKey, loaded: LoadedConversation
     ) -> tuple[Message, ...]:
         """Return the messages from a position on, which may be before `history_start`."""
         earlier: list[Message] = []
@@ -206,21 +212,21 @@ class Recovery:
             position += len(page.messages)
         return (*earlier, *loaded.messages[max(0, position - loaded.start) :])
 
-    async def _take_over(self, run: RunRef, loaded: Loaded) -> None:
+    async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> None:
         state = loaded.status.state
-        actor = self._agents.asked_in(loaded.messages, state.asked)
-        toolbox = await actor.tool_sources.toolbox(loaded.tools)
+        actor = self._agents.addressed_agent(loaded.messages, state.addressed_agent)
+        toolbox = await actor.tool_sources.build_toolbox(loaded.tools)
         # a call that may have begun must not be made twice (P10)
-        begun = await toolbox.perhaps_begun(runnable(loaded.messages))
-        append = closing(begun, "interrupted", new_message_id)
-        events = await voiding(self._store, run, loaded, append)
+        begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
+        append = closing_results(begun, "interrupted", new_message_id)
+        events = await take_over_events(self._store, run, loaded, append)
         change = _closing_change(run.key, loaded, append)
         own = await self._read_from(loaded.status.run_start, run.key, loaded)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
         assignment = Assignment(
             events,
-            Work(actor.spec, toolbox, messages, turns, state, taken_over=True),
+            RunWork(actor.spec, toolbox, messages, turns, state, taken_over=True),
             continues=True,
             cut=loaded.status.cancelled,
             cancel_on_disconnect=loaded.status.cancel_on_disconnect,
@@ -229,14 +235,14 @@ class Recovery:
         if await self._supervisor().start(run.key.owner, take, assignment) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
-    async def _fail_lost_run(self, run: RunRef, loaded: Loaded) -> bool:
+    async def _fail_lost_run(self, run: RunRef, loaded: LoadedConversation) -> bool:
         """Fail a run after too many attempts, and close its open calls. True: posts wait."""
-        append = closing(unanswered(loaded.messages), "interrupted", new_message_id)
-        events = (*await voiding(self._store, run, loaded, append), RunFinished(LOST))
+        append = closing_results(unanswered_calls(loaded.messages), "interrupted", new_message_id)
+        events = (*await take_over_events(self._store, run, loaded, append), RunFinished(LOST_RUN))
         change = _closing_change(run.key, loaded, append)
         return await self._store.fail_lost(change, run.run_id, events) and bool(loaded.queue)
 
-    async def _begin_next_run(self, key: ConversationKey, loaded: Loaded) -> None:
+    async def _begin_next_run(self, key: ConversationKey, loaded: LoadedConversation) -> None:
         queued, *others = loaded.queue
         post = queued.post
         rolled_back = post.on_busy == "rollback" and loaded.status.stopped_early
@@ -246,7 +252,9 @@ class Recovery:
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
         # what the client answered with a later post is not to be closed as superseded
         posted = (*_queued_answers(loaded.queue), *fresh)
-        verdict = begins(loaded.messages, posted, new_message_id, overdue=loaded.status.overdue)
+        verdict = begin_queued_run(
+            loaded.messages, posted, new_message_id, overdue=loaded.status.overdue
+        )
         change = _beginning_change(key, loaded, verdict, queued.run_id)
         change = replace(
             change,
@@ -258,7 +266,7 @@ class Recovery:
         )
         client = loaded.tools if post.tools is None else post.tools
         work = await self._prepare_work(client, loaded, change)
-        opening = opening_of(queued.run_id, verdict.append)
+        opening = opening_events(queued.run_id, verdict.append)
         if loaded.status.state.plan != plan:
             opening = (*opening, PlanUpdated(loaded.status.state.plan))
         assignment = Assignment(
@@ -271,7 +279,7 @@ class Recovery:
         await self._begin_run(change, queued.run_id, assignment, others)
 
     async def _begin_run(
-        self, change: Change, run_id: RunId, run: Assignment, known: Sequence[Queued]
+        self, change: Change, run_id: RunId, run: Assignment, known: Sequence[QueuedPost]
     ) -> bool:
         """Return whether the run began. `known`: the posts behind it that were read."""
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
@@ -283,7 +291,9 @@ class Recovery:
                 await self._apply_late_stops(lease.run, known)
         return lease is not None
 
-    async def _without_last_run(self, key: ConversationKey, loaded: Loaded) -> Loaded:
+    async def _without_last_run(
+        self, key: ConversationKey, loaded: LoadedConversation
+    ) -> LoadedConversation:
         """Return the conversation without its last run and the message that run answered.
 
         Permissions that were given, and what was done with them, stay. If the run had moved
@@ -299,11 +309,11 @@ class Recovery:
         status = replace(
             loaded.status,
             message_count=state.history_start + keep,
-            state=state.with_taken_back(messages[keep:], loaded.status.run_id),
+            state=state.after_rollback(messages[keep:], loaded.status.run_id),
         )
         return replace(loaded, status=status, messages=messages[:keep])
 
-    async def _apply_late_stops(self, run: RunRef, known: Sequence[Queued]) -> None:
+    async def _apply_late_stops(self, run: RunRef, known: Sequence[QueuedPost]) -> None:
         """Stop a run for a post that came between reading the queue and the run's beginning."""
         late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
         if not late:
@@ -313,22 +323,22 @@ class Recovery:
             self._supervisor().cancel(run)
 
     async def _prepare_work(
-        self, client: Sequence[ToolSpec], loaded: Loaded, change: Change
-    ) -> Work:
+        self, client: Sequence[ToolSpec], loaded: LoadedConversation, change: Change
+    ) -> RunWork:
         messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
-        actor = self._agents.asked_in(messages, state.asked)
-        toolbox = await actor.tool_sources.toolbox(client)
-        return Work(actor.spec, toolbox, messages, state=state)
+        actor = self._agents.addressed_agent(messages, state.addressed_agent)
+        toolbox = await actor.tool_sources.build_toolbox(client)
+        return RunWork(actor.spec, toolbox, messages, state=state)
 
-    async def _time_out_calls(self, key: ConversationKey, loaded: Loaded) -> None:
+    async def _time_out_calls(self, key: ConversationKey, loaded: LoadedConversation) -> None:
         """Close the calls that timed out; the model goes on with the answers that there are."""
         run_id = new_run_id()
-        verdict = begins(
+        verdict = begin_queued_run(
             loaded.messages, _queued_answers(loaded.queue), new_message_id, overdue=True
         )
         change = _beginning_change(key, loaded, verdict, run_id)
         work = await self._prepare_work(loaded.tools, loaded, change)
-        opening = opening_of(run_id, verdict.append)
+        opening = opening_events(run_id, verdict.append)
         cut = any(each.stops for each in loaded.queue)
         if await self._begin_run(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
             logger.info(
@@ -336,7 +346,7 @@ class Recovery:
             )
 
 
-def _begins_next(loaded: Loaded, *, supersede: bool) -> bool:
+def _begins_next(loaded: LoadedConversation, *, supersede: bool) -> bool:
     """Return whether the first queued post begins; with `supersede`, whatever the client owes."""
     status = loaded.status
     return bool(loaded.queue) and not status.running and (supersede or not status.owed)
@@ -347,14 +357,14 @@ def _calls_timed_out(status: Status) -> bool:
     return status.overdue and bool(status.owed)
 
 
-def _queued_answers(queue: Sequence[Queued]) -> list[Answer]:
+def _queued_answers(queue: Sequence[QueuedPost]) -> list[Answer]:
     """Return the answers of the client in posts that wait."""
     posted = [message for each in queue for message in each.post.messages]
     return [message for message in posted if isinstance(message, Answer)]
 
 
 def _beginning_change(
-    key: ConversationKey, loaded: Loaded, verdict: Begins, run_id: RunId
+    key: ConversationKey, loaded: LoadedConversation, verdict: Begins, run_id: RunId
 ) -> Change:
     return Change(
         key,
@@ -362,12 +372,12 @@ def _beginning_change(
         loaded.status.version,
         verdict.append,
         {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
-        run_start=mark_of(loaded.status.message_count, verdict.append),
-        state=state_behind(loaded, verdict.append),
+        run_start=run_start_of(loaded.status.message_count, verdict.append),
+        state=state_after(loaded, verdict.append),
     )
 
 
-def state_behind(loaded: Loaded, append: Sequence[Message], /) -> State | None:
+def state_after(loaded: LoadedConversation, append: Sequence[Message], /) -> State | None:
     """Return the state after messages are posted that may answer for a person; None: it is
     unchanged.
     """
@@ -376,7 +386,7 @@ def state_behind(loaded: Loaded, append: Sequence[Message], /) -> State | None:
     return None if changed is state else changed
 
 
-def mark_of(count: int, append: Sequence[Message], /) -> int:
+def run_start_of(count: int, append: Sequence[Message], /) -> int:
     """Return `Status.run_start` of a run that begins with `append` after `count` messages.
 
     An imported history and answers to calls come before it: they stay, whatever becomes of the run.
@@ -397,20 +407,20 @@ def _is_earlier(message: Message) -> bool:
     return not isinstance(message, SummaryMessage) and message.imported
 
 
-def opening_of(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:
+def opening_events(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:
     """Return the first events of a run that begins with `append`: its start, and the answers to
     calls that a person has denied.
     """
     told: list[RunEvent] = [RunStarted(run_id)]
     for message in append:
-        path, inner = unwrapped(message)
+        path, inner = unwrap_message(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
-            told.append(nested(path, resulted(inner)))
+            told.append(nest_event(path, result_event(inner)))
     return tuple(told)
 
 
 def _closing_change(
-    key: ConversationKey, loaded: Loaded, append: tuple[ToolMessage, ...]
+    key: ConversationKey, loaded: LoadedConversation, append: tuple[ToolMessage, ...]
 ) -> Change:
     """Return the change that ends or takes over a lost run; it owes nothing.
 

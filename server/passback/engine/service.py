@@ -20,8 +20,8 @@ from passback.core.admission import (
     Joins,
     Parks,
     Queues,
-    accept,
-    accept_unread,
+    decide_post,
+    decide_unread_post,
     refuse_claim,
     refuse_empty,
 )
@@ -32,13 +32,13 @@ from passback.core.changes import (
     ClaimRequest,
     Enqueue,
     Inbox,
-    Loaded,
+    InboxPlace,
+    LoadedConversation,
     Page,
-    Place,
-    Queued,
+    QueuedPost,
     Status,
 )
-from passback.core.commands import Command, refuse_company
+from passback.core.commands import Command, refuse_accompanied_command
 from passback.core.errors import (
     CallClaimed,
     ClientError,
@@ -58,7 +58,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     ToolCallStarted,
-    innermost,
+    innermost_event,
 )
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
@@ -73,14 +73,21 @@ from passback.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from passback.core.ports import ModelClient, Parked, Store, Take
-from passback.core.posts import Receipt, ReceiptName, StartRun, dated, for_call, receipt_names
-from passback.core.transcript import data_of, waiting
+from passback.core.ports import ModelClient, Parked, Store, TakeBatch
+from passback.core.posts import (
+    Receipt,
+    ReceiptName,
+    StartRun,
+    call_receipt_name,
+    receipt_names,
+    with_arrival_time,
+)
+from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
-from passback.engine.loading import Loads, refuse_beyond
-from passback.engine.loop import Work
+from passback.engine.loading import ConversationLoader, refuse_too_large
+from passback.engine.loop import RunWork
 from passback.engine.reader import Reader
-from passback.engine.recovery import Recovery, mark_of, opening_of, state_behind
+from passback.engine.recovery import Recovery, opening_events, run_start_of, state_after
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Assignment, Supervisor, Timing
 
@@ -130,7 +137,7 @@ class Readiness:
             raise type(error)(error.message, retry_after=error.retry_after)
 
 
-class Claims:
+class CallClaims:
     """Claims on calls that wait for a result of the client."""
 
     def __init__(self, store: Store) -> None:
@@ -165,7 +172,7 @@ class Claims:
         status = await self._store.status(key)
         if call_id in {call.id for call in status.owed} and not status.overdue:
             return status
-        name = for_call(call_id)
+        name = call_receipt_name(call_id)
         loaded = await self._store.load(key, receipts=[name], within=0)
         status = loaded.status
         if status.version == 0:
@@ -191,7 +198,7 @@ def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None
                 )
 
 
-_NEW = Loaded(Status())
+_NEW = LoadedConversation(Status())
 
 
 _Judged: TypeAlias = RunRef | Parked | Callable[[int], Awaitable[RunRef | Parked | None]]
@@ -216,12 +223,12 @@ class RunService:
         self._store = store
         self._agents = agents
         self._timing = timing or Timing()
-        self._loads = Loads(store)
+        self._loads = ConversationLoader(store)
         self._recovery = Recovery(
             store, agents, self._timing, lambda: self._supervisor, self._loads
         )
         self._supervisor = Supervisor(store, self._timing, self._recovery.recover)
-        self._claims = Claims(store)
+        self._claims = CallClaims(store)
         self._readiness = Readiness(store.ping)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
@@ -239,16 +246,16 @@ class RunService:
         await self._supervisor.drain(grace)
 
     async def start(self, post: StartRun, /) -> RunRef | Parked:
-        post = self._agents.addressed(post)
-        spec = self._agents.asked_in(post.messages).spec
+        post = self._agents.with_full_names(post)
+        spec = self._agents.addressed_agent(post.messages).spec
         if spec.tells_time:
-            post = dated(post, datetime.now(UTC).isoformat(timespec="seconds"))
+            post = with_arrival_time(post, datetime.now(UTC).isoformat(timespec="seconds"))
         if not post.continues:
             refuse_empty(post)
         names = receipt_names(post)
         for attempt in range(ATTEMPTS):
             self._supervisor.admit()
-            async with self._loads.one_at_a_time(post.key):
+            async with self._loads.locked(post.key):
                 answer = await self._look_and_judge(post, names)
             # what takes long runs without the lock, and without the messages in memory
             found = await answer(attempt) if callable(answer) else answer
@@ -262,21 +269,21 @@ class RunService:
             # what a new conversation refuses may be all right in one that exists
             with suppress(ClientError):
                 return await self._judge_loaded(post, _NEW)
-        loaded = await self._loads.first(post.key, names)
+        loaded = await self._loads.load_small(post.key, names)
         if not loaded.left_out or loaded.status.lapsed:
             return await self._judge_loaded(post, loaded)
-        verdict = accept_unread(_conversation_snapshot(loaded), loaded.status.owed, post)
+        verdict = decide_unread_post(_conversation_snapshot(loaded), loaded.status.owed, post)
         if isinstance(verdict, Joins):
             return RunRef(post.key, verdict.run_id)
         if verdict is not None:
             return Parked(post.key, verdict.owed)
-        actor = self._agents.asked_in(post.messages, loaded.status.state.asked)
-        if not actor.spec.commands.mends(post.messages):
-            refuse_beyond(loaded, (), self._timing.history_bytes, actor.spec.commands)
-        async with self._loads.whole(post.key, names) as whole:
+        actor = self._agents.addressed_agent(post.messages, loaded.status.state.addressed_agent)
+        if not actor.spec.commands.shortens_history(post.messages):
+            refuse_too_large(loaded, (), self._timing.history_bytes, actor.spec.commands)
+        async with self._loads.load_whole(post.key, names) as whole:
             return await self._judge_loaded(post, whole)
 
-    async def _judge_loaded(self, post: StartRun, loaded: Loaded) -> _Judged:
+    async def _judge_loaded(self, post: StartRun, loaded: LoadedConversation) -> _Judged:
         if loaded.status.lapsed:
             return partial(self._recover_first, post.key)
         try:
@@ -287,8 +294,8 @@ class RunService:
             if not status.running or status.run_id is None:
                 raise
             calls = {each.call_id for each in post.messages if isinstance(each, Answer)}
-            missing = {call for call in calls if for_call(call) not in loaded.receipts}
-            missing -= {each.call.id for each in waiting(loaded.messages)}
+            missing = {call for call in calls if call_receipt_name(call) not in loaded.receipts}
+            missing -= {each.call.id for each in waiting_calls(loaded.messages)}
             run = RunRef(post.key, status.run_id)
             return partial(self._hand_back, run, missing, status.committed, error.message)
 
@@ -311,22 +318,22 @@ class RunService:
         self._heard_of.add(key)
         return True
 
-    async def _admit_post(self, post: StartRun, loaded: Loaded) -> _Judged | None:
+    async def _admit_post(self, post: StartRun, loaded: LoadedConversation) -> _Judged | None:
         """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
         messages = (*loaded.messages, *post.messages)
-        actor = self._agents.asked_in(messages, loaded.status.state.asked)
+        actor = self._agents.addressed_agent(messages, loaded.status.state.addressed_agent)
         if post.tools is not None:
-            (await actor.tool_sources.toolbox()).refuse_clashes(post.tools)
+            (await actor.tool_sources.build_toolbox()).refuse_clashes(post.tools)
         commands = actor.spec.commands
-        commands.called_in(post.messages)
-        post = commands.marked(post)
-        verdict = accept(_conversation_snapshot(loaded), post, new_message_id)
+        commands.last_command(post.messages)
+        post = commands.mark_commands(post)
+        verdict = decide_post(_conversation_snapshot(loaded), post, new_message_id)
         limit = self._timing.history_bytes
         match verdict:
             case Joins(run_id):
                 return RunRef(post.key, run_id)
             case Parks():
-                refuse_beyond(loaded, verdict.append, limit, commands)
+                refuse_too_large(loaded, verdict.append, limit, commands)
                 return await self._park_post(post, loaded, verdict)
             case Queues():
                 await self._refuse_unfit(actor, post, loaded, verdict.messages)
@@ -338,19 +345,25 @@ class RunService:
                 assert_never(verdict)
 
     async def _refuse_unfit(
-        self, actor: ServedAgent, post: StartRun, loaded: Loaded, append: Sequence[Message]
+        self,
+        actor: ServedAgent,
+        post: StartRun,
+        loaded: LoadedConversation,
+        append: Sequence[Message],
     ) -> None:
         """Return if new messages may be stored: they have room, and the model takes them."""
         spec = actor.spec
-        refuse_company(append)
+        refuse_accompanied_command(append)
         refuse_attachments(append, spec.model)
-        refuse_beyond(loaded, append, self._timing.history_bytes, spec.commands)
+        refuse_too_large(loaded, append, self._timing.history_bytes, spec.commands)
         if spec.is_large(append):
             client = loaded.tools if post.tools is None else post.tools
-            toolbox = await actor.tool_sources.toolbox(client)
+            toolbox = await actor.tool_sources.build_toolbox(client)
             spec.watch(toolbox).refuse(spec.seen((*loaded.messages, *append)))
 
-    async def _park_post(self, post: StartRun, loaded: Loaded, verdict: Parks) -> Parked | None:
+    async def _park_post(
+        self, post: StartRun, loaded: LoadedConversation, verdict: Parks
+    ) -> Parked | None:
         parked = Parked(post.key, verdict.owed)
         if not verdict.append and post.tools is None:
             return parked
@@ -358,10 +371,10 @@ class RunService:
         return parked if await self._store.park(change) else None
 
     async def _enqueue_post(
-        self, post: StartRun, loaded: Loaded, verdict: Queues
+        self, post: StartRun, loaded: LoadedConversation, verdict: Queues
     ) -> _Judged | None:
         run_id = new_run_id()
-        queued = Queued(run_id, replace(post, messages=verdict.messages, history=()))
+        queued = QueuedPost(run_id, replace(post, messages=verdict.messages, history=()))
         opening = (RunQueued(run_id),)
         receipts = _run_receipts(verdict, run_id)
         limit = self._timing.queue
@@ -384,15 +397,15 @@ class RunService:
         return run
 
     async def _begin_run(
-        self, actor: ServedAgent, post: StartRun, loaded: Loaded, verdict: Begins
+        self, actor: ServedAgent, post: StartRun, loaded: LoadedConversation, verdict: Begins
     ) -> RunRef | None:
         run = RunRef(post.key, new_run_id())
         change = _post_change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
-        toolbox = await actor.tool_sources.toolbox(client)
-        opening = opening_of(run.run_id, verdict.append)
+        toolbox = await actor.tool_sources.build_toolbox(client)
+        opening = opening_events(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
-        work = Work(actor.spec, toolbox, messages, state=change.state or loaded.status.state)
+        work = RunWork(actor.spec, toolbox, messages, state=change.state or loaded.status.state)
         work.owner_spent = await owner_spent(self._store, actor.spec.budget, run)
         assignment = Assignment(opening, work, cancel_on_disconnect=change.cancel_on_disconnect)
         take = partial(self._store.begin, change, run.run_id, opening, lease=self._timing.lease)
@@ -424,14 +437,14 @@ class RunService:
         """Return the client calls of a run that its readers may have seen begin."""
         log = self._supervisor.log_of(run)
         if log is not None and log.lease.epoch == after.epoch and log.start <= after:
-            seen: Sequence[Logged] = log.read(after)
+            seen: Sequence[Logged] = log.events_after(after)
         else:
             seen = await self._store.read_log(run, after=after, limit=sys.maxsize)
-        told = [innermost(logged.event) for logged in seen]
+        told = [innermost_event(logged.event) for logged in seen]
         return {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
 
     def follow(
-        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
+        self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
     ) -> Reader:
         log_of = self._supervisor.log_of
         return Reader(self._store, run, after, self._recovery, log_of, take=take)
@@ -457,7 +470,9 @@ class RunService:
     async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
         await self._claims.release_call(key, call_id, claimant)
 
-    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
         page = await self._store.inbox(owner, after=after, limit=limit)
         # nobody can answer these any more: the next look goes on without
         waiting = tuple(each for each in page.owing if not each.status.overdue)
@@ -470,7 +485,7 @@ class RunService:
     async def data(self, key: ConversationKey, /) -> JsonValue:
         await self.status(key)
         loaded = await self._load_messages(key)
-        return data_of(loaded.messages, loaded.status.state.data)
+        return posted_data(loaded.messages, loaded.status.state.data)
 
     async def retract(self, key: ConversationKey, tool: str, /) -> None:
         for attempt in range(ATTEMPTS):
@@ -490,15 +505,15 @@ class RunService:
             await back_off(attempt)
         raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
-    async def _load_messages(self, key: ConversationKey) -> Loaded:
-        loaded = await self._loads.first(key)
+    async def _load_messages(self, key: ConversationKey) -> LoadedConversation:
+        loaded = await self._loads.load_small(key)
         if not loaded.left_out:
             return loaded
-        async with self._loads.whole(key) as whole:
+        async with self._loads.load_whole(key) as whole:
             return whole
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:
-        return self._agents.named(agent).spec.commands.all
+        return self._agents.agent_named(agent).spec.commands.all_commands
 
     async def ready(self) -> None:
         self._supervisor.admit()
@@ -517,7 +532,7 @@ class RunService:
         self._supervisor.abandon_runs(going_on)
 
 
-def _conversation_snapshot(loaded: Loaded) -> ConversationSnapshot:
+def _conversation_snapshot(loaded: LoadedConversation) -> ConversationSnapshot:
     status = loaded.status
     return ConversationSnapshot(
         loaded.messages,
@@ -532,7 +547,7 @@ def _conversation_snapshot(loaded: Loaded) -> ConversationSnapshot:
 
 
 def _post_change(
-    post: StartRun, loaded: Loaded, verdict: Begins | Parks, run_id: RunId | None
+    post: StartRun, loaded: LoadedConversation, verdict: Begins | Parks, run_id: RunId | None
 ) -> Change:
     """Return the change of an admitted post; it applies if the conversation is as it was judged."""
     return Change(
@@ -543,9 +558,9 @@ def _post_change(
         _run_receipts(verdict, run_id),
         verdict.owed if isinstance(verdict, Parks) else (),
         post.tools,
-        run_start=mark_of(loaded.status.message_count, verdict.append),
+        run_start=run_start_of(loaded.status.message_count, verdict.append),
         cancel_on_disconnect=post.on_disconnect == "cancel",
-        state=state_behind(loaded, verdict.append),
+        state=state_after(loaded, verdict.append),
     )
 
 

@@ -17,13 +17,13 @@ from passback.core.budgets import (
     RunSpent,
     Spending,
     Spent,
-    tightest,
+    tightest_left,
 )
 from passback.core.changes import Lease
 from passback.core.context import Context
 from passback.core.errors import StoreError
 from passback.core.events import RunEvent, UsageReported
-from passback.core.messages import RunRef, Usage, together
+from passback.core.messages import RunRef, Usage, add_usages
 from passback.core.ports import Store
 from passback.core.state import State
 
@@ -79,7 +79,7 @@ class Meter:
         self._stop: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, usage: Usage | None, price: Price, model: str = "") -> None:
+    def count_usage(self, usage: Usage | None, price: Price, model: str = "") -> None:
         """Count a call of the named model, also one that was cut. None: the provider reports no
         usage.
         """
@@ -90,9 +90,9 @@ class Meter:
         self._untold_model = model if alone else ""
         tokens = usage.input_tokens + usage.output_tokens
         self._used += Spent(tokens, cost=price.of(usage))
-        self._untold = together(self._untold, usage)
+        self._untold = add_usages(self._untold, usage)
 
-    def untold(self) -> tuple[UsageReported, ...]:
+    def unreported_usage(self) -> tuple[UsageReported, ...]:
         """Return the usage that no event has reported: of calls that were cut, here or in
         sub-agents, or came to nothing.
         """
@@ -105,7 +105,9 @@ class Meter:
         """No model call was counted under this lease."""
         return self._used == _NOTHING
 
-    def note(self, state: State, stored: State, usage: Usage, *, ends: bool = False) -> State:
+    def noted_state(
+        self, state: State, stored: State, usage: Usage, *, ends: bool = False
+    ) -> State:
         """Return the state with the usage of its transcript, and with what was spent.
 
         Spending is noted if the run ends, if the state is written anyway, or if it changed;
@@ -175,7 +177,7 @@ class Meter:
     def _reserved_now(self) -> Spent:
         return sum(self._reserved, _NOTHING)
 
-    async def tell(self, *, ends: bool = False) -> None:
+    async def count_for_owner(self, *, ends: bool = False) -> None:
         """Count for the owner what is about to be committed, so that the death of a worker cannot
         undo it.
 
@@ -197,29 +199,31 @@ class Meter:
         if waiting.cancelled_caught:
             self._warn_not_counted("timeout")
 
-    def left(self) -> Left:
+    def remaining(self) -> Left:
         """Return what is left of all limits but turns, which are not known here."""
         return self._left_beside() if self._is_set else _ALL
 
     def _left_beside(self, reserved: Spent = _NOTHING) -> Left:
         spent = self._spent + reserved
-        return tightest((self._budget.run.left(self._run_before + spent), self._left_beyond(spent)))
+        return tightest_left(
+            (self._budget.run.left(self._run_before + spent), self._left_beyond(spent))
+        )
 
-    def with_left(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
+    def with_remaining(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
         """Return the events; those that report usage with what is left, and with `turns` left."""
         told = [event.usage for event in events if isinstance(event, UsageReported)]
         if not told:
             return tuple(events)
         for usage in told:
             self._untold = _unreported_rest(self._untold, usage)
-        left = self.left()
+        left = self.remaining()
         left = Left(turns, left.tokens, left.seconds, left.cost)
         return tuple(
             replace(event, left=left) if isinstance(event, UsageReported) else event
             for event in events
         )
 
-    def left_beyond(self) -> Left:
+    def remaining_beyond_run(self) -> Left:
         """Return what is left of the conversation's and the owner's limits."""
         return self._left_beyond(self._spent) if self._is_set else _ALL
 
@@ -228,7 +232,7 @@ class Meter:
         if self._owner is None:
             return conversation
         owner = self._budget.owner.left(self._owner + spent - self._told)
-        return tightest((conversation, owner))
+        return tightest_left((conversation, owner))
 
     async def _count_for_owner(self) -> None:
         """Write what is spent and reserved, on the day on which the last call began: reservations
@@ -250,14 +254,14 @@ class Meter:
             extra={"action": "not_counted", "run_id": self._lease.run.run_id},
         )
 
-    def start(self, stop: Callable[[], None]) -> None:
+    def start_timer(self, stop: Callable[[], None]) -> None:
         """Call `stop` when the seconds are used up, also in the middle of a model call
         or a tool.
         """
         self._stop = stop
         self._reset_timer()
 
-    def end(self) -> None:
+    def stop_timer(self) -> None:
         """Stop the timer: the run is over."""
         self._stop = None
         self._reset_timer()
@@ -267,7 +271,7 @@ class Meter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        seconds = self.left().seconds
+        seconds = self.remaining().seconds
         if self._stop is None or seconds is None:
             return
         # at the end look again: reservations and other runs may have changed what is left

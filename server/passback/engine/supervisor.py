@@ -17,9 +17,9 @@ from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Store
 from passback.core.values import value
-from passback.engine.guarding import containing
+from passback.engine.guarding import contain_exits
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.loop import Loop, Work
+from passback.engine.loop import Loop, RunWork
 from passback.engine.spending import Meter
 
 
@@ -62,7 +62,7 @@ class Assignment:
     """
 
     opening: tuple[RunEvent, ...]
-    work: Work
+    work: RunWork
     continues: bool = False
     cut: bool = False
     cancel_on_disconnect: bool = False
@@ -87,7 +87,7 @@ class ActiveRun:
         self.outcome = outcome
         self.scope.cancel()
 
-    def exhaust(self) -> None:
+    def end_by_budget(self) -> None:
         """End it because its seconds are used up."""
         self.stop(Completed("budget"))
 
@@ -95,14 +95,14 @@ class ActiveRun:
         """Stop it here, so that another worker goes on from the last committed turn."""
         self.scope.cancel()
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Stop it because its lease is another worker's, or its conversation is deleted."""
         self.lost = True
         self.scope.cancel()
 
     def _lease_is(self, state: LeaseState) -> None:
         if state == "lost":
-            self.lose()
+            self.mark_lost()
         else:
             self.stop(Cancelled())
 
@@ -113,7 +113,7 @@ _SCAN_LIMIT = 16  # limit of conversations that one scan finds; the next scan fi
 
 _jitter = random.SystemRandom()
 
-BROKEN = Failed("internal", "the server failed; its log says why")
+BROKEN_RUN = Failed("internal", "the server failed; its log says why")
 
 
 HEARTBEAT = 0.6  # seconds
@@ -254,7 +254,7 @@ class Supervisor:
         """Return what is left of the limits beyond the run, as `Runs.left`."""
         if self.log_of(run) is None:
             return None
-        return self._active[run.run_id].meter.left_beyond()
+        return self._active[run.run_id].meter.remaining_beyond_run()
 
     def cancel(self, run: RunRef) -> None:
         """Cancel a run of this process without waiting for the heartbeat."""
@@ -269,7 +269,7 @@ class Supervisor:
     def abandon_runs(self, runs: Iterable[RunRef]) -> None:
         """Stop runs whose conversation is deleted: nothing of them can be stored."""
         for run_id in self._active.keys() & {run.run_id for run in runs}:
-            self._active[run_id].lose()
+            self._active[run_id].mark_lost()
 
     async def drain(self, grace: float) -> None:
         """Admit nothing more, and leave runs to other workers: between turns, after `grace` seconds
@@ -325,7 +325,7 @@ class Supervisor:
             active.leave()
         run_id = lease.run.run_id
         if run_id in self._active:  # this worker stood still, and took its own run over
-            self._active[run_id].lose()
+            self._active[run_id].mark_lost()
         self._active[run_id] = active
         return active, loop
 
@@ -335,12 +335,12 @@ class Supervisor:
         # written while the model thinks, not before it is asked
         started = partial(logger.info, "run started", extra={"action": "run_started", **place})
         asyncio.get_running_loop().call_soon(started)
-        active.meter.start(active.exhaust)
+        active.meter.start_timer(active.end_by_budget)
         try:
             with active.scope:
                 await self._run_loop(active, loop, place)
         finally:
-            active.meter.end()
+            active.meter.stop_timer()
             if not active.log.ended and not active.lost:
                 await self._end_or_leave(active, loop, place)
             if not active.log.ended:
@@ -355,7 +355,7 @@ class Supervisor:
         if active.scope.cancel_called:
             return  # not even a request to the model
         try:
-            with containing():
+            with contain_exits():
                 await loop.run()
         except LeaseLost:
             active.lost = True
@@ -365,7 +365,7 @@ class Supervisor:
             active.outcome = Failed(error.code, error.message, error.retryable, error.retry_after)
         except Exception:  # the run supervisor: one broken run must not end the others
             logger.exception("run broken", extra={"action": "run_broken", **place})
-            active.outcome = BROKEN
+            active.outcome = BROKEN_RUN
 
     async def _end_or_leave(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
         """End a run that did not end itself, or leave it to another worker."""
@@ -383,7 +383,7 @@ class Supervisor:
     async def _hand_over(self, active: ActiveRun, place: Mapping[str, str]) -> None:
         """Release the lease. Settle what is in doubt first: it may be the result of a tool."""
         try:
-            await active.log.settle()
+            await active.log.settle_writes()
             await self._store.release(active.log.lease)
         except StoreError as error:
             # then the lease lapses by itself
@@ -403,7 +403,7 @@ class Supervisor:
                 logger.warning(
                     "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
                 )
-            attempt = active.log.settle
+            attempt = active.log.settle_writes
             await anyio.sleep(self._timing.heartbeat)
 
     def _forget_run(self, active: ActiveRun) -> None:
@@ -428,7 +428,7 @@ class Supervisor:
     ) -> None:
         """Recover a conversation; leave what fails to the next attempt."""
         try:
-            with containing():
+            with contain_exits():
                 await recover(key)
         except PassbackError as error:
             logger.warning("conversation not recovered: %s", error.code)
@@ -471,7 +471,7 @@ class Supervisor:
                 continue
             for log, state in zip(logs, states, strict=True):
                 if not log.ended:
-                    log.lease_is(state)
+                    log.handle_lease(state)
 
     async def _watch_followers(self) -> None:
         """Cancel runs with `cancel_on_disconnect` that nobody has followed for a while."""

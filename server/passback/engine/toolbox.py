@@ -17,10 +17,10 @@ from passback.core.messages import (
     ToolMessage,
     ToolResult,
     ToolSpec,
-    folded,
+    fold_name,
 )
 from passback.core.permissions import Permission
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 from passback.core.toolsets import Concurrent, Instructing, ReadOnlyCalls, ToolContext, Toolset
 from passback.core.values import value
 from passback.engine.assembler import Executor
@@ -43,7 +43,7 @@ ContextOf: TypeAlias = Callable[[ToolCall], ServerCall]
 RESULT_BYTES = 1024 * 1024  # limit of a server tool's result, whatever the toolset (P11)
 
 
-Given: TypeAlias = ToolResult | StoreError | None
+CallOutcome: TypeAlias = ToolResult | StoreError | None
 """A result; None: a sub-agent in the call waits for the client; an error of its store."""
 
 
@@ -65,16 +65,20 @@ class Toolbox:
     ) -> None:
         self._server = server
         self.instructions = instructions or {}
-        taken = {folded(name) for name in server}
-        self.declared = tuple(client)
-        self._client = {spec.name: spec for spec in self.declared if folded(spec.name) not in taken}
+        taken = {fold_name(name) for name in server}
+        self.client_declarations = tuple(client)
+        self._client = {
+            spec.name: spec
+            for spec in self.client_declarations
+            if fold_name(spec.name) not in taken
+        }
 
     def refuse_clashes(self, declared: Iterable[ToolSpec]) -> None:
         """Raise `ToolNameClash` if a declared client tool has a server tool's name."""
-        taken = {folded(name) for name in self._server}
-        offered = {folded(name): name for name in self._client}
+        taken = {fold_name(name) for name in self._server}
+        offered = {fold_name(name): name for name in self._client}
         for spec in declared:
-            name = folded(spec.name)
+            name = fold_name(spec.name)
             if name in taken or offered.get(name, spec.name) != spec.name:
                 raise ToolNameClash(f"the name {spec.name!r} belongs to a tool of the server")
 
@@ -94,18 +98,18 @@ class Toolbox:
         """Return a server tool's own permission for a call."""
         return self._toolset_of(call).permission(call)
 
-    def whose(self, name: str) -> Executor | None:
+    def executor_of(self, name: str) -> Executor | None:
         """Return the side that executes a tool; None: there is no such tool."""
         if name in self._server:
             return "server"
         return "client" if name in self._client else None
 
     @asynccontextmanager
-    async def run(
+    async def run_calls(
         self, calls: Sequence[ToolCall], context: ContextOf
-    ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, Given]]]:
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, CallOutcome]]]:
         """Run server calls together, and yield a stream of their results as they come."""
-        send, receive = anyio.create_memory_object_stream[tuple[ToolCall, Given]](len(calls))
+        send, receive = anyio.create_memory_object_stream[tuple[ToolCall, CallOutcome]](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_all, calls, context, send)
@@ -122,7 +126,7 @@ class Toolbox:
         self,
         calls: Sequence[ToolCall],
         context: ContextOf,
-        send: MemoryObjectSendStream[tuple[ToolCall, Given]],
+        send: MemoryObjectSendStream[tuple[ToolCall, CallOutcome]],
     ) -> None:
         with send:
             async with anyio.create_task_group() as tasks:
@@ -149,7 +153,7 @@ class Toolbox:
             raise ValueError(f"no tool {call.name!r} here")
         return self._server[call.name][1]
 
-    async def batches(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+    async def batch_calls(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         """Return the calls in batches that may run together, in the model's order: neighbouring
         read-only calls and sub-agents, and every other call alone.
 
@@ -202,9 +206,9 @@ class Toolbox:
         self,
         call: ToolCall,
         context: ServerCall,
-        send: MemoryObjectSendStream[tuple[ToolCall, Given]],
+        send: MemoryObjectSendStream[tuple[ToolCall, CallOutcome]],
     ) -> None:
-        given: Given
+        given: CallOutcome
         ids = {"run_id": context.run.run_id, "call_id": call.id}
         try:
             with guarded("toolset", ids, passing=StoreError):
@@ -233,7 +237,7 @@ class ToolSources:
     client: Sequence[ToolSpec] = ()
     instructing: Sequence[Instructing] = ()
 
-    async def toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
+    async def build_toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
         """Return a run's toolbox. Raises ConfigurationError if two server tools share a name."""
         server: dict[str, tuple[ToolSpec, Toolset]] = {}
         for toolset in self.toolsets:
@@ -248,7 +252,7 @@ class ToolSources:
 def _storable_result(result: ToolResult) -> ToolResult:
     """Return the result as it can be stored. Raises ValueError if it cannot be stored."""
     if isinstance(result.content, str):
-        result = replace(result, content=mended(result.content))
+        result = replace(result, content=replace_surrogates(result.content))
     message = ToolMessage(MessageId(""), CallId(""), result.content, result.is_error)
     if len(dump_message(message)) > RESULT_BYTES:
         return ToolResult("The tool's result is too large.", is_error=True)

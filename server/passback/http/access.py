@@ -67,7 +67,7 @@ def check_host(headers: Headers, access: Access, /) -> None:
         )
 
 
-def may_read(origin: str, headers: Headers, access: Access, /) -> bool:
+def may_read_answers(origin: str, headers: Headers, access: Access, /) -> bool:
     """Return whether a page of this origin, which is not our own, may call us and read answers."""
     if origin in access.origins:
         return True
@@ -85,7 +85,7 @@ def foreign_origin(headers: Headers, access: Access, /) -> str | None:
     """Return the first `Origin` of a request whose pages may not call us, or None."""
     host = headers.get(b"host")
     for origin in headers.all(b"origin"):
-        if not _is_same_host(origin, host) and not may_read(origin, headers, access):
+        if not _is_same_host(origin, host) and not may_read_answers(origin, headers, access):
             return origin
     return None
 
@@ -124,7 +124,7 @@ def check_site(headers: Headers, access: Access, /, *, is_open: bool) -> None:
             host, asks.
     """
     asks = headers.all(b"sec-fetch-site")
-    if _FOREIGN_SITES.isdisjoint(asks) or may_read(headers.get(b"origin"), headers, access):
+    if _FOREIGN_SITES.isdisjoint(asks) or may_read_answers(headers.get(b"origin"), headers, access):
         return
     if not (is_open and headers.get(b"sec-fetch-dest") == "document"):
         raise ForeignOrigin(

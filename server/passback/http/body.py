@@ -15,8 +15,8 @@ from starlette.requests import Request
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
 from passback.http.answers import owner_of
 from passback.http.headers import Headers, headers_of
-from passback.http.sending import BODY_CAME
-from passback.http.wires import Bodies, RequestLimits
+from passback.http.sending import BODY_RECEIVED
+from passback.http.wires import PartialBodies, RequestLimits
 
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
@@ -55,7 +55,7 @@ _CURLY_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
 async def read_object(
-    request: Request, limits: RequestLimits, bodies: Bodies, /
+    request: Request, limits: RequestLimits, bodies: PartialBodies, /
 ) -> dict[str, JsonValue]:
     """Return the body of a request as a JSON object.
 
@@ -71,7 +71,7 @@ async def read_object(
 
 
 async def read_optional_object(
-    request: Request, limits: RequestLimits, bodies: Bodies, /
+    request: Request, limits: RequestLimits, bodies: PartialBodies, /
 ) -> dict[str, JsonValue]:
     """Return the body as `read_object` does. An empty body is an empty object of any media type."""
     text = await _read_bytes(request, limits, bodies)
@@ -101,10 +101,10 @@ def _check_media_type(headers: Headers) -> None:
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
-async def _read_bytes(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
+async def _read_bytes(request: Request, limits: RequestLimits, bodies: PartialBodies) -> bytes:
     if _declared_length(headers_of(request.scope)) > limits.body_bytes:
         raise _too_large(limits)
-    if BODY_CAME in request.scope.get("extensions", ()):  # all of it is here: no timeout needed
+    if BODY_RECEIVED in request.scope.get("extensions", ()):  # all of it is here: no timeout needed
         _, body = await _receive_piece(request)
         if len(body) > limits.body_bytes:
             raise _too_large(limits)
@@ -117,7 +117,7 @@ async def _read_bytes(request: Request, limits: RequestLimits, bodies: Bodies) -
         raise RequestTimeout(late) from None
 
 
-async def _read_in_time(request: Request, limits: RequestLimits, bodies: Bodies) -> bytes:
+async def _read_in_time(request: Request, limits: RequestLimits, bodies: PartialBodies) -> bytes:
     """Return a body when all of it has arrived. Until then `bodies` counts what is here."""
     owner, body, held, more = owner_of(request), bytearray(), 0, True
     try:

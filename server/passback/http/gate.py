@@ -19,7 +19,7 @@ from passback.http.access import (
     check_site,
     listable_host,
     listable_origin,
-    may_read,
+    may_read_answers,
 )
 from passback.http.answers import empty_answer, error_answer, set_owner
 from passback.http.headers import Headers, headers_of
@@ -71,7 +71,7 @@ class _Gate:
     async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         origin = headers.get(b"origin")
-        if origin and may_read(origin, headers, self._access):
+        if origin and may_read_answers(origin, headers, self._access):
             send = _with_cors_headers(origin, send)
         try:
             answer = self._check_request(scope, headers)

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
 from passback.http.access_log import log_unread
 from passback.http.answers import error_answer
-from passback.http.sending import BODY_CAME, SEND_NOW, Signal
+from passback.http.sending import BODY_RECEIVED, SEND_NOW, Signal
 
 HEADERS = 100  # fields in a head
 HEAD_BYTES = 64 * 1024  # in a head, and in what follows one and is no part of the body
@@ -221,7 +221,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.scope.setdefault("extensions", {})[BODY_CAME] = {}
+        self.scope.setdefault("extensions", {})[BODY_RECEIVED] = {}
         self._in_head, self._head_bytes, self._overhead_bytes = True, 0, 0
         # A large body has paused reading. A task that waits for the client to disconnect does not
         # ask for more of the body, so nothing else would resume it.

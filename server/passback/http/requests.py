@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from passback.core.errors import BadRequest, InvalidRequest, NotAcceptable, UnknownRun
 from passback.core.ids import new_conversation_id
 from passback.core.messages import ConversationId, OwnerId, RunId
-from passback.core.text import plain_problem
+from passback.core.text import describe_validation_error
 from passback.core.values import value
 from passback.http.headers import Headers, is_plain_id
 
@@ -62,7 +62,7 @@ def _fits_better(other: Misfit, one: Misfit) -> bool:
 def _describe_misfit(detail: ErrorDetails, value: JsonValue) -> Misfit:
     kind, context = detail["type"], detail.get("ctx", {})
     place = _keys_of(detail["loc"], value, is_missing=kind == "missing")
-    problem = plain_problem(detail)
+    problem = describe_validation_error(detail)
     if "discriminator" in context:
         place = (*place, context["discriminator"].strip("'"))
         if "expected_tags" in context:
@@ -107,7 +107,7 @@ _WEIGHT = re.compile(
 _ANY_WEIGHT = re.compile(r";\s*q\s*=", re.IGNORECASE)
 
 
-def accepted(header: str, offers: Sequence[str], /) -> str:
+def preferred_media_type(header: str, offers: Sequence[str], /) -> str:
     """Return the offered media type that the client prefers; of equal ones, the first.
 
     Args:
@@ -167,10 +167,10 @@ PostedId: TypeAlias = Annotated[
     str, Field(min_length=1, max_length=256), AfterValidator(_check_printable)
 ]
 # the same, or empty for none
-MaybeId: TypeAlias = Annotated[str, Field(max_length=256), AfterValidator(_check_printable)]
+OptionalId: TypeAlias = Annotated[str, Field(max_length=256), AfterValidator(_check_printable)]
 
 
-def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
+def validate_model(model: type[ModelT], value: JsonValue, /) -> ModelT:
     """Return a value as a model.
 
     Raises:
@@ -185,7 +185,7 @@ def validated(model: type[ModelT], value: JsonValue, /) -> ModelT:
         raise InvalidRequest(message, details={"problems": problems}) from None
 
 
-def included(words: Iterable[str], known: Collection[str], /) -> frozenset[str]:
+def parse_include(words: Iterable[str], known: Collection[str], /) -> frozenset[str]:
     """Return the words of an `include`, without empty ones.
 
     Raises:
@@ -199,7 +199,7 @@ def included(words: Iterable[str], known: Collection[str], /) -> frozenset[str]:
     return wanted
 
 
-def conversation_id(text: str, /) -> ConversationId:
+def check_conversation_id(text: str, /) -> ConversationId:
     """Return a conversation id that a client chose, checked.
 
     Raises:
@@ -217,7 +217,7 @@ def conversation_id(text: str, /) -> ConversationId:
     return ConversationId(text)
 
 
-def run_id(text: str, /) -> RunId:
+def check_run_id(text: str, /) -> RunId:
     """Return the id of a run that a client names, checked.
 
     Raises:
@@ -228,7 +228,7 @@ def run_id(text: str, /) -> RunId:
     return RunId(text)
 
 
-def whole_number(text: str, /, *, least: int, most: int) -> int | None:
+def parse_whole_number(text: str, /, *, least: int, most: int) -> int | None:
     """Return a number in digits from a query, or None if it is none or out of bounds."""
     is_number = text.isascii() and text.isdigit() and len(text) <= 16
     return int(text) if is_number and least <= int(text) <= most else None
@@ -272,5 +272,5 @@ def posted_conversation_id(owner: OwnerId, key: str | None, given: str | None, /
         InvalidRequest: as `conversation_id` raises it.
     """
     if given is not None:
-        return conversation_id(given)
+        return check_conversation_id(given)
     return new_conversation_id() if key is None else keyed_conversation_id(owner, key)

@@ -132,7 +132,7 @@ class Endpoint(Route):
         return await self._endpoint(request)
 
 
-async def nothing_there(scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request for an address that no route has."""
     error = NotFound("there is nothing at this address")
     await error_answer(scope, error)(scope, receive, send)

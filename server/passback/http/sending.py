@@ -57,7 +57,7 @@ class _Subscription:
 # A `SendNow`. Only a server that runs our application bare, without middleware, may set it.
 SEND_NOW = "passback.send_now"
 # The whole body of the request has arrived: reading it does not wait.
-BODY_CAME = "passback.body_came"
+BODY_RECEIVED = "passback.body_came"
 
 
 class SendNow(Protocol):

@@ -12,7 +12,7 @@ from passback.core.errors import ConfigurationError
 from passback.http.access import Access
 from passback.http.access_log import AccessLog
 from passback.http.gate import protect
-from passback.http.routing import Endpoint, nothing_there
+from passback.http.routing import Endpoint, answer_not_found
 from passback.http.wires import Wire
 
 _PARAMETER = re.compile(r"\{\w+\}")
@@ -31,7 +31,7 @@ def build_site(
     router = Router(
         routes,
         redirect_slashes=False,  # a redirect would be an answer without a request id
-        default=nothing_there,
+        default=answer_not_found,
         lifespan=lifespan,
     )
     public = frozenset(path for wire in wires for path in wire.public)

@@ -20,7 +20,7 @@ from passback.http.sending import Signal
 MOST_BYTES = 64 * 1024 * 1024  # of request bodies that are arriving
 
 
-class Bodies:
+class PartialBodies:
     """A count of the bytes of all request bodies that have arrived in part.
 
     Args:
@@ -105,7 +105,7 @@ class Services:
     stopping: Signal
     describe: Callable[[], JsonObject]
     limits: RequestLimits = field(default_factory=RequestLimits)
-    bodies: Bodies = field(default_factory=Bodies)
+    bodies: PartialBodies = field(default_factory=PartialBodies)
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"

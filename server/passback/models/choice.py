@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from passback.core.errors import ConfigurationError
-from passback.core.text import did_you_mean, nearest
+from passback.core.text import did_you_mean, nearest_names
 from passback.core.values import value
 from passback.models.http.exchanges import checked_url
 
@@ -12,7 +12,7 @@ _HTTPS_PORT = 443
 
 
 @value
-class Kind:
+class ModelKind:
     """A kind of model: the module of its client, and the provider's host if a key is needed.
 
     `models` lists all models of the kind, if they are known.
@@ -23,15 +23,15 @@ class Kind:
     models: tuple[str, ...] = ()
 
 
-KINDS: Mapping[str, Kind] = {
-    "demo": Kind("passback.models.demo", models=("demo", "demo:fast")),
-    "openai": Kind("passback.models.openai_chat", "api.openai.com"),
-    "anthropic": Kind("passback.models.anthropic", "api.anthropic.com"),
+MODEL_KINDS: Mapping[str, ModelKind] = {
+    "demo": ModelKind("passback.models.demo", models=("demo", "demo:fast")),
+    "openai": ModelKind("passback.models.openai_chat", "api.openai.com"),
+    "anthropic": ModelKind("passback.models.anthropic", "api.anthropic.com"),
 }
 
 
 @value
-class Choice:
+class ModelChoice:
     """One model, `kind:name`, with the address and the key of its service."""
 
     kind: str
@@ -41,7 +41,7 @@ class Choice:
 
     @property
     def needs_key(self) -> bool:
-        return bool(KINDS[self.kind].host)
+        return bool(MODEL_KINDS[self.kind].host)
 
     @property
     def service_address(self) -> str:
@@ -55,10 +55,10 @@ class Choice:
             return True
         url = checked_url(self.base_url)
         is_https = url.scheme == "https" and url.port in {None, _HTTPS_PORT}
-        return is_https and url.host == KINDS[self.kind].host
+        return is_https and url.host == MODEL_KINDS[self.kind].host
 
 
-class Services:
+class ModelServices:
     """The services behind models, from the addresses and keys in the settings.
 
     Args:
@@ -82,7 +82,7 @@ class Services:
         self._own_keys = own_keys or {}
         self._key_addresses: set[str] = set()
 
-    def choices(self, models: str) -> list[Choice]:
+    def choices(self, models: str) -> list[ModelChoice]:
         """Return the models of a comma-separated list, which may differ from that of the settings.
 
         A model that the settings do not name is looked for at their services: at that of the same
@@ -93,8 +93,8 @@ class Services:
             ConfigurationError: a kind is unknown, the number of addresses or keys does not match,
                 or one key would be sent to several services.
         """
-        refuse_unknown(models)
-        choices: list[Choice] = []
+        check_model_names(models)
+        choices: list[ModelChoice] = []
         for choice in self._choices_at_services(models):
             key = self._own_keys.get(choice.kind)
             # A provider's own key must not reach another service.
@@ -102,11 +102,11 @@ class Services:
             choices.append(replace(choice, api_key=key) if takes_own_key else choice)
         return choices
 
-    def _choices_at_services(self, models: str) -> Sequence[Choice]:
+    def _choices_at_services(self, models: str) -> Sequence[ModelChoice]:
         if models == self._models:
             return self._parse_choices(models)
-        configured: Sequence[Choice] = ()
-        if all(_split_model(model)[0] in KINDS for model in self._models.split(",")):
+        configured: Sequence[ModelChoice] = ()
+        if all(_split_model(model)[0] in MODEL_KINDS for model in self._models.split(",")):
             configured = self._parse_choices(self._models)
         # If none of the settings' models needs a key, the addresses and keys of the settings are
         # meant for the models named elsewhere.
@@ -115,12 +115,12 @@ class Services:
             return self._parse_choices(models)
         return [_choice_beside(configured, model) for model in models.split(",")]
 
-    def _parse_choices(self, models: str) -> Sequence[Choice]:
+    def _parse_choices(self, models: str) -> Sequence[ModelChoice]:
         names = models.split(",")
         urls = _split_setting("addresses", self._base_urls, len(names))
         keys = _split_setting("keys", self._api_keys, len(names))
         choices = [
-            Choice(*_split_model(name), url, key)
+            ModelChoice(*_split_model(name), url, key)
             for name, url, key in zip(names, urls, keys, strict=True)
         ]
         if self._api_keys and "," not in self._api_keys:
@@ -133,7 +133,7 @@ class Services:
         return choices
 
 
-def refuse_unknown(models: str, /) -> None:
+def check_model_names(models: str, /) -> None:
     """Check the names in a comma-separated list of models.
 
     Raises:
@@ -141,15 +141,15 @@ def refuse_unknown(models: str, /) -> None:
     """
     for model in models.split(","):
         kind, name = _split_model(model)
-        if kind not in KINDS:
+        if kind not in MODEL_KINDS:
             raise ConfigurationError(
                 f"no model is called {model.strip()!r}{did_you_mean(_likely_models(kind, name))}; "
-                f"a model is KIND:NAME, of the kinds {', '.join(KINDS)}"
+                f"a model is KIND:NAME, of the kinds {', '.join(MODEL_KINDS)}"
             )
-        known = KINDS[kind].models
+        known = MODEL_KINDS[kind].models
         if known and name and (whole := f"{kind}:{name}") not in known:
             raise ConfigurationError(
-                f"no model is called {whole!r}{did_you_mean(nearest(whole, known))}; "
+                f"no model is called {whole!r}{did_you_mean(nearest_names(whole, known))}; "
                 f"of the kind {kind} there are {', '.join(known)}"
             )
 
@@ -157,7 +157,7 @@ def refuse_unknown(models: str, /) -> None:
 def _likely_models(kind: str, name: str) -> Sequence[str]:
     """Return what an unknown kind may mean: a misspelled kind, or a name without its kind."""
     whole = f"{kind}:{name}" if name else kind
-    if near := nearest(kind.lower(), KINDS):
+    if near := nearest_names(kind.lower(), MODEL_KINDS):
         return [f"{each}:{name}" if name else each for each in near]
     if not kind:
         return []
@@ -165,10 +165,10 @@ def _likely_models(kind: str, name: str) -> Sequence[str]:
     return [f"anthropic:{whole}" if kind.lower().startswith("claude") else f"openai:{whole}"]
 
 
-def _choice_beside(configured: Sequence[Choice], model: str) -> Choice:
+def _choice_beside(configured: Sequence[ModelChoice], model: str) -> ModelChoice:
     """Return a model at the service of those of the settings that fits it best."""
     kind, name = _split_model(model)
-    alone = Choice(kind, name)
+    alone = ModelChoice(kind, name)
     if not alone.needs_key:
         return alone
     same_kind = [choice for choice in configured if choice.kind == kind]

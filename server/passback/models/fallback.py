@@ -15,7 +15,7 @@ from passback.core.deltas import (
     UsageChunk,
 )
 from passback.core.errors import ModelError, ModelIncomplete
-from passback.core.messages import MediaPart, Usage, together
+from passback.core.messages import MediaPart, Usage, add_usages
 from passback.core.ports import ModelClient
 from passback.core.values import value
 
@@ -145,7 +145,7 @@ async def _try_answer(
             # An end without content counts as a failure, so that the next model is asked.
             raise ModelIncomplete("the model's answer broke off")
     except ModelError as error:
-        return _FailedAttempt(error, together(preamble.lost, preamble.usage))
+        return _FailedAttempt(error, add_usages(preamble.lost, preamble.usage))
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class _Preamble:
             elif isinstance(delta, UsageChunk):
                 self.usage = delta.usage
             elif isinstance(delta, LostUsageChunk):
-                self.lost = together(self.lost, delta.usage)
+                self.lost = add_usages(self.lost, delta.usage)
         return True
 
     def as_deltas(self) -> Sequence[ModelDelta]:

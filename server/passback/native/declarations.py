@@ -21,22 +21,31 @@ from passback.core.errors import (
     SchemasBusy,
     ToolNameClash,
 )
-from passback.core.messages import TOOL_NAME, ConversationKey, JsonObject, OwnerId, ToolSpec, folded
+from passback.core.messages import (
+    TOOL_NAME,
+    ConversationKey,
+    JsonObject,
+    OwnerId,
+    ToolSpec,
+    fold_name,
+)
 from passback.core.questions import ASK_USER
 from passback.http.body import parse_json
 from passback.http.wires import RequestLimits
-from passback.native.parts import Posted, described_as
-from passback.places import Places, places_of
-from passback.schemas.declared import Unfit, fit, size
+from passback.native.parts import Posted, validated_elsewhere
+from passback.places import FairLimiter, limiter_of
+from passback.schemas.declared import InvalidSchema, check_schema, count_parts
 
 _DECLARED_KEYS = ("name", "description", "parameters")
 _DESCRIPTION_CHARACTERS = 16_384
 _POST_VALUES = 2_000  # objects, arrays and booleans in the schemas of all tools of one post
-WAIT = 5.0  # seconds in which the unknown schemas of one post are checked, or it is refused
+CHECK_SECONDS = (
+    5.0  # seconds in which the unknown schemas of one post are checked, or it is refused
+)
 _RETRY_AFTER = 2.0  # seconds
 
 # Those of an event loop. The default is one place, because a check keeps the interpreter busy.
-PLACES: RunVar[Places] = RunVar("places for schemas")
+SCHEMA_PLACES: RunVar[FairLimiter] = RunVar("places for schemas")
 
 _NO_PARAMETERS: Final = '{"type":"object","properties":{}}'
 _Fit: TypeAlias = tuple[JsonObject, int]  # a schema, and the number of its parts
@@ -62,7 +71,7 @@ class PostedFunction(Posted):
 
 
 # A tool of a post, which `parse_tools` reads. No model, so that an error names the tool.
-DeclaredTool: TypeAlias = Annotated[JsonValue, described_as(PostedTool | PostedFunction)]
+DeclaredTool: TypeAlias = Annotated[JsonValue, validated_elsewhere(PostedTool | PostedFunction)]
 
 
 async def parse_tools(
@@ -89,7 +98,7 @@ async def parse_tools(
     checker = _SchemaChecker(limits, key)
     for position, declaration in enumerate(declared):
         spec, size_of = await _parse_tool(position, declaration, checker)
-        folded_name = folded(spec.name)
+        folded_name = fold_name(spec.name)
         if folded_name in specs:
             raise ToolNameClash(f"two tools are named {spec.name!r}, or look alike")
         specs[folded_name] = spec
@@ -119,7 +128,7 @@ async def _parse_tool(
     parameters = declaration.get("parameters")
     try:
         schema, parts = await checker.check(_NO_PARAMETERS if parameters is None else parameters)
-    except Unfit as problem:
+    except InvalidSchema as problem:
         raise _invalid_tool(name, str(problem)) from None
     return ToolSpec(name, description, schema), parts
 
@@ -164,7 +173,7 @@ async def parse_output_schema(
     """
     try:
         schema, _ = await _SchemaChecker(limits, key).check(declared)
-    except Unfit as problem:
+    except InvalidSchema as problem:
         raise InvalidOutputSchema(f"{called} is refused: {problem}") from None
     return schema
 
@@ -187,21 +196,21 @@ class _SchemaChecker:
         text = declared if isinstance(declared, str) else json.dumps(declared)
         most = self._limits.schema_bytes
         if len(text) > most or (not text.isascii() and len(text.encode()) > most):
-            raise Unfit(f"its schema is larger than {most} bytes")
+            raise InvalidSchema(f"its schema is larger than {most} bytes")
         known = _known_schemas(self._key.owner)(text, self._limits.depth)
         found = known.found or await self._check_in_thread(known)
         if isinstance(found, str):
-            raise Unfit(found)
+            raise InvalidSchema(found)
         return found
 
     async def _check_in_thread(self, schema: "_CheckedSchema") -> _Fit | str:
-        places = places_of(PLACES, 1, WAIT)
+        places = limiter_of(SCHEMA_PLACES, 1, CHECK_SECONDS)
         # one deadline for all schemas of the post, from its first unknown one
         if self._deadline is None:
             self._deadline = anyio.current_time() + places.seconds
         try:
             with anyio.fail_after(self._deadline - anyio.current_time()):
-                async with places.one(self._key):
+                async with places.acquire(self._key):
                     alone = anyio.CapacityLimiter(1)  # the places say how many there are
                     return await anyio.to_thread.run_sync(schema.check, limiter=alone)
         except TimeoutError:
@@ -226,11 +235,11 @@ class _CheckedSchema:
         """Check the schema, unless another post has."""
         if self.found is None:
             try:
-                schema = fit(parse_json(self.text.encode(), depth=self.depth))
-                self.found = schema, size(schema)
+                schema = check_schema(parse_json(self.text.encode(), depth=self.depth))
+                self.found = schema, count_parts(schema)
             except BadRequest as error:
                 self.found = f"its schema cannot be read: {error.message}"
-            except Unfit as problem:
+            except InvalidSchema as problem:
                 self.found = str(problem)
         return self.found
 

@@ -30,9 +30,9 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
     UsageReported,
-    innermost,
+    innermost_event,
 )
-from passback.core.messages import Owed, RunRef, Usage, together
+from passback.core.messages import Owed, RunRef, Usage, add_usages
 from passback.core.ports import Parked
 from passback.http.answers import error_answer, failure_answer, json_answer, run_headers
 from passback.http.headers import left_headers
@@ -42,7 +42,7 @@ from passback.native.encoder import owed_call
 from passback.native.shapes import LeftView, OwedCall, UsageView, left_view, usage_view
 from passback.streams.writer import ResponseWriter
 
-MOST_SECONDS = 3600  # that a client may wait
+MAX_WAIT_SECONDS = 3600  # that a client may wait
 
 
 class RunUsageView(UsageView):
@@ -127,8 +127,8 @@ class AnswerEncoder:
     def feed(self, event: RunEvent, /) -> None:
         if isinstance(event, TextDelta):
             self._text.write(event.text)
-        elif isinstance(reported := innermost(event), UsageReported):
-            self._usage = together(self._usage, reported.usage)
+        elif isinstance(reported := innermost_event(event), UsageReported):
+            self._usage = add_usages(self._usage, reported.usage)
             self._left = self._left_of_run(reported.left, is_own=reported is event)
         elif isinstance(event, OutputAccepted):
             self._output = event

@@ -21,9 +21,9 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import LastingPermission
-from passback.core.state import seen_by_owner
+from passback.core.state import owner_view
 from passback.native.encoder import owed_call
-from passback.native.message_context import BriefView, show_brief
+from passback.native.message_context import BriefView, context_view
 from passback.native.parts import show_content
 from passback.native.shapes import PlanEntryView, UsageView, plan_entry, usage_view
 
@@ -105,7 +105,7 @@ class ConversationView(TypedDict):
 
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
     """Return the view of a conversation, without its structured data."""
-    state = seen_by_owner(status.state)
+    state = owner_view(status.state)
     running: RunningView | None = None
     # `run_id` alone does not tell: it stays that of the last run when none is in progress
     if status.running and status.run_id is not None:
@@ -147,15 +147,15 @@ def _permission_view(answered: LastingPermission) -> PermissionView:
 def owed_views(status: Status, /) -> list[OwedView]:
     """Return the views of all calls that the client has to answer."""
     # one deadline for all calls: the conversation goes on without those that are late
-    deadline = None if status.answer_by is None else instant(status.answer_by)
-    claimed = {claim.call_id: instant(claim.until) for claim in status.claims}
+    deadline = None if status.answer_by is None else utc_timestamp(status.answer_by)
+    claimed = {claim.call_id: utc_timestamp(claim.until) for claim in status.claims}
     return [
         {**owed_call(owed), "deadline": deadline, "claimedUntil": claimed.get(owed.id)}
         for owed in status.owed
     ]
 
 
-def instant(milliseconds: int, /) -> str:
+def utc_timestamp(milliseconds: int, /) -> str:
     """Return a time of the store's clock as RFC 3339, such as `2026-01-31T12:00:00.000Z`."""
     time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
@@ -258,7 +258,7 @@ MessageView: TypeAlias = Annotated[
 ]
 
 
-def view(message: Message, /) -> MessageView:
+def message_view(message: Message, /) -> MessageView:
     """Return the view of a message."""
     match message:
         case AssistantMessage():
@@ -274,7 +274,7 @@ def view(message: Message, /) -> MessageView:
                 "id": message.id,
                 "role": "child",
                 "toolCallId": call_id,
-                "message": view(inner),
+                "message": message_view(inner),
             }
         case _:  # a message of the user or of the system
             return _input_view(message)
@@ -295,7 +295,7 @@ def _input_view(message: SystemMessage | UserMessage) -> InputView:
     if message.agent:
         shown["agentId"] = message.agent
     if message.brief is not None:
-        shown = {**shown, **show_brief(message.brief)}
+        shown = {**shown, **context_view(message.brief)}
     return shown
 
 

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from passback.core.errors import DataTooLarge, InvalidRequest
 from passback.core.messages import ConversationKey, MessageContext, PostedMessage, UserMessage
-from passback.core.tables import BadTable, Table, check_table, tables_in
+from passback.core.tables import BadTable, Table, check_table, find_tables
 from passback.http.body import work_on
 from passback.http.wires import RequestLimits
 from passback.native.declarations import parse_output_schema
@@ -58,7 +58,7 @@ class PostedBrief(Posted):
     )
 
 
-async def read_brief(
+async def read_context(
     posted: PostedBrief, limits: RequestLimits, key: ConversationKey, /
 ) -> MessageContext:
     """Return the posted fields, checked. The result is empty if none was posted.
@@ -75,7 +75,7 @@ async def read_brief(
     data, schema = posted.structured_data, posted.output_schema
     name = _client_name(type(posted), "structured_data")
     refuse_large(name, data, limits)
-    tables = [(f"{name}.{at}" if at else name, table) for at, table in tables_in(data)]
+    tables = [(f"{name}.{at}" if at else name, table) for at, table in find_tables(data)]
     await work_on((table.text for _, table in tables), _check_tables, tables)
     return MessageContext(
         data,
@@ -112,7 +112,7 @@ def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
             ) from None
 
 
-def briefed(
+def add_context(
     messages: Sequence[PostedMessage],
     brief: MessageContext,
     form: type[PostedBrief] = PostedBrief,
@@ -165,7 +165,7 @@ class BriefView(TypedDict):
     extras: NotRequired[JsonValue]
 
 
-def show_brief(brief: MessageContext, /) -> BriefView:
+def context_view(brief: MessageContext, /) -> BriefView:
     """Return the view of a context, with the fields that were posted as they were posted."""
     view = _show_texts(brief)
     if brief.data is not None or brief.forgets:  # null is shown only if it was posted

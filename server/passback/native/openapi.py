@@ -12,7 +12,7 @@ from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.http.answers import STATUS
 from passback.http.wires import Wire
-from passback.native.document import MOST_SECONDS, RunAnswer, RunGoesOn
+from passback.native.document import MAX_WAIT_SECONDS, RunAnswer, RunGoesOn
 from passback.native.shapes import NATIVE_EVENT
 
 # Codes with which any request may be answered. `invalid_request` is for a query parameter that a
@@ -141,7 +141,7 @@ _RETRY_AFTER: JsonObject = {
 _TRANSIENT_STATUSES = frozenset({"409", "429", "503"})
 
 
-def compose(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
+def compose_document(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonObject:
     """Return the document of all wires together.
 
     Raises:
@@ -208,7 +208,7 @@ def _shared_schemas() -> dict[str, JsonValue]:
     return {"Error": dict(_ERROR_SCHEMA), **events, **schemas_of(RunAnswer, RunGoesOn)}
 
 
-def reference(name: str, /) -> dict[str, JsonValue]:
+def schema_reference(name: str, /) -> dict[str, JsonValue]:
     """Return a reference to the schema of this name."""
     return {"$ref": _REFERENCE_TEMPLATE.format(model=name)}
 
@@ -243,7 +243,7 @@ def error_responses(*codes: str) -> dict[str, JsonValue]:
             "x-codes": listed,
             **json_response(
                 ", ".join(f"`{code}`" for code in listed),
-                reference("Error"),
+                schema_reference("Error"),
                 headers={
                     **REQUEST_ID_HEADER,
                     **(_RETRY_AFTER if status in _TRANSIENT_STATUSES else {}),
@@ -267,10 +267,10 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
     headers = answer_headers(headers)
     # the document is the first one: most generators of clients take the first format they know
     formats: JsonObject = {
-        "application/json": {"schema": reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
+        "application/json": {"schema": schema_reference("RunAnswer"), "example": _EXAMPLE_ANSWER},
         "text/event-stream": {
             "schema": {"type": "string"},
-            "x-event-schema": {"anyOf": [reference("NativeEvent"), {"const": "[DONE]"}]},
+            "x-event-schema": {"anyOf": [schema_reference("NativeEvent"), {"const": "[DONE]"}]},
             "example": example,
         },
         "text/plain": {"schema": {"type": "string"}, "example": "On it.\n"},
@@ -285,7 +285,7 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
         },
         "202": json_response(
             "The wait is over, the run goes on.",
-            reference("RunGoesOn"),
+            schema_reference("RunGoesOn"),
             example=_EXAMPLE_GOES_ON,
             headers={
                 **headers,
@@ -326,7 +326,7 @@ _EXAMPLE_GOES_ON: dict[str, JsonValue] = {
 }
 
 
-def operation(
+def describe_operation(
     operation_id: str,
     summary: str,
     responses: JsonObject,
@@ -350,7 +350,7 @@ def operation(
     }
 
 
-def parameter(
+def describe_parameter(
     name: str,
     where: str,
     description: str,
@@ -368,23 +368,28 @@ def parameter(
     }
 
 
-WAIT = parameter(
+WAIT = describe_parameter(
     "wait",
     "query",
     "Answer with one JSON document at the run's end, or after so many seconds (`true`: the most) "
     "with the address to go on.",
-    {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": MOST_SECONDS}]},
+    {
+        "anyOf": [
+            {"type": "boolean"},
+            {"type": "integer", "minimum": 1, "maximum": MAX_WAIT_SECONDS},
+        ]
+    },
 )
 
 # The headers by which a post may be repeated.
 REPEATS: tuple[JsonValue, ...] = (
-    parameter(
+    describe_parameter(
         "Idempotency-Key",
         "header",
         "Names the post, so that a repeat of it is recognized and joins its run: 1 to 256 visible "
         "ASCII characters, in quotes or bare. Use one that cannot be guessed, such as a UUID.",
     ),
-    parameter(
+    describe_parameter(
         "Last-Event-ID",
         "header",
         "When a post is repeated: the last `id` that was seen. The events after it are sent.",

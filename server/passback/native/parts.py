@@ -108,7 +108,7 @@ _Parts: TypeAlias = Annotated[list[PostedPart], Field(fail_fast=True, max_length
 PostedContent: TypeAlias = str | _Parts
 
 
-def described_as(form: Any, /) -> PlainValidator:
+def validated_elsewhere(form: Any, /) -> PlainValidator:
     """Mark a value that is validated elsewhere, and described as `form` in the OpenAPI document."""
     return PlainValidator(_pass_through, json_schema_input_type=form)
 
@@ -118,7 +118,7 @@ def _pass_through(value: JsonValue) -> JsonValue:
 
 
 PostedResult: TypeAlias = Annotated[
-    JsonValue, described_as(str | Answers | list[PostedPart | Any] | Any)
+    JsonValue, validated_elsewhere(str | Answers | list[PostedPart | Any] | Any)
 ]
 
 _parts_adapter: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
@@ -132,10 +132,12 @@ def read_content(posted: PostedContent, most: int, /) -> Content:
         InvalidRequest: nothing is left, or media have neither an address nor typed data, or not
             the declared type.
     """
-    return checked(posted if isinstance(posted, str) else tuple(map(_read_part, posted)), most)
+    return check_content(
+        posted if isinstance(posted, str) else tuple(map(_read_part, posted)), most
+    )
 
 
-def checked(content: Content, most: int, /) -> Content:
+def check_content(content: Content, most: int, /) -> Content:
     """Return content without blank texts between other parts. Raises as `read_content`."""
     if isinstance(content, tuple):
         content = tuple(

@@ -25,11 +25,11 @@ from passback.core.ports import Parked, Runs
 from passback.core.values import value
 from passback.http.answers import json_answer, run_headers
 from passback.http.headers import headers_of
-from passback.http.requests import accepted, run_id, whole_number
+from passback.http.requests import check_run_id, parse_whole_number, preferred_media_type
 from passback.http.wires import Services
-from passback.native.document import MOST_SECONDS, WaitedAnswer, parked_view
+from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer, parked_view
 from passback.native.encoder import DONE, NativeEncoder, native_data, owed_call, owed_event
-from passback.native.openapi import parameter
+from passback.native.openapi import describe_parameter
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EventStream,
@@ -101,12 +101,12 @@ def _outcome_view(outcome: Outcome) -> Mapping[str, object] | None:
 
 _SINCE = "The `id` of the last event that was seen: the events after it are sent."
 # The parameters of following a run, for the OpenAPI document.
-FOLLOWING = (
-    parameter("runId", "query", "Which run; it may still wait in the queue."),
-    parameter("Last-Event-ID", "header", _SINCE),
-    parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
+FOLLOW_PARAMETERS = (
+    describe_parameter("runId", "query", "Which run; it may still wait in the queue."),
+    describe_parameter("Last-Event-ID", "header", _SINCE),
+    describe_parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
 )
-FOLLOWED = ("runId", "lastEventId")  # those of them that are in the query
+FOLLOW_QUERY = ("runId", "lastEventId")  # those of them that are in the query
 
 
 async def followed_run(
@@ -126,7 +126,7 @@ async def followed_run(
     if since is None and in_query:
         since = EventId.parse(in_query)
     given = request.query_params.get("runId")
-    named = run_id(given) if given else None
+    named = check_run_id(given) if given else None
     if since is None:
         newest = named or (await runs.status(key)).run_id
         if newest is None:
@@ -141,14 +141,14 @@ EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE = "text/event-stream", "application/json",
 
 
 @value
-class Asked:
+class RequestedFormat:
     """The format that a client asks for: a media type, and the longest wait for a document."""
 
     media_type: str
     seconds: int
 
 
-def asked_form(request: Request, /) -> Asked:
+def requested_format(request: Request, /) -> RequestedFormat:
     """Return the format that `?wait=` and `Accept` ask for.
 
     Raises:
@@ -160,8 +160,8 @@ def asked_form(request: Request, /) -> Asked:
     asked = request.query_params.get("wait") if request.scope["query_string"] else None
     seconds = None if asked is None else _parse_wait(asked)
     offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
-    media_type = accepted(", ".join(headers_of(request.scope).all(b"accept")), offers)
-    return Asked(media_type, seconds or MOST_SECONDS)
+    media_type = preferred_media_type(", ".join(headers_of(request.scope).all(b"accept")), offers)
+    return RequestedFormat(media_type, seconds or MAX_WAIT_SECONDS)
 
 
 def _parse_wait(given: str) -> int | None:
@@ -174,19 +174,21 @@ def _parse_wait(given: str) -> int | None:
         case "false":
             return None
         case "true":
-            return MOST_SECONDS
-        case _ if (seconds := whole_number(given, least=1, most=MOST_SECONDS)) is not None:
+            return MAX_WAIT_SECONDS
+        case _ if (
+            seconds := parse_whole_number(given, least=1, most=MAX_WAIT_SECONDS)
+        ) is not None:
             return seconds
         case _:
             raise InvalidRequest(
-                f"wait has to be true, false, or a number of seconds from 1 to {MOST_SECONDS}",
+                f"wait has to be true, false, or a number of seconds from 1 to {MAX_WAIT_SECONDS}",
                 details={"parameter": "wait"},
             )
 
 
 def run_answer(
     services: Services,
-    asked: Asked,
+    asked: RequestedFormat,
     run: RunRef,
     /,
     *,
@@ -202,7 +204,7 @@ def run_answer(
 
 
 def parked_answer(
-    scope: Scope, asked: Asked, parked: Parked, /, *, include: frozenset[str]
+    scope: Scope, asked: RequestedFormat, parked: Parked, /, *, include: frozenset[str]
 ) -> Response:
     """Return the answer to stored results while others are still owed: no run, no events."""
     ids = [owed.id for owed in parked.owed]

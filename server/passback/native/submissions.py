@@ -21,10 +21,10 @@ from passback.core.messages import (
 )
 from passback.core.questions import ASK_USER
 from passback.http.body import parse_json
-from passback.http.requests import validated
+from passback.http.requests import validate_model
 from passback.http.wires import RequestLimits
 from passback.native.declarations import parse_tools
-from passback.native.message_context import PostedBrief, briefed, read_brief
+from passback.native.message_context import PostedBrief, add_context, read_context
 from passback.native.parts import Posted, PostedContent, read_content, read_result, show_content
 
 _YES: Final = frozenset({"yes", "true", "approve", "approved", "allow"})
@@ -122,11 +122,11 @@ async def read_submission(
     }
     posted = _validate_submission(_Submission, plain, limits)
     message = UserMessage(new_message_id(), read_content(posted.content, limits.attachment_bytes))
-    [with_context] = briefed([message], await read_brief(posted, limits, key))
+    [with_context] = add_context([message], await read_context(posted, limits, key))
     return with_context
 
 
-async def read_answer(given: Mapping[str, object], limits: RequestLimits, /) -> PostedMessage:
+async def read_tool_result(given: Mapping[str, object], limits: RequestLimits, /) -> PostedMessage:
     """Return the result of a call.
 
     `given` has `call_id`, `content` (a text, parts, or any JSON) and `is_error`.
@@ -152,7 +152,7 @@ async def read_decision(given: Mapping[str, object], limits: RequestLimits, /) -
     return read_approval(CallId(posted.call_id), posted.model_dump(exclude={"call_id"}))
 
 
-async def read_declared(
+async def read_tools(
     tools: Sequence[ToolSpec], limits: RequestLimits, key: ConversationKey, /
 ) -> tuple[ToolSpec, ...]:
     """Return the tools that the caller executes, checked.
@@ -209,7 +209,7 @@ def _validate_submission(
         BadRequest: it is nested too deep.
     """
     # the cast is what the validation proves
-    posted = validated(form, cast("dict[str, JsonValue]", dict(given)))
+    posted = validate_model(form, cast("dict[str, JsonValue]", dict(given)))
     text = _encode_json(posted.model_dump())
     if len(text) > limits.body_bytes:
         raise BodyTooLarge(

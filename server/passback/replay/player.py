@@ -18,7 +18,7 @@ from passback.http.answers import json_answer
 from passback.http.body import read_object
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
-from passback.http.wires import Bodies, RequestLimits, Wire
+from passback.http.wires import PartialBodies, RequestLimits, Wire
 from passback.native.history import conversation_view
 from passback.replay.recording import Exchange, Frame, Recording, answered_calls
 from passback.streams.sse import opening_comment, stream_headers
@@ -52,7 +52,7 @@ class _Player:
     def __init__(self, recording: Recording, speed: float) -> None:
         self._exchanges = recording.exchanges
         self._speed = speed
-        self._bodies = Bodies()
+        self._bodies = PartialBodies()
         self._openings = _opening_exchanges(recording.exchanges)
         self._played = 0
         self._known: dict[str, int] = {}

@@ -83,7 +83,7 @@ def answered_calls(body: dict[str, JsonValue], /) -> frozenset[str]:
     return frozenset(call for call in calls if isinstance(call, str))
 
 
-def load(path: Path, /) -> Recording:
+def load_recording(path: Path, /) -> Recording:
     """Read a recording from a file.
 
     Raises:
@@ -98,12 +98,12 @@ def load(path: Path, /) -> Recording:
     if len(text) > MAX_BYTES:
         raise ConfigurationError(f"{path}: larger than {MAX_BYTES // 1024 // 1024} MiB")
     try:
-        return parse(text)
+        return parse_recording(text)
     except ValueError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
 
-def parse(text: bytes, /) -> Recording:
+def parse_recording(text: bytes, /) -> Recording:
     """Return the recording in a file's content. Raise ValueError with what is wrong."""
     try:
         value = cast("JsonValue", from_json(text, allow_inf_nan=False))

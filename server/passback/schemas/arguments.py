@@ -21,10 +21,10 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override
 
 from passback.core.messages import ConversationKey, ToolSpec
-from passback.places import Places, places_of
-from passback.schemas.declared import KEYS, anchors, target
-from passback.schemas.keywords import VALIDATORS, Reference, TooMuch, until
-from passback.schemas.metaschemas import dialect
+from passback.places import FairLimiter, limiter_of
+from passback.schemas.declared import REFERENCE_KEYWORDS, resolve_reference, schema_anchors
+from passback.schemas.keywords import VALIDATORS, CheckTimeout, Reference, check_deadline
+from passback.schemas.metaschemas import dialect_of
 
 # Characters of schema and arguments that may be checked on the event loop.
 _INLINE_SIZE: Final = 16 * 1024
@@ -38,10 +38,10 @@ _MAX_ERRORS = 3  # reported to the model
 _MAX_ERROR_TEXT = 200  # characters of one error, and of its place
 _MAX_VALUE_TEXT = 100  # characters of a value in an error
 
-WAIT = 60.0  # seconds until a check in a thread has to begin
+CHECK_WAIT = 60.0  # seconds until a check in a thread has to begin
 
 # The places of an event loop. By default there is one: a check keeps the interpreter busy.
-PLACES: RunVar[Places] = RunVar("places for checks of arguments")
+CHECK_PLACES: RunVar[FairLimiter] = RunVar("places for checks of arguments")
 
 _TOO_COMPLEX: Final = "it is too complex to be checked against its schema"
 _TOO_LATE: Final = "it could not be checked against its schema: too many others are; try again"
@@ -50,7 +50,7 @@ _UNFIT: Final = "its schema cannot be applied: a reference in it leads nowhere"
 _best_match = cast("Callable[[Iterable[ValidationError]], ValidationError]", best_match)
 
 
-async def objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> str | None:
+async def find_objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> str | None:
     """Return what is wrong with arguments, for the model: up to three errors; None if nothing.
 
     `arguments` is JSON. A check that takes long continues in a thread, one at a time, with turns by
@@ -58,27 +58,27 @@ async def objection(spec: ToolSpec, arguments: str, key: ConversationKey, /) -> 
     """
     schema = to_json(spec.parameters)
     if len(schema) + len(arguments) <= _INLINE_SIZE:
-        with suppress(TooMuch):
-            return judge(schema, arguments, _INLINE_TIMEOUT)
+        with suppress(CheckTimeout):
+            return check_json(schema, arguments, _INLINE_TIMEOUT)
     try:
-        async with places_of(PLACES, 1, WAIT).one(key):
+        async with limiter_of(CHECK_PLACES, 1, CHECK_WAIT).acquire(key):
             alone = anyio.CapacityLimiter(1)  # the places say how many there are
             return await anyio.to_thread.run_sync(
-                judge, schema, arguments, _THREAD_TIMEOUT, limiter=alone
+                check_json, schema, arguments, _THREAD_TIMEOUT, limiter=alone
             )
-    except TooMuch:
+    except CheckTimeout:
         return _TOO_COMPLEX
     except TimeoutError:
         return _TOO_LATE
 
 
-def judge(schema: bytes, text: str, seconds: float, /, *, each: bool = False) -> str | None:
+def check_json(schema: bytes, text: str, seconds: float, /, *, each: bool = False) -> str | None:
     """Check any JSON at once, as `objection`; `each`: the schema is for the items of a list.
 
     Raises:
         TooMuch: it takes more than `seconds` of this thread's CPU time.
     """
-    token = until.set(thread_time() + seconds)
+    token = check_deadline.set(thread_time() + seconds)
     try:
         validator, given = _compile_schema(schema), _copy_arguments(from_json(text))
         items = ((f"$[{n}]", item) for n, item in enumerate(given)) if each else (("$", given),)
@@ -92,7 +92,7 @@ def judge(schema: bytes, text: str, seconds: float, /, *, each: bool = False) ->
     except (RecursionError, ArithmeticError):
         return _TOO_COMPLEX
     finally:
-        until.reset(token)
+        check_deadline.reset(token)
 
 
 def _format_error(at: str, error: ValidationError) -> str:
@@ -104,8 +104,8 @@ def _format_error(at: str, error: ValidationError) -> str:
 @lru_cache(maxsize=64)
 def _compile_schema(text: bytes) -> Validator:
     schema: dict[str, JsonValue] = from_json(text)
-    named = anchors(schema)
-    uri = dialect(schema)
+    named = schema_anchors(schema)
+    uri = dialect_of(schema)
     copies: dict[int, Any] = {}
     links: list[tuple[Reference, JsonValue]] = []
 
@@ -113,7 +113,7 @@ def _compile_schema(text: bytes) -> Validator:
         made = Reference(reference)
         with suppress(LookupError):
             # linked when all is copied: the target may come later, or be around it
-            links.append((made, target(schema, named, reference)))
+            links.append((made, resolve_reference(schema, named, reference)))
             return made
         return reference
 
@@ -136,7 +136,7 @@ def _copy_schema(
             if key in {"$schema", "$id"} and isinstance(each, str):
                 # jsonschema would replace the bounded keywords by those of the named dialect
                 continue
-            is_reference = key in KEYS and isinstance(each, str)
+            is_reference = key in REFERENCE_KEYWORDS and isinstance(each, str)
             copy[key] = (
                 link_reference(str(each))
                 if is_reference

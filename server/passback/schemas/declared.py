@@ -10,12 +10,16 @@ from urllib.parse import unquote
 from pydantic import JsonValue
 
 from passback.core.messages import JsonObject
-from passback.schemas.metaschemas import metaschema
+from passback.schemas.metaschemas import metaschema_of
 
-KEYS: Final = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords whose value is a reference
+REFERENCE_KEYWORDS: Final = (
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+)  # keywords whose value is a reference
 
 
-def parts(schema: JsonValue, /) -> Iterator[JsonValue]:
+def schema_parts(schema: JsonValue, /) -> Iterator[JsonValue]:
     """Yield the schema and everything in it that takes time to check: objects, arrays, booleans."""
     waiting = [schema]
     while waiting:
@@ -29,22 +33,26 @@ def parts(schema: JsonValue, /) -> Iterator[JsonValue]:
         yield value
 
 
-def texts(part: JsonObject, /, *keys: str) -> list[str]:
+def text_values(part: JsonObject, /, *keys: str) -> list[str]:
     """Return the values of those keys that are texts."""
     return [value for key in keys if isinstance(value := part.get(key), str)]
 
 
-def anchors(schema: JsonValue, /) -> dict[str, JsonValue]:
+def schema_anchors(schema: JsonValue, /) -> dict[str, JsonValue]:
     """Return the schemas that `#name` refers to. Draft 7 has no such names."""
-    objects = [part for part in parts(schema) if isinstance(part, dict)]
+    objects = [part for part in schema_parts(schema) if isinstance(part, dict)]
     if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")):
         return {}
     return {
-        f"#{name}": part for part in objects for name in texts(part, "$anchor", "$dynamicAnchor")
+        f"#{name}": part
+        for part in objects
+        for name in text_values(part, "$anchor", "$dynamicAnchor")
     }
 
 
-def target(schema: JsonValue, named: Mapping[str, JsonValue], reference: str, /) -> JsonValue:
+def resolve_reference(
+    schema: JsonValue, named: Mapping[str, JsonValue], reference: str, /
+) -> JsonValue:
     """Return the schema that a reference refers to, by name or by JSON pointer (percent-encoded).
 
     Raises:
@@ -90,7 +98,7 @@ def is_bounded(schema: JsonValue, named: Mapping[str, JsonValue], /) -> bool:
         return count, height
 
     try:
-        for part in parts(schema):
+        for part in schema_parts(schema):
             count_applied(part, 0)
     except OverflowError:
         return False
@@ -103,8 +111,8 @@ def _schemas_in_place(
     """Yield the schemas that a part applies to the same value; all references have targets."""
     if not isinstance(part, dict):
         return
-    for reference in texts(part, *KEYS):
-        yield target(schema, named, reference)
+    for reference in text_values(part, *REFERENCE_KEYWORDS):
+        yield resolve_reference(schema, named, reference)
     for key in _LIST_KEYWORDS:
         each = part.get(key)
         yield from each if isinstance(each, list) else ()
@@ -127,11 +135,11 @@ def _child_of(value: JsonValue, key: str) -> JsonValue:
 _MAX_PARTS = 1_000
 
 
-class Unfit(Exception):
+class InvalidSchema(Exception):
     """A schema that is refused; the message says why."""
 
 
-def fit(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
+def check_schema(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
     """Check a schema and return it, with its type set. Takes up to 0.2 s: not on the event loop.
 
     Args:
@@ -142,24 +150,24 @@ def fit(schema: JsonValue, /, *, of: str | None = "object") -> JsonObject:
         Unfit: it cannot be used to check values.
     """
     if not isinstance(schema, dict):
-        raise Unfit("its schema is not an object")
+        raise InvalidSchema("its schema is not an object")
     if of is not None and schema.setdefault("type", of) != of:
-        raise Unfit(f"its schema is not of type {of!r}")
-    if size(schema) > _MAX_PARTS:
-        raise Unfit(f"its schema has more than {_MAX_PARTS} parts")
-    fitting = metaschema(schema)
+        raise InvalidSchema(f"its schema is not of type {of!r}")
+    if count_parts(schema) > _MAX_PARTS:
+        raise InvalidSchema(f"its schema has more than {_MAX_PARTS} parts")
+    fitting = metaschema_of(schema)
     if fitting is None:
-        raise Unfit("its $schema is none of draft 2020-12, 2019-09 and draft-07")
+        raise InvalidSchema("its $schema is none of draft 2020-12, 2019-09 and draft-07")
     problem = next(fitting.iter_errors(schema), None)
     if problem is not None:
-        raise Unfit(f"its schema is not a valid JSON Schema at {problem.json_path[:200]}")
+        raise InvalidSchema(f"its schema is not a valid JSON Schema at {problem.json_path[:200]}")
     _check_references(schema)
     return schema
 
 
-def size(schema: JsonObject, /) -> int:
+def count_parts(schema: JsonObject, /) -> int:
     """Return how many parts of a schema take time to check."""
-    return sum(1 for _ in parts(dict(schema)))
+    return sum(1 for _ in schema_parts(dict(schema)))
 
 
 def _check_references(schema: dict[str, JsonValue]) -> None:
@@ -168,19 +176,19 @@ def _check_references(schema: dict[str, JsonValue]) -> None:
     Raises:
         Unfit: a reference refers to another document or to nothing, or applies too many schemas.
     """
-    named = anchors(schema)
-    for part in parts(schema):
+    named = schema_anchors(schema)
+    for part in schema_parts(schema):
         if not isinstance(part, dict):
             continue
         # an $id below the top would change what references in it refer to
-        if part is not schema and texts(part, "$id", "$schema"):
-            raise Unfit("its schema has an $id or a $schema below its top")
-        for reference in texts(part, *KEYS):
+        if part is not schema and text_values(part, "$id", "$schema"):
+            raise InvalidSchema("its schema has an $id or a $schema below its top")
+        for reference in text_values(part, *REFERENCE_KEYWORDS):
             if not reference.startswith("#"):
-                raise Unfit("its schema has a reference to another document")
+                raise InvalidSchema("its schema has a reference to another document")
             try:
-                target(schema, named, reference)
+                resolve_reference(schema, named, reference)
             except LookupError:
-                raise Unfit("its schema has a reference that leads nowhere") from None
+                raise InvalidSchema("its schema has a reference that leads nowhere") from None
     if not is_bounded(schema, named):
-        raise Unfit("its schema applies too many schemas to one value, or one to itself")
+        raise InvalidSchema("its schema applies too many schemas to one value, or one to itself")

@@ -16,9 +16,9 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from pydantic import JsonValue
 
-from passback.schemas.declared import KEYS
+from passback.schemas.declared import REFERENCE_KEYWORDS
 from passback.schemas.metaschemas import DRAFT_7, DRAFT_2019_09, DRAFT_2020_12
-from passback.schemas.patterns import occurs
+from passback.schemas.patterns import pattern_occurs
 
 _Errors: TypeAlias = Iterable[ValidationError]
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], _Errors | None]
@@ -28,10 +28,10 @@ _extend = cast("Callable[..., type[Validator]]", extend)
 _MAX_NAMES = 5  # names of properties in an error
 
 # CPU time of this thread, in seconds, after which the check is given up.
-until: ContextVar[float] = ContextVar("until")
+check_deadline: ContextVar[float] = ContextVar("until")
 
 
-class TooMuch(Exception):
+class CheckTimeout(Exception):
     """The check takes too long."""
 
 
@@ -43,8 +43,8 @@ class Reference(str):
 
 
 def _check_time() -> None:
-    if thread_time() > until.get():
-        raise TooMuch
+    if thread_time() > check_deadline.get():
+        raise CheckTimeout
 
 
 def _with_time_check(keyword: _Keyword) -> _Keyword:
@@ -73,7 +73,7 @@ def _check_reference(
 
 
 def _check_pattern(_validator: Any, pattern: str, instance: JsonValue, _schema: _Schema) -> _Errors:
-    if isinstance(instance, str) and occurs(pattern, instance) is False:
+    if isinstance(instance, str) and pattern_occurs(pattern, instance) is False:
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
@@ -86,7 +86,7 @@ def _check_pattern_properties(
         for name, value in instance.items():
             _check_time()
             # None, a pattern that is not run, covers nothing here
-            if occurs(pattern, name):
+            if pattern_occurs(pattern, name):
                 yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
 
@@ -118,7 +118,7 @@ def _declared_names(schema: Mapping[str, Any], instance: Mapping[str, JsonValue]
     names = {name for name in instance if name in schema.get("properties", {})}
     for pattern in schema.get("patternProperties", {}):
         _check_time()
-        names |= {name for name in instance if occurs(pattern, name) is not False}
+        names |= {name for name in instance if pattern_occurs(pattern, name) is not False}
     return names
 
 
@@ -163,7 +163,7 @@ def _fitting_schemas(
 def _schemas_in_place(
     validator: Any, instance: JsonValue, schema: Mapping[str, Any]
 ) -> Iterator[_Schema]:
-    for key in KEYS:
+    for key in REFERENCE_KEYWORDS:
         if key in validator.VALIDATORS and isinstance(reference := schema.get(key), Reference):
             yield reference.target
     for key in ("allOf", "anyOf", "oneOf"):
@@ -229,7 +229,7 @@ def _evaluated_items(
 
 
 _REPLACED: Mapping[str, _Keyword] = {
-    **dict.fromkeys(KEYS, _check_reference),
+    **dict.fromkeys(REFERENCE_KEYWORDS, _check_reference),
     "pattern": _check_pattern,
     "patternProperties": _check_pattern_properties,
     "additionalProperties": _check_additional_properties,

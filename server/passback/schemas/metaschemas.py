@@ -32,19 +32,19 @@ DRAFT_2019_09: Final = "https://json-schema.org/draft/2019-09/schema"
 DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 
 
-def dialect(schema: Mapping[str, JsonValue], /) -> str | None:
+def dialect_of(schema: Mapping[str, JsonValue], /) -> str | None:
     """Return the draft of a schema, one of the above; None if its `$schema` is another one."""
     named = schema.get("$schema", DRAFT_2020_12)
     known = named.removesuffix("#") if isinstance(named, str) else ""
     return known if known in _METASCHEMAS else None
 
 
-def metaschema(schema: Mapping[str, JsonValue], /) -> Validator | None:
+def metaschema_of(schema: Mapping[str, JsonValue], /) -> Validator | None:
     """Return the validator of schemas in a schema's dialect; None if its `$schema` is unknown.
 
     It has no format checker, so that patterns in the schema are not even compiled.
     """
-    known = dialect(schema)
+    known = dialect_of(schema)
     return _METASCHEMAS[known] if known else None
 
 

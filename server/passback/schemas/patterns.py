@@ -46,7 +46,7 @@ class _Unsupported(Exception):
     """The pattern is too large, or the engine would read it differently."""
 
 
-def occurs(pattern: str, text: str, /) -> bool | None:
+def pattern_occurs(pattern: str, text: str, /) -> bool | None:
     """Return whether a pattern is found in a text; None if it is not run."""
     runnable = _compile_pattern(pattern)
     if runnable is None or runnable.size * len(text) > _MAX_STEPS:

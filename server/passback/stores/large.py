@@ -15,7 +15,7 @@ from passback.core.messages import (
     Message,
     as_text,
 )
-from passback.pacing import LARGE, large_work
+from passback.pacing import LARGE, wait_for_large_work
 
 
 class LargeWrites:
@@ -33,7 +33,7 @@ class LargeWrites:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
+    async def hold_lock(self) -> AsyncGenerator[None]:
         """Hold the lock. Raises StoreUnavailable when it is not free in time."""
         try:
             async with asyncio.timeout(self._patience):
@@ -41,7 +41,7 @@ class LargeWrites:
         except TimeoutError:
             raise StoreUnavailable("the store is busy with large writes", retry_after=1) from None
         try:
-            await large_work()
+            await wait_for_large_work()
             yield
         finally:
             self._lock.release()

@@ -17,10 +17,10 @@ from passback.core.changes import (
     Commit,
     Enqueue,
     Inbox,
+    InboxPlace,
     Lease,
     OpenTurns,
-    Owing,
-    Place,
+    OwingConversation,
     dump_events,
     dump_message,
     dump_open_turns,
@@ -67,7 +67,7 @@ def unpacking_records() -> Generator[None]:
 
 
 @lru_cache(maxsize=10_000)
-def tag(key: ConversationKey, /) -> str:
+def conversation_tag(key: ConversationKey, /) -> str:
     """Return the name of a conversation in a store.
 
     It is 32 hex digits, so that no id can inject, collide or be too long.
@@ -163,7 +163,7 @@ class PackedChange:
 
 def pack_change(change: Change, /) -> PackedChange:
     return PackedChange(
-        tag(change.key),
+        conversation_tag(change.key),
         change.nonce,
         change.expected,
         tuple(map(dump_message, change.append)),
@@ -210,7 +210,12 @@ def pack_claim(request: ClaimRequest, seconds: float, /) -> PackedClaim:
     claimant = hashlib.sha256(request.claimant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     call = quote(request.call_id, safe="")
     return PackedClaim(
-        tag(request.key), request.nonce, request.expected, call, claimant, milliseconds(seconds)
+        conversation_tag(request.key),
+        request.nonce,
+        request.expected,
+        call,
+        claimant,
+        milliseconds(seconds),
     )
 
 
@@ -279,7 +284,7 @@ class PackedEnqueue:
 
 def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
     return PackedEnqueue(
-        tag(entry.run.key),
+        conversation_tag(entry.run.key),
         entry.run.run_id,
         dump_queued(entry.queued),
         pack_receipts(entry.receipts),
@@ -320,7 +325,9 @@ def pack_entry(events: Sequence[RunEvent], first: int = 1, /) -> PackedEntry | N
 
 
 def pack_write(lease: Lease, entry: PackedEntry | None = None, /) -> PackedWrite:
-    return PackedWrite(tag(lease.run.key), lease.run.run_id, lease.epoch, lease.fence, entry)
+    return PackedWrite(
+        conversation_tag(lease.run.key), lease.run.run_id, lease.epoch, lease.fence, entry
+    )
 
 
 @value
@@ -388,9 +395,9 @@ class InboxPageBuilder:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._characters = PAGE_SIZE
-        self._owing: list[Owing] = []
+        self._owing: list[OwingConversation] = []
 
-    def try_add(self, owing: Owing) -> bool:
+    def try_add(self, owing: OwingConversation) -> bool:
         """Add a conversation; return False if the page has no room. The first one always fits."""
         calls = owing.status.owed
         size = sum(len(call.arguments) for call in calls)
@@ -406,6 +413,6 @@ class InboxPageBuilder:
         """Return the page after a conversation did not fit."""
         return Inbox(tuple(self._owing), self._owing[-1].place)
 
-    def last_page(self, more: Place | None = None) -> Inbox:
+    def last_page(self, more: InboxPlace | None = None) -> Inbox:
         """Return the page when there is no other conversation, or none up to `more`."""
         return Inbox(tuple(self._owing), more)

@@ -9,7 +9,7 @@ from passback.core.events import START, Cursor, Failed, Logged, Position, Rewoun
 from passback.core.messages import RunId
 from passback.core.pieces import join, stream_of
 from passback.core.ports import Encoder
-from passback.http.requests import run_id
+from passback.http.requests import check_run_id
 from passback.pacing import LARGE
 
 
@@ -56,7 +56,7 @@ class EventId(NamedTuple):
         if mark and not (frames.isascii() and frames.isdigit() and len(frames) <= 6):
             raise InvalidCursor("the event id is not one that this server gave")
         cursor = Cursor.parse(place)
-        run_id(cursor.run_id)
+        check_run_id(cursor.run_id)
         return cls(cursor, int(frames or 0))
 
 
@@ -109,7 +109,7 @@ class SseFramer:
         self.ended = False
 
     @property
-    def recalls(self) -> bool:
+    def needs_recall(self) -> bool:
         """The encoder needs `recall` first, because the client has some of the run already."""
         return self._remembers and self.position > START
 
@@ -124,10 +124,10 @@ class SseFramer:
             self._encoder.feed(event)
         return batch[-1].position < self.position
 
-    def batch(self, batch: Sequence[Logged], /) -> str:
+    def frame_batch(self, batch: Sequence[Logged], /) -> str:
         """Return the frames of the next events of the log, or nothing once it has `ended`."""
         chunk: list[str] = []
-        for position, event in () if self.ended else coalesced(batch):
+        for position, event in () if self.ended else join_deltas(batch):
             try:
                 frames = (
                     self._rewind_frames(event)
@@ -136,7 +136,7 @@ class SseFramer:
                 )
             except PassbackError as error:
                 self.ended = True
-                return "".join((*chunk, self.failure(error)))
+                return "".join((*chunk, self.failure_frames(error)))
             if self.ended:
                 return "".join((*chunk, self._failure_frames(REWOUND)))
             for number, data in enumerate(frames[self._skip :], self._skip + 1):
@@ -150,15 +150,15 @@ class SseFramer:
                 self._shown = position
         return "".join(chunk)
 
-    def begins_anew(self, batch: Sequence[Logged], /) -> bool:
+    def is_new_lease(self, batch: Sequence[Logged], /) -> bool:
         """Return whether the log goes on under another lease. Only then can it be rewound."""
         return batch[-1].position.epoch != self.position.epoch
 
-    def end(self) -> str:
+    def end_frames(self) -> str:
         """Return the frames after the end of the log."""
         return self._frames_at_position(self._encoder.end())
 
-    def failure(self, error: PassbackError, /) -> str:
+    def failure_frames(self, error: PassbackError, /) -> str:
         """Return the frames that end a stream whose run cannot be read on.
 
         They have the id of the last event.
@@ -189,7 +189,7 @@ def _last_shown(since: EventId) -> Position:
     return Position(position.epoch, position.seq + 1) if since.frames else position
 
 
-def parts(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]:
+def split_batch(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]:
     """Yield the parts of a batch that may each be encoded at once, and whether a part is large.
 
     Events are not divided.
@@ -205,7 +205,7 @@ def parts(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]
         yield batch[start:], False
 
 
-def coalesced(batch: Sequence[Logged], /) -> Sequence[Logged]:
+def join_deltas(batch: Sequence[Logged], /) -> Sequence[Logged]:
     """Return the batch with adjacent deltas of one text, or of one call's arguments, joined.
 
     They are joined at the position of the last one.

@@ -19,14 +19,14 @@ from passback.core.values import value
 from passback.http.answers import SAFE_HEADERS, failure_answer, request_id, run_headers
 from passback.http.headers import headers_of, is_plain_id, left_headers
 from passback.http.wires import Services
-from passback.pacing import large_work
-from passback.streams.frames import EventId, SseEncoder, SseFramer, parts, sse_frame
+from passback.pacing import wait_for_large_work
+from passback.streams.frames import EventId, SseEncoder, SseFramer, split_batch, sse_frame
 from passback.streams.writer import PING, ResponseWriter
 
 logger = logging.getLogger(__name__)
 
 # The end of a response whose run goes on: the client has seen no end, and reconnects after 1000 ms.
-CUT = "retry: 1000\n\n"
+CUT_SHORT = "retry: 1000\n\n"
 
 
 def opening_comment(conversation_id: ConversationId, /) -> str:
@@ -62,7 +62,9 @@ class ResponseFormat:
     cut: str | None = None
 
 
-EVENTS = ResponseFormat("text/event-stream; charset=utf-8", sse_frame, opening_comment, PING, CUT)
+EVENTS = ResponseFormat(
+    "text/event-stream; charset=utf-8", sse_frame, opening_comment, PING, CUT_SHORT
+)
 
 
 def last_event_id(request: Request, /) -> EventId | None:
@@ -76,7 +78,7 @@ def last_event_id(request: Request, /) -> EventId | None:
     return EventId.parse(given) if given else None
 
 
-def since_of(run: RunRef, seen: EventId | None, /) -> EventId | None:
+def last_event_of(run: RunRef, seen: EventId | None, /) -> EventId | None:
     """Return the last event that a posting client has seen of its run, or None."""
     # an id of another run is that of the run which the client followed before
     return seen if seen and seen.cursor.run_id == run.run_id else None
@@ -142,7 +144,7 @@ class EventStream:
         self._scope, self._send = scope, send
         self._writer = ResponseWriter(self._services, scope, receive, send, ping=self._form.ping)
         async with runs.follow(self._run, after=position, take=self._send_at_once) as batches:
-            if self._framer.recalls:
+            if self._framer.needs_recall:
                 # feed the encoder the events that the client has; `batches` has the rest
                 async with runs.follow(self._run) as seen:
                     while (batch := await anext(seen, None)) and self._framer.recall(batch):
@@ -169,7 +171,9 @@ class EventStream:
         try:
             async for batch in batches:
                 is_single = len(batch) == 1  # most are: such a batch has no parts
-                chunk = self._framer.batch(batch) if is_single else await self._frame_parts(batch)
+                chunk = (
+                    self._framer.frame_batch(batch) if is_single else await self._frame_parts(batch)
+                )
                 if self._framer.ended:
                     return chunk
                 if isinstance(last := batch[-1].event, RunFinished):
@@ -182,18 +186,18 @@ class EventStream:
             logger.warning("reading run %s failed: %s", self._run.run_id, error.code)
             cut = self._cut_short(error)
             # a client may come back after a retryable error, so it must not see an end
-            return cut if error.retryable else self._framer.failure(error)
-        return chunk + self._framer.end()
+            return cut if error.retryable else self._framer.failure_frames(error)
+        return chunk + self._framer.end_frames()
 
     async def _frame_parts(self, batch: Sequence[Logged]) -> str:
         """Return the frames of a batch. Of a large one, all parts but the last are sent."""
         chunk = ""
-        for part, is_large in parts(batch):
+        for part, is_large in split_batch(batch):
             if chunk:
                 await self._send_chunk(chunk)
             if is_large:
-                await large_work()
-            chunk = self._framer.batch(part)
+                await wait_for_large_work()
+            chunk = self._framer.frame_batch(part)
             if self._framer.ended:
                 break
         return chunk
@@ -202,9 +206,9 @@ class EventStream:
         """Send a batch within the run's own step, and return True, if the connection is ready."""
         framer = self._framer
         # under another lease a rewind may come, which may have to end the stream
-        if not self._writer.ready or framer.ended or framer.begins_anew(batch):
+        if not self._writer.ready or framer.ended or framer.is_new_lease(batch):
             return False
-        if chunk := framer.batch(batch):
+        if chunk := framer.frame_batch(batch):
             self._writer.send_now(chunk)
         return True
 

@@ -31,13 +31,13 @@ from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import ServedAgent
 from passback.engine.children import CallContext, ChildJournal, Origin
-from passback.engine.loop import Loop, Work
+from passback.engine.loop import Loop, RunWork
 
 MAX_DEPTH = 5  # nested calls from agent to agent
 
 # Sub-agents of one run that work at the same time. Each depth has its own limit: with a common one,
 # callers could hold all slots while they wait for the agents that they called.
-AT_ONCE = 8
+MAX_CONCURRENT_AGENTS = 8
 
 FORK_GUIDE = """\
 You are a fork now: a copy of the agent that you were until here. Work on this task alone, with \
@@ -139,7 +139,9 @@ class AgentTools:
         except ValidationError:
             message = "The arguments have to be a task, as a text."
             return ToolResult(message, is_error=True, invalid=True)
-        limiter = context.limiters.setdefault(context.depth, anyio.CapacityLimiter(AT_ONCE))
+        limiter = context.limiters.setdefault(
+            context.depth, anyio.CapacityLimiter(MAX_CONCURRENT_AGENTS)
+        )
         async with limiter:
             origin = await self._call_origin(call, context)
             if origin is None:  # the caller is a fork itself
@@ -150,7 +152,7 @@ class AgentTools:
         actor = self._tools[call.name].actor
         if actor is None:
             return context.origin()
-        return Origin(actor.spec, await actor.tool_sources.toolbox(context.declared))
+        return Origin(actor.spec, await actor.tool_sources.build_toolbox(context.declared))
 
     async def _run_agent(
         self, origin: Origin, context: CallContext, task: str
@@ -160,7 +162,7 @@ class AgentTools:
         opening = () if context.transcript else (_task_message(task, origin),)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
-        work = Work(
+        work = RunWork(
             spec,
             origin.toolbox,
             (*origin.messages, *own),

@@ -14,8 +14,8 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from passback.core.toolsets import ToolContext
-from passback.places import Places, places_of
-from passback.toolsets.functions import Functions, ToolError, tool
+from passback.places import FairLimiter, limiter_of
+from passback.toolsets.functions import FunctionTools, ToolError, tool
 from passback.toolsets.querying import Query, run_query
 
 SECONDS = 10.0  # for one query, the start of its process included
@@ -29,7 +29,7 @@ _CALL_SECONDS = 2 * (
     WAIT + SECONDS
 )  # seconds for a call: twice the query's, for all work around it
 
-PLACES: RunVar[Places] = RunVar("places for queries")
+PLACES: RunVar[FairLimiter] = RunVar("places for queries")
 """The process slots of an event loop. By default one more than processors: no owner gets all."""
 
 _Expression = Annotated[
@@ -75,16 +75,16 @@ async def validate_data(
     return await _answer_query(context, Query(expression, _RESULT_CHARACTERS, schema=schema))
 
 
-DATA_TOOLS = Functions([query_data, summarise_data, validate_data])
+DATA_TOOLS = FunctionTools([query_data, summarise_data, validate_data])
 
 
 async def _answer_query(context: ToolContext, query: Query) -> str:
     if context.data is None:
         raise ToolError("There is no structured data in this conversation.")
     data = to_json(context.data)
-    places = places_of(PLACES, (os.cpu_count() or 1) + 1, WAIT)
+    places = limiter_of(PLACES, (os.cpu_count() or 1) + 1, WAIT)
     try:
-        async with places.one(context.run.key):
+        async with places.acquire(context.run.key):
             return await _run_in_process(data, query)
     except TimeoutError:
         raise ToolError(

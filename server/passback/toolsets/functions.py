@@ -14,14 +14,14 @@ import anyio
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from passback.core.arguments import (
-    Takes,
-    above_zero,
-    either,
-    flag,
-    nothing,
-    refuse_misfits,
-    text,
-    whole,
+    ArgumentRule,
+    check_arguments,
+    integer_within,
+    is_above_zero,
+    is_flag,
+    is_none,
+    is_text,
+    one_of,
 )
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
@@ -33,10 +33,10 @@ from passback.core.messages import (
     ToolResult,
     ToolSpec,
 )
-from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
-from passback.core.text import mended, plain_problem, shortened
+from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
+from passback.core.text import describe_validation_error, replace_surrogates, shorten_result
 from passback.core.toolsets import ToolContext
-from passback.engine.guarding import CallBroken, CallLate, call_function, drained, guarded
+from passback.engine.guarding import CallBroken, CallLate, call_and_drain, call_function, guarded
 from passback.toolsets.results import NoResult, Yields, refuse_return
 
 # Keys of a pydantic core schema that run nothing when a value is validated.
@@ -206,7 +206,7 @@ class FunctionTool:
             # validators of the author's may block, so they must not run on the event loop
             given = await call_function(validate, arguments) if self.judges else validate(arguments)
         except ValidationError as error:
-            raise _InvalidArguments(misfits(error, of="arguments")) from None
+            raise _InvalidArguments(validation_problems(error, of="arguments")) from None
         names = (info.alias or field for field, info in self.arguments.model_fields.items())
         return dict(zip(names, (value for _, value in given), strict=True))
 
@@ -230,7 +230,7 @@ class FunctionTool:
         """
         yields = Yields(context.progress)
         try:
-            return yields.result(await drained(yields, self.function, **values))
+            return yields.result(await call_and_drain(yields, self.function, **values))
         finally:
             yields.end()
 
@@ -238,7 +238,7 @@ class FunctionTool:
         return ToolResult(self._limit_length(text), is_error=True)
 
     def _limit_length(self, text: str) -> str:
-        return shortened(mended(text), self.result_limit)
+        return shorten_result(replace_surrogates(text), self.result_limit)
 
 
 @overload
@@ -288,10 +288,10 @@ def tool(
     Raises ConfigurationError if the function cannot be a tool, or an argument is invalid.
     """
     given = {"name": name, "description": description, "seconds": seconds, "retries": retries}
-    refuse_misfits(
+    check_arguments(
         "tool", {**given, "read_only": read_only, "repeatable": repeatable}, _ARGUMENT_RULES
     )
-    allowance = permission_of(permission)
+    allowance = as_permission(permission)
 
     def decorate(function: Function) -> FunctionTool:
         label = name or str(getattr(function, "__name__", ""))
@@ -320,7 +320,7 @@ def tool(
     return decorate if function is None else decorate(function)
 
 
-class Functions:
+class FunctionTools:
     """A toolset of functions."""
 
     def __init__(self, tools: Sequence[FunctionTool]) -> None:
@@ -349,15 +349,15 @@ class Functions:
         return await self._tools[call.name].run(call, context)
 
 
-_ARGUMENT_RULES: Mapping[str, Takes] = {
-    "name": Takes("a text", either(nothing, text)),
-    "description": Takes("a text in Unicode", either(nothing, text)),
-    "seconds": Takes("a number above 0", above_zero),
-    "retries": Takes("a whole number from 0 on", whole(0)),
-    "read_only": Takes(
-        "True, False, or a function of the tool's arguments", either(flag, callable)
+_ARGUMENT_RULES: Mapping[str, ArgumentRule] = {
+    "name": ArgumentRule("a text", one_of(is_none, is_text)),
+    "description": ArgumentRule("a text in Unicode", one_of(is_none, is_text)),
+    "seconds": ArgumentRule("a number above 0", is_above_zero),
+    "retries": ArgumentRule("a whole number from 0 on", integer_within(0)),
+    "read_only": ArgumentRule(
+        "True, False, or a function of the tool's arguments", one_of(is_flag, callable)
     ),
-    "repeatable": Takes("True or False", flag),
+    "repeatable": ArgumentRule("True or False", is_flag),
 }
 
 
@@ -426,10 +426,10 @@ def _accepted_names(read_only: ReadOnly, names: Iterable[str]) -> list[str]:
     return [name for name in names if takes_all or name in parameters]
 
 
-def misfits(error: ValidationError, /, *, of: str) -> str:
+def validation_problems(error: ValidationError, /, *, of: str) -> str:
     """Return a line per validation problem: place and reason; `of` names the whole value."""
     lines = [
-        f"{'.'.join(str(step) for step in item['loc']) or of}: {plain_problem(item)}"
+        f"{'.'.join(str(step) for step in item['loc']) or of}: {describe_validation_error(item)}"
         for item in error.errors(include_url=False, include_input=False)
     ]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.text import plain_problem
+from passback.core.text import describe_validation_error
 from passback.core.toolsets import ToolContext
 
 UPDATE_PLAN = "update_plan"
@@ -67,7 +67,7 @@ class PlanTools:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in first["loc"]) or "arguments"
-            message = f"The plan is not valid: {place}: {plain_problem(first)}"
+            message = f"The plan is not valid: {place}: {describe_validation_error(first)}"
             return ToolResult(message, is_error=True, invalid=True)
         plan = tuple(PlanEntry(each.content, each.priority, each.status) for each in given)
         return ToolResult("The user sees the plan.", plan=plan)

@@ -21,10 +21,10 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from passback.core.messages import JsonObject
-from passback.core.tables import BadTable, head_of, mixed_columns, tables_in, with_rows
-from passback.schemas.arguments import judge
-from passback.schemas.declared import Unfit, fit
-from passback.schemas.keywords import TooMuch
+from passback.core.tables import BadTable, find_tables, mixed_columns, read_head, replace_tables
+from passback.schemas.arguments import check_json
+from passback.schemas.declared import InvalidSchema, check_schema
+from passback.schemas.keywords import CheckTimeout
 
 # bounds of a summary
 _MAX_FIELDS = 60
@@ -198,7 +198,7 @@ def answer_query(text: bytes, query: Query, /) -> str:
     notes = ""
     try:
         data: JsonValue = from_json(text)
-        rows = with_rows(data)
+        rows = replace_tables(data)
         notes = _mixed_column_notes(data, query)
         found: JsonValue = jmespath.search(query.expression, rows)
         if query.schema is not None:
@@ -227,8 +227,8 @@ def _mixed_column_notes(data: JsonValue, query: Query) -> str:
 
     mixed = (
         (key, one)
-        for key, table in tables_in(data)
-        if any(map(is_named, head_of(table, 0)[0]))  # saves parsing all rows once more
+        for key, table in find_tables(data)
+        if any(map(is_named, read_head(table, 0)[0]))  # saves parsing all rows once more
         for one in mixed_columns(table)
         if is_named(one.name)
     )
@@ -253,8 +253,8 @@ def _validation_report(found: JsonValue, schema: JsonObject) -> str:
         ValueError: the schema, or the size of the value, allows no check; for the model.
     """
     try:
-        fitting = fit(dict(schema), of=None)
-    except Unfit as problem:
+        fitting = check_schema(dict(schema), of=None)
+    except InvalidSchema as problem:
         raise ValueError(f"The schema cannot be used: {problem}.") from None
     text = _json_text(found, _MAX_VALIDATED_CHARACTERS)
     if len(text) == _MAX_VALIDATED_CHARACTERS:
@@ -265,8 +265,8 @@ def _validation_report(found: JsonValue, schema: JsonObject) -> str:
         isinstance(found, list) and not is_of_lists and all(isinstance(one, dict) for one in found)
     )
     try:
-        wrong = judge(to_json(fitting), text, _JUDGE_SECONDS, each=each)
-    except TooMuch:
+        wrong = check_json(to_json(fitting), text, _JUDGE_SECONDS, each=each)
+    except CheckTimeout:
         raise ValueError("The check takes too long: ask for less.") from None
     if wrong is not None:
         return f"It does not fit: {wrong}"

@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import Content, MediaPart
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 
 MediaKind: TypeAlias = Literal["image", "audio", "file"]
 
@@ -121,11 +121,13 @@ def _without_surrogates(value: object, refuse: Callable[[object], object]) -> ob
     """
     match value:
         case str():
-            return mended(value)
+            return replace_surrogates(value)
         case dict():
             pairs = cast("dict[object, object]", value).items()
             return {
-                mended(key) if isinstance(key, str) else key: _without_surrogates(each, refuse)
+                replace_surrogates(key) if isinstance(key, str) else key: _without_surrogates(
+                    each, refuse
+                )
                 for key, each in pairs
             }
         case list() | tuple() | set() | frozenset():

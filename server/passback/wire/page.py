@@ -59,10 +59,10 @@ def build(_: Services, /) -> Wire:
 
 def build_page() -> Wire:
     """Build the wire of the playground with the files that exist at this moment."""
-    return wire_of(files_of(_FILE_ROOTS))
+    return build_page_wire(read_page_files(_FILE_ROOTS))
 
 
-def wire_of(files: Mapping[str, "File"], /) -> Wire:
+def build_page_wire(files: Mapping[str, "File"], /) -> Wire:
     """Return the wire that serves these files by their paths; an empty one without files."""
     if not files:
         logger.warning("the playground's files are missing: no page is served")
@@ -90,7 +90,7 @@ class File:
         return Response(self._content, headers=headers, media_type=self._media_type)
 
 
-def files_of(roots: tuple[Path, ...]) -> dict[str, File]:
+def read_page_files(roots: tuple[Path, ...]) -> dict[str, File]:
     """Read the files below the first root that has the page; return them by their URL paths."""
     index = Path("playground", "index.html")
     root = next((root for root in roots if (root / index).is_file()), None)

@@ -24,7 +24,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.ids import new_message_id
-from passback.core.imported import Placed, arguments_in, with_history
+from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -49,25 +49,25 @@ from passback.http.headers import headers_of
 from passback.http.requests import (
     PostedId,
     idempotency_key,
-    included,
+    parse_include,
     posted_conversation_id,
-    validated,
+    validate_model,
 )
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.declarations import DeclaredTool, parse_tools
 from passback.native.encoder import INCLUDABLE, NativeEncoder
-from passback.native.message_context import PostedBrief, briefed, read_brief
+from passback.native.message_context import PostedBrief, add_context, read_context
 from passback.native.openapi import (
     POST_ERRORS,
     POST_HEADERS,
     REPEATS,
     WAIT,
+    describe_operation,
+    describe_parameter,
     json_body,
-    operation,
-    parameter,
-    reference,
     run_responses,
+    schema_reference,
     schemas_of,
 )
 from passback.native.parts import (
@@ -75,14 +75,14 @@ from passback.native.parts import (
     Posted,
     PostedContent,
     PostedResult,
-    described_as,
     read_content,
     read_result,
+    validated_elsewhere,
 )
-from passback.native.responses import asked_form, parked_answer, run_answer
+from passback.native.responses import parked_answer, requested_format, run_answer
 from passback.native.submissions import Approval, read_approval
 from passback.streams.frames import SseFramer
-from passback.streams.sse import last_event_id, since_of
+from passback.streams.sse import last_event_id, last_event_of
 
 _PATHS = ("/send-message", "/v1/aibot/bots/{agentId}/send-message")
 
@@ -157,7 +157,7 @@ class PostedResume(Posted):
     """The answer to an interrupt: approves or denies the call of that id."""
 
     interrupt_id: Annotated[str, Field(min_length=1, max_length=256)]
-    payload: Annotated[JsonValue, described_as(Approval | bool | str)]
+    payload: Annotated[JsonValue, validated_elsewhere(Approval | bool | str)]
 
 
 class SendMessage(PostedBrief):
@@ -218,19 +218,21 @@ class _SendMessage:
 
     async def send_message(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
-        asked = asked_form(request)  # refuses a client that takes neither form, before any work
+        asked = requested_format(
+            request
+        )  # refuses a client that takes neither form, before any work
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
-        post = validated(
+        post = validate_model(
             SendMessage, await read_object(request, self._services.limits, self._services.bodies)
         )
-        include = included(post.include, INCLUDABLE)
+        include = parse_include(post.include, INCLUDABLE)
         agent = request.path_params.get("agentId", "")
         command = await self._read_command(owner_of(request), key, agent, post)
         started = await self._services.runs.start(command)
         if isinstance(started, Parked):
             return parked_answer(request.scope, asked, started, include=include)
         # a repeated post joins its run: the stream continues after what the client has seen
-        since = since_of(started, seen)
+        since = last_event_of(started, seen)
         return run_answer(self._services, asked, started, include=include, since=since)
 
     async def _read_command(
@@ -243,7 +245,7 @@ class _SendMessage:
         approvals = tuple(read_approval(CallId(each.interrupt_id), each.payload) for each in resume)
         limits = self._services.limits
         history, new = await self._read_messages(post, agent)
-        messages = briefed(new, await read_brief(post, limits, conversation))
+        messages = add_context(new, await read_context(post, limits, conversation))
         # no `tools` keeps the conversation's, an empty list clears them
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
         return StartRun(
@@ -266,7 +268,7 @@ class _SendMessage:
         A post without messages of the agent has no history: all of it is new.
         """
         new: list[PostedMessage] = []
-        read: list[Placed] = []
+        read: list[PlacedMessage] = []
         for position, posted in enumerate(post.messages):
             place = f"messages.{position}"
             message = self._read_message(place, posted, agent)
@@ -275,7 +277,7 @@ class _SendMessage:
                 new.append(message)
         if len(new) == len(read):
             return (), new
-        imported = await work_on(arguments_in(read), with_history, read, new_message_id)
+        imported = await work_on(imported_arguments(read), split_history, read, new_message_id)
         return imported.history, imported.new
 
     def _read_message(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:
@@ -350,21 +352,21 @@ def _example_stream() -> str:
     )
     framer = SseFramer(NativeEncoder(), run_id)
     batch = [Logged(Position(1, number), event) for number, event in enumerate(events, 3)]
-    return framer.batch(batch) + framer.end()
+    return framer.frame_batch(batch) + framer.end_frames()
 
 
-_AGENT_PARAMETER = parameter(
+_AGENT_PARAMETER = describe_parameter(
     "agentId", "path", "The agent's name; any, where the server has one agent."
 )
 
 
 def _describe_post(path: str) -> dict[str, JsonValue]:
     has_agent = "{agentId}" in path
-    return operation(
+    return describe_operation(
         "sendMessageToAgent" if has_agent else "sendMessage",
         "Post new messages, or the results of client tools; get the answer.",
         run_responses(headers=POST_HEADERS, example=_example_stream()),
         *POST_ERRORS,
         parameters=[*([_AGENT_PARAMETER] if has_agent else []), WAIT, *REPEATS],
-        requestBody=json_body(reference("SendMessage"), example=dict(_EXAMPLE_POST)),
+        requestBody=json_body(schema_reference("SendMessage"), example=dict(_EXAMPLE_POST)),
     )

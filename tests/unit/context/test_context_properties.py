@@ -13,8 +13,8 @@ from passback.context.compaction import Compaction
 from passback.context.tokens import (
     Scale,
     frame_tokens,
-    measured,
     message_tokens,
+    scale_from_count,
     shortened,
     text_tokens,
 )
@@ -23,13 +23,13 @@ from passback.core.deltas import ModelRequest
 from passback.core.errors import ContextTooLarge, ModelError
 from passback.core.messages import (
     ApprovalMessage,
-    Aside,
     AssistantMessage,
     CallId,
     DataPart,
     MediaPart,
     Message,
     MessageId,
+    SideMessage,
     SummaryMessage,
     TextPart,
     ToolCall,
@@ -37,8 +37,15 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.transcript import boundary, owed, paired, runnable, view, waiting
-from passback.models.openai_chat.encoding import request_body
+from passback.core.transcript import (
+    owed_answers,
+    paired_messages,
+    runnable_calls,
+    shown_messages,
+    view_start,
+    waiting_calls,
+)
+from passback.models.openai_chat.encoding import encode_request
 from passback.models.scripted import ScriptedModel, Step, says
 
 pytestmark = pytest.mark.anyio
@@ -152,8 +159,8 @@ def last_turn(messages: Sequence[Message]) -> list[Message]:
 
 def assert_accepted(shown: Sequence[Message]) -> None:
     """No provider refuses it."""
-    model_messages = [m for m in shown if not isinstance(m, Aside | SummaryMessage)]
-    body = json.loads(request_body("m", "p", replace(FRAME, messages=model_messages)))
+    model_messages = [m for m in shown if not isinstance(m, SideMessage | SummaryMessage)]
+    body = json.loads(encode_request("m", "p", replace(FRAME, messages=model_messages)))
     assert violations_of(body["messages"]) == []
 
 
@@ -182,7 +189,7 @@ async def test_what_is_shown_is_paired_and_fits_or_the_error_says_that_it_cannot
     scale = Scale()
     if context.at_once(messages[:1]) is not None and reported:
         context.counted(Usage(input_tokens=reported))
-        scale = measured(reported, tokens_of(messages[:1]), window)
+        scale = scale_from_count(reported, tokens_of(messages[:1]), window)
     least = scale.used(tokens_of(last_turn(messages)) + NOTE)
     result = await fitted(context, messages)
     if isinstance(result, ContextTooLarge):
@@ -198,9 +205,9 @@ async def test_what_is_shown_is_paired_and_fits_or_the_error_says_that_it_cannot
         assert scale.used(size) <= window
     # the record says the same to the next run, which has nothing more to do
     record = [*messages, *result.append]
-    assert owed(record) == owed(messages)
+    assert owed_answers(record) == owed_answers(messages)
     for summary in result.append:
-        kept = paired(view(record))
+        kept = paired_messages(shown_messages(record))
         assert kept[0].id == summary.id
         assert [m for m in messages if m in kept] == [m for m in kept[1:] if m in messages]
 
@@ -215,7 +222,7 @@ async def test_nothing_but_the_bulk_of_results_is_lost_without_a_summary(
     result = await fitted(context, messages)
     if isinstance(result, ContextTooLarge) or result.append:
         return
-    whole = paired(messages)
+    whole = paired_messages(messages)
     assert len(result.messages) == len(whole)
     for shown, was in zip(result.messages, whole, strict=True):
         if shown != was:
@@ -255,15 +262,15 @@ def test_a_summary_anywhere_keeps_the_view_paired_and_what_is_open(
     summary = SummaryMessage(MessageId("s"), "so far", keeps, data.draw(st.sampled_from(["", "q"])))
     history = whole.messages[:end]
     record: list[Message] = [*history[:cut], summary, *history[cut:]]
-    assert waiting(record) == waiting(history)
-    assert runnable(record) == runnable(history)
-    assert_accepted(paired(record))
-    assert view(view(record)) == view(record)
-    assert view(record[boundary(record) :]) == view(record)
-    shown = paired(record)
+    assert waiting_calls(record) == waiting_calls(history)
+    assert runnable_calls(record) == runnable_calls(history)
+    assert_accepted(paired_messages(record))
+    assert shown_messages(shown_messages(record)) == shown_messages(record)
+    assert shown_messages(record[view_start(record) :]) == shown_messages(record)
+    shown = paired_messages(record)
     assert [m.id for m in shown if m.role != "tool"] == [
         "s",
-        *(m.id for m in paired(view(record)[1:]) if m.role != "tool"),
+        *(m.id for m in paired_messages(shown_messages(record)[1:]) if m.role != "tool"),
     ]
 
 

@@ -17,7 +17,7 @@ from passback.context.prompt import (
     CONDUCT,
     DATA_GUIDE,
     SERVERS_GUIDE,
-    Layers,
+    PromptLayers,
     outline,
     output_guide,
     static_prompt,
@@ -73,7 +73,7 @@ def message(content: Content = "hello", brief: MessageContext | None = None) -> 
 
 
 def shown(content: Content, brief: MessageContext, **how: Any) -> Content:
-    built = Layers(**how).shown(message(content, brief))
+    built = PromptLayers(**how).shown(message(content, brief))
     assert isinstance(built, UserMessage)
     assert (built.id, built.brief) == ("u", None)
     return built.content
@@ -119,12 +119,12 @@ def test_parts_stay_as_they_are(brief: MessageContext, before: int, behind: int)
 
 def test_a_message_without_a_brief_is_the_same_object() -> None:
     for plain in (message(), AssistantMessage(MessageId("a"), "hi")):
-        assert Layers().shown(plain) is plain
+        assert PromptLayers().shown(plain) is plain
 
 
 def test_the_agent_that_was_asked_stays_named() -> None:
     asked = replace(message(brief=MessageContext(intent="buy")), agent="sales")
-    assert Layers().shown(asked) == replace(
+    assert PromptLayers().shown(asked) == replace(
         asked, content=shown("hello", MessageContext(intent="buy")), brief=None
     )
 
@@ -352,7 +352,7 @@ def test_the_page_has_the_guides() -> None:
 def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "mcp.md").read_text()
     said = {"notes": "Look for a note before you keep it a second time."}
-    guide, block = Layers().instructed(said).split("\n<mcp_server name", 1)
+    guide, block = PromptLayers().instructed(said).split("\n<mcp_server name", 1)
     assert guide == SERVERS_GUIDE
     assert "".join(f"> {line}\n" for line in guide.splitlines()) in page
     assert f"```text\n<mcp_server name{block}\n```\n" in page

@@ -19,10 +19,10 @@ from tests.support.judging import (
     user,
 )
 
-from passback.core.admission import Begins, Joins, Parks, Queues, begins
+from passback.core.admission import Begins, Joins, Parks, Queues, begin_queued_run
 from passback.core.errors import ConversationBusy, NothingToDo, ResultConflict, UnknownToolCall
 from passback.core.messages import Message, MessageId, Owed, RunId, SystemMessage, ToolMessage
-from passback.core.posts import OnBusy, fingerprint, for_call
+from passback.core.posts import OnBusy, call_receipt_name, content_fingerprint
 from passback.core.transcript import SYNTHETIC_TEXT
 
 DONE = remembered(by_call(c1="done", c2="done"))
@@ -234,7 +234,7 @@ def test_answers_of_an_earlier_run_keep_leading_to_it() -> None:
     """A run that failed without a word leaves the answers at the tail; the next post must not claim them."""
     messages: list[Message] = [*OWING, result("c1"), result("c2")]
     assert judge(messages, user("again")) == Begins((user("again"),), {})
-    assert begins(messages, [user("again")], minting()) == Begins((user("again"),), {})
+    assert begin_queued_run(messages, [user("again")], minting()) == Begins((user("again"),), {})
 
 
 def test_a_servers_answer_at_the_tail_is_not_remembered_as_the_clients() -> None:
@@ -246,20 +246,22 @@ def test_a_servers_answer_at_the_tail_is_not_remembered_as_the_clients() -> None
 # ---------------------------------------------------------------- a post whose turn has come
 def test_a_post_that_waited_begins_with_its_messages() -> None:
     system = SystemMessage(MessageId("s"), "be kind")
-    assert begins(IDLE, [system, user("next")], minting()) == Begins((system, user("next")), {})
-    assert begins([], [user("next")], minting()) == Begins((user("next"),), {})
+    assert begin_queued_run(IDLE, [system, user("next")], minting()) == Begins(
+        (system, user("next")), {}
+    )
+    assert begin_queued_run([], [user("next")], minting()) == Begins((user("next"),), {})
 
 
 def test_a_post_that_waited_supersedes_what_is_owed_by_then() -> None:
     messages: list[Message] = [*OWING, result("c2")]
-    assert begins(messages, [user("next")], minting()) == Begins(
+    assert begin_queued_run(messages, [user("next")], minting()) == Begins(
         (closed("c1"), user("next")), by_call(c2="done") | superseded("c1")
     )
 
 
 def test_results_that_waited_answer_what_is_still_open() -> None:
     waited = (user("next"), result("c1", "one"))
-    assert begins(OWING, waited, minting()) == Begins(
+    assert begin_queued_run(OWING, waited, minting()) == Begins(
         (result("c1", "one"), closed("c2"), user("next")),
         by_call(c1="one") | superseded("c2"),
     )
@@ -269,13 +271,13 @@ def test_results_that_waited_answer_what_is_still_open() -> None:
 def test_results_that_waited_while_another_answered_are_left_out() -> None:
     messages: list[Message] = [*OWING, result("c1", "first"), result("c2"), *IDLE]
     waited = (result("c1", "late"), user("next"))
-    assert begins(messages, waited, minting()) == Begins((user("next"),), {})
+    assert begin_queued_run(messages, waited, minting()) == Begins((user("next"),), {})
 
 
 def test_a_servers_call_left_open_before_a_post_that_waited_is_closed_as_interrupted() -> None:
     messages: list[Message] = [user(), asks(call("s1", client=False))]
-    text = fingerprint(SYNTHETIC_TEXT["interrupted"], True)
-    assert begins(messages, [user("next")], minting()) == Begins(
+    text = content_fingerprint(SYNTHETIC_TEXT["interrupted"], True)
+    assert begin_queued_run(messages, [user("next")], minting()) == Begins(
         (closed("s1", "interrupted"), user("next")),
-        {for_call(call("s1").id): text},
+        {call_receipt_name(call("s1").id): text},
     )

@@ -3,7 +3,7 @@
 from tests.support.judging import KEY, minting, user
 from typing_extensions import override
 
-from passback.core.admission import Begins, ConversationSnapshot, accept
+from passback.core.admission import Begins, ConversationSnapshot, decide_post
 from passback.core.messages import AssistantMessage, Message, MessageId, UserMessage
 from passback.core.posts import StartRun
 
@@ -31,7 +31,7 @@ def test_ids_that_a_client_chose_are_not_each_compared_with_each_message() -> No
     ]
     post = StartRun(KEY, posted, named=frozenset(ids))
     CountedId.compared = 0
-    verdict = accept(ConversationSnapshot([user(), *stored]), post, minting())
+    verdict = decide_post(ConversationSnapshot([user(), *stored]), post, minting())
     assert isinstance(verdict, Begins)
     assert verdict.append == posted
     # once or twice for each posted message, where equal ids meet

@@ -20,7 +20,7 @@ from tests.support.judging import (
 from passback.core.admission import Begins, Joins, Parks, Queues
 from passback.core.errors import ConversationBusy, ResultConflict, Reused, UnknownToolCall
 from passback.core.messages import Message, Owed, RunId, ToolSpec
-from passback.core.posts import OnBusy, for_key, for_message
+from passback.core.posts import OnBusy, key_receipt_name, message_receipt_name
 
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 MORE = user("more", "m1")
@@ -216,8 +216,8 @@ def test_a_new_key_does_not_make_a_named_message_new() -> None:
     posted = post(MORE, key="another", named=["m1"])
     receipts = remembered(by_message(MORE))
     assert judge(IDLE, posted, receipts=receipts) == Joins(RunId("r1"))
-    assert for_key("another") not in receipts
-    assert for_message(MORE.id) in receipts
+    assert key_receipt_name("another") not in receipts
+    assert message_receipt_name(MORE.id) in receipts
 
 
 # ---------------------------------------------------------------- answers that the server made

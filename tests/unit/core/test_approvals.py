@@ -26,8 +26,8 @@ from passback.core.admission import (
     Parks,
     Queues,
     Verdict,
-    accept,
-    begins,
+    begin_queued_run,
+    decide_post,
     refuse_claim,
 )
 from passback.core.errors import (
@@ -53,21 +53,21 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import (
-    MOST_APPROVALS,
-    MOST_DENIALS,
+    MAX_APPROVALS,
+    MAX_DENIALS,
     LastingPermission,
-    with_newest,
+    merge_lasting,
 )
-from passback.core.posts import OnBusy, Receipt, ReceiptName, for_call
+from passback.core.posts import OnBusy, Receipt, ReceiptName, call_receipt_name
 from passback.core.transcript import (
-    UNMADE,
-    futile_turns,
+    UNMADE_TEXT,
+    count_futile_turns,
     lasting_permissions,
-    owed,
-    paired,
-    runnable,
-    unanswered,
-    waiting,
+    owed_answers,
+    paired_messages,
+    runnable_calls,
+    unanswered_calls,
+    waiting_calls,
 )
 
 A, B, SERVERS = needing("a"), needing("b"), call("s", client=False)
@@ -96,7 +96,7 @@ class Talk:
         self, *posted: PostedMessage, overdue: bool = False, on_busy: OnBusy = "reject"
     ) -> Verdict:
         standing = ConversationSnapshot(self.messages, self.receipts, self.running, overdue=overdue)
-        verdict = accept(standing, post(*posted, on_busy=on_busy), self._mint)
+        verdict = decide_post(standing, post(*posted, on_busy=on_busy), self._mint)
         if isinstance(verdict, Begins | Parks):
             self.messages += verdict.append
             run = "r1" if isinstance(verdict, Begins) else None
@@ -106,7 +106,7 @@ class Talk:
 
 
 def unmade(call_id: str, *, minted: str) -> ToolMessage:
-    return replace(closed(call_id, minted=minted), content=UNMADE)
+    return replace(closed(call_id, minted=minted), content=UNMADE_TEXT)
 
 
 def denied(call_id: str, text: str = "", minted: str = "minted-1") -> ToolMessage:
@@ -119,22 +119,22 @@ def denied(call_id: str, text: str = "", minted: str = "minted-1") -> ToolMessag
 @pytest.mark.promise("P2")
 def test_a_call_that_needs_approval_is_owed_until_it_is_approved_and_then_the_servers() -> None:
     messages: list[Message] = [user(), asks(A, SERVERS, C1)]
-    assert [each.call for each in waiting(messages)] == [A, C1]
-    assert runnable(messages) == (SERVERS,)
-    assert owed(messages) == (
+    assert [each.call for each in waiting_calls(messages)] == [A, C1]
+    assert runnable_calls(messages) == (SERVERS,)
+    assert owed_answers(messages) == (
         Owed(A.id, "tool_a", "{}", "approval", "Sure?"),
         Owed(C1.id, "tool_c1", "{}"),
     )
     messages += [YES_A]
-    assert [each.call for each in waiting(messages)] == [C1]
-    assert runnable(messages) == (A, SERVERS)
+    assert [each.call for each in waiting_calls(messages)] == [C1]
+    assert runnable_calls(messages) == (A, SERVERS)
     messages += [result("a")]
-    assert runnable(messages) == (SERVERS,)
-    assert unanswered(messages) == (SERVERS, C1)
+    assert runnable_calls(messages) == (SERVERS,)
+    assert unanswered_calls(messages) == (SERVERS, C1)
 
 
 def test_a_question_is_owed_as_one() -> None:
-    assert owed([user(), asks(QUESTION)]) == (
+    assert owed_answers([user(), asks(QUESTION)]) == (
         Owed(QUESTION.id, "ask_user", QUESTION.arguments, "question"),
     )
 
@@ -142,12 +142,12 @@ def test_a_question_is_owed_as_one() -> None:
 @pytest.mark.promise("P5")
 def test_no_model_is_shown_an_approval() -> None:
     messages: list[Message] = [*ASKING, YES_A, YES_B, result("b"), result("a"), user("more", "u2")]
-    assert paired(messages) == (*ASKING, result("a"), result("b"), user("more", "u2"))
+    assert paired_messages(messages) == (*ASKING, result("a"), result("b"), user("more", "u2"))
 
 
 def test_a_turn_whose_calls_were_denied_is_not_futile() -> None:
-    assert futile_turns([user(), asks(A), NO_A, denied("a")]) == 0
-    assert futile_turns([user(), asks(C1), closed("c1", "invalid"), asks(A), NO_A]) == 0
+    assert count_futile_turns([user(), asks(A), NO_A, denied("a")]) == 0
+    assert count_futile_turns([user(), asks(C1), closed("c1", "invalid"), asks(A), NO_A]) == 0
 
 
 def test_what_was_answered_for_good_is_a_tool_as_it_was_declared() -> None:
@@ -189,17 +189,17 @@ YES_TO_B = LastingPermission("b", "1", True)
 def test_a_denial_is_of_all_declarations_of_a_tool_and_an_approval_is_of_one(
     given: list[LastingPermission], left: list[LastingPermission]
 ) -> None:
-    assert with_newest(given, []) == tuple(left)
-    assert with_newest(given[:1], given[1:]) == tuple(left)
+    assert merge_lasting(given, []) == tuple(left)
+    assert merge_lasting(given[:1], given[1:]) == tuple(left)
 
 
 def test_the_oldest_of_too_many_approvals_go_and_no_denial_does() -> None:
-    denials = [LastingPermission(f"no_{n}", "1", False) for n in range(MOST_DENIALS + 1)]
-    approvals = [LastingPermission(f"yes_{n}", "1", True) for n in range(MOST_APPROVALS)]
-    assert with_newest([*denials, *approvals], []) == (*denials, *approvals)
-    assert with_newest([*denials, *approvals], [YES]) == (*denials, *approvals[1:], YES)
+    denials = [LastingPermission(f"no_{n}", "1", False) for n in range(MAX_DENIALS + 1)]
+    approvals = [LastingPermission(f"yes_{n}", "1", True) for n in range(MAX_APPROVALS)]
+    assert merge_lasting([*denials, *approvals], []) == (*denials, *approvals)
+    assert merge_lasting([*denials, *approvals], [YES]) == (*denials, *approvals[1:], YES)
     # that it is too old an approval does not bring back the denial that it replaced
-    assert with_newest([NO, YES], approvals) == tuple(approvals)
+    assert merge_lasting([NO, YES], approvals) == tuple(approvals)
 
 
 def never(tool: str) -> ApprovalMessage:
@@ -207,7 +207,7 @@ def never(tool: str) -> ApprovalMessage:
 
 
 def test_a_denial_for_good_that_there_is_no_room_for_is_refused_and_changes_nothing() -> None:
-    full: list[Message] = [never(f"tool_{n}") for n in range(MOST_DENIALS)]
+    full: list[Message] = [never(f"tool_{n}") for n in range(MAX_DENIALS)]
     no_to_a, no_to_b = (replace(says_no(call), always=True) for call in "ab")
     talk = Talk(*full, *ASKING)
     with pytest.raises(InvalidRequest, match="64 tools are denied for good"):
@@ -227,12 +227,12 @@ def test_a_denial_for_good_that_there_is_no_room_for_is_refused_and_changes_noth
 
 
 def test_denials_for_good_that_wait_in_the_queue_need_room_too() -> None:
-    messages: list[Message] = [*(never(f"tool_{n}") for n in range(1, MOST_DENIALS)), *ASKING]
+    messages: list[Message] = [*(never(f"tool_{n}") for n in range(1, MAX_DENIALS)), *ASKING]
     queued: list[Message] = [never("tool_x"), user("queued")]
     no = post(replace(says_no("a"), always=True), user("more", "u2"), on_busy="enqueue")
-    assert isinstance(accept(ConversationSnapshot(messages), no, minting()), Begins)
+    assert isinstance(decide_post(ConversationSnapshot(messages), no, minting()), Begins)
     with pytest.raises(InvalidRequest):
-        accept(ConversationSnapshot(messages, queued=queued), no, minting())
+        decide_post(ConversationSnapshot(messages, queued=queued), no, minting())
 
 
 def test_a_denial_for_good_is_told_to_the_model_as_one() -> None:
@@ -345,7 +345,7 @@ def test_what_does_not_settle_all_is_stored_and_the_rest_is_named(
     assert isinstance(first, Parks)
     assert list(first.append) == append
     assert [each.id for each in first.owed] == [left]
-    assert first.owed == owed(talk.messages)
+    assert first.owed == owed_answers(talk.messages)
     assert talk.post(posted) == Parks((), {}, first.owed)
 
 
@@ -410,7 +410,7 @@ def test_an_answer_that_does_not_fit_its_question_changes_nothing() -> None:
     bad = result("q", (DataPart({"answers": []}),))
     with pytest.raises(InvalidAnswer):
         talk.post(says_yes("a"), bad)
-    assert owed(talk.messages) == owed([asks(QUESTION, A)])
+    assert owed_answers(talk.messages) == owed_answers([asks(QUESTION, A)])
     assert isinstance(talk.post(says_yes("a"), result("q", "Sky")), Begins)
 
 
@@ -423,19 +423,19 @@ def test_an_answer_that_comes_too_late_is_a_conflict_that_says_so() -> None:
 
 @pytest.mark.promise("P5")
 def test_when_the_time_is_over_what_was_approved_is_made_and_the_rest_is_closed() -> None:
-    verdict = begins([*ASKING, YES_A], (), minting(), overdue=True)
+    verdict = begin_queued_run([*ASKING, YES_A], (), minting(), overdue=True)
     assert verdict.append == (closed("b", "timeout"),)
-    assert runnable([*ASKING, YES_A, *verdict.append]) == (A,)
-    assert verdict.receipts.keys() == {for_call(A.id), for_call(B.id)}
+    assert runnable_calls([*ASKING, YES_A, *verdict.append]) == (A,)
+    assert verdict.receipts.keys() == {call_receipt_name(A.id), call_receipt_name(B.id)}
 
 
 def test_an_approval_that_waited_with_a_message_is_stored_before_it() -> None:
     talk = Talk(*ASKING)
     standing = ConversationSnapshot(talk.messages, queued=[user("queued")])
-    verdict = accept(standing, post(says_yes("a"), user("more", "u2")), minting())
+    verdict = decide_post(standing, post(says_yes("a"), user("more", "u2")), minting())
     assert isinstance(verdict, Queues)
     assert verdict.messages == (YES_A, user("more", "u2"))
-    assert begins(ASKING, verdict.messages, minting()).append == (
+    assert begin_queued_run(ASKING, verdict.messages, minting()).append == (
         YES_A,
         closed("b"),
         unmade("a", minted="minted-2"),
@@ -446,7 +446,7 @@ def test_an_approval_that_waited_with_a_message_is_stored_before_it() -> None:
 @pytest.mark.promise("P9")
 def test_an_approval_that_waited_while_another_answered_is_left_out() -> None:
     messages: list[Message] = [user(), asks(A), NO_A, denied("a")]
-    verdict = begins(messages, (YES_A, user("more", "u2")), minting())
+    verdict = begin_queued_run(messages, (YES_A, user("more", "u2")), minting())
     assert verdict == Begins((user("more", "u2"),), {})
 
 
@@ -464,12 +464,14 @@ def test_while_a_run_goes_on_an_approval_is_unknown_and_a_repeat_joins() -> None
 
 def test_a_call_that_waits_for_a_person_can_be_claimed_until_it_is_answered() -> None:
     talk = Talk(user(), asks(A, B, SERVERS))
-    refuse_claim(ConversationSnapshot(()), owed(talk.messages), A.id)
+    refuse_claim(ConversationSnapshot(()), owed_answers(talk.messages), A.id)
     talk.post(says_yes("a"))
     with pytest.raises(ResultConflict):
-        refuse_claim(ConversationSnapshot((), talk.receipts), owed(talk.messages), A.id)
+        refuse_claim(ConversationSnapshot((), talk.receipts), owed_answers(talk.messages), A.id)
     with pytest.raises(UnknownToolCall):
-        refuse_claim(ConversationSnapshot((), talk.receipts), owed(talk.messages), SERVERS.id)
+        refuse_claim(
+            ConversationSnapshot((), talk.receipts), owed_answers(talk.messages), SERVERS.id
+        )
 
 
 def test_no_answer_is_nothing_to_do() -> None:

@@ -21,7 +21,12 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.state import State
-from passback.core.transcript import data_of, futile_turns, paired, schema_of
+from passback.core.transcript import (
+    count_futile_turns,
+    paired_messages,
+    posted_data,
+    schema_of_answer,
+)
 
 OBJECT: JsonObject = {"type": "object"}
 EARLIER: JsonObject = {"type": "object", "title": "earlier"}
@@ -69,8 +74,8 @@ def invalid(call: str) -> ToolMessage:
 def test_the_last_message_says_the_schema_and_the_last_data_count(
     messages: Sequence[Message], schema: JsonObject | None, data: JsonValue
 ) -> None:
-    assert schema_of(messages, EARLIER) == schema
-    assert data_of(messages, "earlier") == data
+    assert schema_of_answer(messages, EARLIER) == schema
+    assert posted_data(messages, "earlier") == data
 
 
 @pytest.mark.parametrize("boundary", range(4))
@@ -80,12 +85,12 @@ def test_a_boundary_takes_along_what_was_posted_before_it(boundary: int) -> None
         answer("c"),
         result("c"),
     ]
-    whole = State().with_boundary(0, messages)
-    moved = State().with_boundary(boundary, messages)
-    for state in (moved, moved.with_boundary(3, messages[boundary:])):
+    whole = State().with_history_start(0, messages)
+    moved = State().with_history_start(boundary, messages)
+    for state in (moved, moved.with_history_start(3, messages[boundary:])):
         left = messages[state.history_start :]
-        assert schema_of(left, state.output_schema) == OBJECT
-        assert data_of(left, state.data) == [1]
+        assert schema_of_answer(left, state.output_schema) == OBJECT
+        assert posted_data(left, state.data) == [1]
     assert whole == State()
 
 
@@ -104,11 +109,11 @@ def test_a_boundary_takes_along_what_was_posted_before_it(boundary: int) -> None
 def test_answers_that_were_not_accepted_are_futile_turns(
     messages: Sequence[Message], turns: int
 ) -> None:
-    assert futile_turns(messages) == turns
+    assert count_futile_turns(messages) == turns
 
 
 @pytest.mark.promise("P5")
 def test_the_model_is_told_why_as_if_by_a_user_for_it_has_to_answer() -> None:
     posted = SystemMessage(MessageId("p"), "be kind")
-    shown = paired([posted, user(), answer(), refused()])
+    shown = paired_messages([posted, user(), answer(), refused()])
     assert shown == (posted, user(), answer(), UserMessage(MessageId("s"), "no"))

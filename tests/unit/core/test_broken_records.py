@@ -23,7 +23,15 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.transcript import boundary, closing, owed, paired, unanswered, view, waiting
+from passback.core.transcript import (
+    closing_results,
+    owed_answers,
+    paired_messages,
+    shown_messages,
+    unanswered_calls,
+    view_start,
+    waiting_calls,
+)
 
 TEXTS = st.sampled_from(["", "text", "  "])
 
@@ -113,7 +121,7 @@ def refused(shown: Sequence[Message]) -> list[str]:
 @settings(max_examples=150, deadline=None)
 @pytest.mark.promise("P5")
 def test_every_service_takes_what_is_shown_of_a_whole_record(record: Record) -> None:
-    shown = paired(record.messages)
+    shown = paired_messages(record.messages)
     assert refused(shown) == []
     assert not any(isinstance(each, ToolMessage) and each.synthetic for each in shown)
 
@@ -125,13 +133,13 @@ def test_every_service_takes_what_is_shown_of_a_broken_one_and_mending_it_again_
     record: Record,
 ) -> None:
     messages = record.messages
-    shown = paired(messages)
+    shown = paired_messages(messages)
     assert refused(shown) == []
-    assert paired(shown) == shown
-    assert paired(view(messages)) == shown
-    assert paired(messages[boundary(messages) :]) == shown
+    assert paired_messages(shown) == shown
+    assert paired_messages(shown_messages(messages)) == shown
+    assert paired_messages(messages[view_start(messages) :]) == shown
     # what stands there is shown as it is, and what is made up is an error that says so
-    kept = {each.id: each for each in view(messages)}
+    kept = {each.id: each for each in shown_messages(messages)}
     for each in shown:
         if isinstance(each, ToolMessage) and each.synthetic:
             assert (each.is_error, each.synthetic) == (True, "interrupted")
@@ -148,8 +156,12 @@ def test_closing_what_is_open_leaves_nothing_open_and_is_done_once(record: Recor
     numbers = itertools.count()
     closed = [
         *messages,
-        *closing(unanswered(messages), "interrupted", lambda: MessageId(f"n{next(numbers)}")),
+        *closing_results(
+            unanswered_calls(messages), "interrupted", lambda: MessageId(f"n{next(numbers)}")
+        ),
     ]
-    assert (unanswered(closed), owed(closed), waiting(closed)) == ((), (), ())
-    assert refused(paired(closed)) == []
-    assert closing(unanswered(closed), "interrupted", lambda: MessageId("never")) == ()
+    assert (unanswered_calls(closed), owed_answers(closed), waiting_calls(closed)) == ((), (), ())
+    assert refused(paired_messages(closed)) == []
+    assert (
+        closing_results(unanswered_calls(closed), "interrupted", lambda: MessageId("never")) == ()
+    )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from passback.core import errors, ids
-from passback.core.changes import Enqueue, Queued
+from passback.core.changes import Enqueue, QueuedPost
 from passback.core.errors import ConversationBusy, InvalidCursor, PassbackError
 from passback.core.events import START, Cursor, Position
 from passback.core.messages import (
@@ -23,10 +23,10 @@ from passback.core.messages import (
     TextPart,
     Usage,
     as_text,
-    folded,
+    fold_name,
 )
 from passback.core.posts import OnBusy, StartRun
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 
 
 # ---------------------------------------------------------------- errors
@@ -106,7 +106,7 @@ def test_a_post_that_waits_names_its_run_and_may_stop_what_is_before_it(
     on_busy: OnBusy, stops: bool
 ) -> None:
     key = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
-    queued = Queued(RunId("r"), StartRun(key, (), on_busy=on_busy))
+    queued = QueuedPost(RunId("r"), StartRun(key, (), on_busy=on_busy))
     waiting = Enqueue(queued, {}, (), limit=1)
     assert waiting.run == RunRef(key, RunId("r"))
     assert queued.stops is waiting.stops is stops
@@ -152,7 +152,7 @@ def test_content_becomes_a_text_line_by_line() -> None:
 
 
 def test_names_that_look_alike_are_folded_into_one() -> None:
-    assert folded("Pa\uff49nt") == folded("pAint") == "paint"  # with a fullwidth i
+    assert fold_name("Pa\uff49nt") == fold_name("pAint") == "paint"  # with a fullwidth i
 
 
 @pytest.mark.parametrize(
@@ -167,4 +167,4 @@ def test_names_that_look_alike_are_folded_into_one() -> None:
     ids=["ascii", "unicode", "high", "low", "pair"],
 )
 def test_a_text_with_halves_of_characters_is_mended(text: str, expected: str) -> None:
-    assert mended(text) == expected
+    assert replace_surrogates(text) == expected

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from passback.context.prompt import Layers
+from passback.context.prompt import PromptLayers
 from passback.core.changes import dump_message, load_message
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
@@ -22,10 +22,10 @@ from passback.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from passback.core.posts import StartRun, fingerprint
-from passback.core.transcript import paired
-from passback.models.anthropic.encoding import encode
-from passback.models.openai_chat.encoding import request_body
+from passback.core.posts import StartRun, content_fingerprint
+from passback.core.transcript import paired_messages
+from passback.models.anthropic.encoding import encode_message
+from passback.models.openai_chat.encoding import encode_request
 
 GENERATION = Generation(1.5, 0.5, 7, ("END",), 1, 0.25, -0.25)
 ASKED = UserMessage(
@@ -38,16 +38,18 @@ KEY = ConversationKey(OwnerId("o"), ConversationId("c"))
 
 
 def _request(*messages: Message, **options: JsonValue) -> ModelRequest:
-    return ModelRequest(paired([Layers().shown(each) for each in messages]), options=options)
+    return ModelRequest(
+        paired_messages([PromptLayers().shown(each) for each in messages]), options=options
+    )
 
 
 def _openai(request: ModelRequest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(request_body("m", "openai:m", request))
+    body: dict[str, Any] = json.loads(encode_request("m", "openai:m", request))
     return body
 
 
 def _anthropic(request: ModelRequest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(encode("m", "anthropic:m", request).body)
+    body: dict[str, Any] = json.loads(encode_message("m", "anthropic:m", request).body)
     return body
 
 
@@ -70,7 +72,7 @@ def test_what_the_last_user_message_says_counts(messages: list[Message], told: G
 
 
 def test_the_model_is_not_told_of_it() -> None:
-    shown = Layers().shown(ASKED)
+    shown = PromptLayers().shown(ASKED)
     assert isinstance(shown, UserMessage)
     assert shown.brief == MessageContext(generation=GENERATION)
     assert shown.content == "<user_context>\n<intent>rest</intent>\n</user_context>\n\nhi"
@@ -122,4 +124,6 @@ def test_posts_that_differ_in_it_are_different_posts() -> None:
         replace(ASKED, brief=MessageContext(generation=each)) for each in (GENERATION, None)
     )
     assert StartRun(KEY, (hot,)).fingerprint != StartRun(KEY, (plain,)).fingerprint
-    assert fingerprint("x", False, hot.brief) != fingerprint("x", False, plain.brief)
+    assert content_fingerprint("x", False, hot.brief) != content_fingerprint(
+        "x", False, plain.brief
+    )

@@ -11,10 +11,10 @@ from tests.support.anthropic_rules import breaches_of
 from tests.support.judging import minting, post, remembered, user
 from tests.support.pairing import violations_of
 
-from passback.core.admission import Begins, ConversationSnapshot, Joins, accept
+from passback.core.admission import Begins, ConversationSnapshot, Joins, decide_post
 from passback.core.deltas import ModelRequest
 from passback.core.errors import Conflict, InvalidRequest, UnknownToolCall
-from passback.core.imported import Imported, Placed, with_history
+from passback.core.imported import ImportedPost, PlacedMessage, split_history
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -28,11 +28,11 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.posts import StartRun, for_key, for_message
-from passback.core.repeats import print_of
-from passback.core.transcript import SYNTHETIC_TEXT, owed, paired, unanswered
-from passback.models.anthropic.encoding import encode
-from passback.models.openai_chat.encoding import request_body
+from passback.core.posts import StartRun, key_receipt_name, message_receipt_name
+from passback.core.repeats import message_fingerprint
+from passback.core.transcript import SYNTHETIC_TEXT, owed_answers, paired_messages, unanswered_calls
+from passback.models.anthropic.encoding import encode_message
+from passback.models.openai_chat.encoding import encode_request
 
 
 def said(text: str = "", *calls: ToolCall, message_id: str = "a") -> AssistantMessage:
@@ -47,10 +47,10 @@ def result(call_id: str, text: str = "seen", message_id: str = "t") -> ToolMessa
     return ToolMessage(MessageId(message_id), CallId(call_id), text)
 
 
-def read(*messages: HistoryMessage) -> Imported:
+def read(*messages: HistoryMessage) -> ImportedPost:
     """The history of a post; messages get ids by their places where they are the same."""
     named = [replace(each, id=MessageId(f"{each.id}{at}")) for at, each in enumerate(messages)]
-    return with_history([(f"messages.{at}", each) for at, each in enumerate(named)], minting())
+    return split_history([(f"messages.{at}", each) for at, each in enumerate(named)], minting())
 
 
 def plain(messages: Sequence[HistoryMessage]) -> list[object]:
@@ -170,13 +170,13 @@ def test_what_no_history_can_be_is_refused_with_its_place(
 
 
 def test_an_id_of_a_message_is_used_once() -> None:
-    twice: list[Placed] = [
+    twice: list[PlacedMessage] = [
         ("input.0", user("a", "m")),
         ("input.1", said("b", message_id="m")),
         ("input.2", NEW),
     ]
     with pytest.raises(InvalidRequest, match=r"input\.1: an earlier message"):
-        with_history(twice, minting())
+        split_history(twice, minting())
 
 
 # ---------------------------------------------------------------- any history
@@ -201,13 +201,13 @@ def test_every_provider_takes_a_history_that_was_stored(posted: list[HistoryMess
     except InvalidRequest:
         return
     messages = (*imported.history, *imported.new)
-    assert (owed(messages), unanswered(messages)) == ((), ())
-    shown = paired(messages)
+    assert (owed_answers(messages), unanswered_calls(messages)) == ((), ())
+    shown = paired_messages(messages)
     assert sorted(map(repr, shown)) == sorted(map(repr, messages))
     request = ModelRequest(shown, "be brief")
-    chat = json.loads(request_body("m", "p", request))
+    chat = json.loads(encode_request("m", "p", request))
     assert violations_of(chat["messages"]) == []
-    assert breaches_of(json.loads(encode("m", "p", request).body)) == []
+    assert breaches_of(json.loads(encode_message("m", "p", request).body)) == []
 
 
 # ---------------------------------------------------------------- what a post with one means
@@ -221,30 +221,30 @@ def importing(key: str | None = None, *, resends: bool = False) -> StartRun:
 @pytest.mark.promise("P13")
 def test_a_run_begins_behind_a_history_whose_calls_nobody_here_has_made() -> None:
     """Only what was said to the agent is known again by its ids: no call has a receipt."""
-    verdict = accept(ConversationSnapshot((), exists=False), importing("k"), minting())
+    verdict = decide_post(ConversationSnapshot((), exists=False), importing("k"), minting())
     first = HISTORY[0]
     assert isinstance(first, UserMessage)
     assert isinstance(verdict, Begins)
     assert verdict.append == (*HISTORY, NEW)
     assert verdict.receipts == {
-        for_message(MessageId("u0")): print_of(first),
-        for_message(MessageId("new")): print_of(NEW),
-        for_key("k"): importing("k").fingerprint,
+        message_receipt_name(MessageId("u0")): message_fingerprint(first),
+        message_receipt_name(MessageId("new")): message_fingerprint(NEW),
+        key_receipt_name("k"): importing("k").fingerprint,
     }
     after = ConversationSnapshot((*verdict.append, said("yes")), remembered(verdict.receipts))
     for call_id in ("x", "imported_1"):
         with pytest.raises(UnknownToolCall):
-            accept(after, post(result(call_id)), minting())
+            decide_post(after, post(result(call_id)), minting())
 
 
 @pytest.mark.promise("P8")
 def test_a_repeated_import_is_the_same_run() -> None:
-    verdict = accept(ConversationSnapshot((), exists=False), importing("k"), minting())
+    verdict = decide_post(ConversationSnapshot((), exists=False), importing("k"), minting())
     assert isinstance(verdict, Begins)
     after = ConversationSnapshot((*verdict.append, said("yes")), remembered(verdict.receipts))
     joined = Joins(RunId("r1"))
-    assert accept(after, importing("k"), minting()) == joined
-    assert accept(after, importing(), minting()) == joined  # by the ids of its messages
+    assert decide_post(after, importing("k"), minting()) == joined
+    assert decide_post(after, importing(), minting()) == joined  # by the ids of its messages
     other = replace(importing("k"), history=HISTORY[-1:])
     assert other.fingerprint != importing("k").fingerprint
     assert replace(other, resends=True).fingerprint == importing("k", resends=True).fingerprint
@@ -262,12 +262,12 @@ def test_a_repeated_import_is_the_same_run() -> None:
 )
 def test_a_conversation_with_messages_takes_no_history(standing: ConversationSnapshot) -> None:
     with pytest.raises(Conflict, match="a history can only begin a new one"):
-        accept(standing, replace(importing(), on_busy="enqueue"), minting())
+        decide_post(standing, replace(importing(), on_busy="enqueue"), minting())
 
 
 def test_who_says_all_each_time_has_it_passed_over_where_there_is_a_conversation() -> None:
     standing = ConversationSnapshot([user(), said("so")])
-    verdict = accept(standing, importing(resends=True), minting())
+    verdict = decide_post(standing, importing(resends=True), minting())
     assert isinstance(verdict, Begins)
     assert verdict.append == (NEW,)
 
@@ -276,18 +276,18 @@ def test_results_that_are_in_the_history_are_no_answers_and_nothing_there_waits_
     None
 ):
     resending = replace(importing(resends=True), messages=(result("x"), NEW))
-    verdict = accept(ConversationSnapshot((), exists=False), resending, minting())
+    verdict = decide_post(ConversationSnapshot((), exists=False), resending, minting())
     assert isinstance(verdict, Begins)
     assert verdict.append == (*HISTORY, NEW)
     approving = replace(
         importing(), messages=(ApprovalMessage(MessageId("p"), CallId("x"), True), NEW)
     )
     with pytest.raises(UnknownToolCall):
-        accept(ConversationSnapshot((), exists=False), approving, minting())
+        decide_post(ConversationSnapshot((), exists=False), approving, minting())
 
 
 def test_what_is_wrong_with_a_history_is_told_where_there_is_no_conversation() -> None:
     flawed = replace(post(NEW), continues=True, resends=True, flaw="input.1: it has neither")
     with pytest.raises(InvalidRequest, match=r"input\.1: it has neither"):
-        accept(ConversationSnapshot((), exists=False), flawed, minting())
-    assert isinstance(accept(ConversationSnapshot([user()]), flawed, minting()), Begins)
+        decide_post(ConversationSnapshot((), exists=False), flawed, minting())
+    assert isinstance(decide_post(ConversationSnapshot([user()]), flawed, minting()), Begins)

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from passback.core.budgets import Budget, BudgetLimits, Left, Price, Spent, price_of, tightest
+from passback.core.budgets import (
+    Budget,
+    BudgetLimits,
+    Left,
+    Price,
+    Spent,
+    model_price,
+    tightest_left,
+)
 from passback.core.errors import ConfigurationError
 from passback.core.messages import Usage
 
@@ -54,7 +62,7 @@ def test_a_budget_is_used_up_when_one_kind_of_it_is(left: Left, used_up: bool) -
 def test_of_two_limits_the_tighter_one_counts(
     one: BudgetLimits, other: BudgetLimits, spent: Spent
 ) -> None:
-    both = tightest((one.left(spent), other.left(spent)))
+    both = tightest_left((one.left(spent), other.left(spent)))
     assert one.within(other).left(spent) == both == other.within(one).left(spent)
 
 
@@ -89,6 +97,6 @@ def test_more_cached_tokens_than_tokens_cost_no_less_than_nothing() -> None:
 
 
 def test_a_model_without_a_price_costs_nothing_and_of_several_the_dearest_counts() -> None:
-    assert price_of("c", PRICES) == Price()
-    assert price_of("a", PRICES) == PRICES["a"]
-    assert price_of("c,a,b", PRICES) == Price(2, 10, 0.5)
+    assert model_price("c", PRICES) == Price()
+    assert model_price("a", PRICES) == PRICES["a"]
+    assert model_price("c,a,b", PRICES) == Price(2, 10, 0.5)

@@ -19,7 +19,7 @@ from tests.support.judging import (
     user,
 )
 
-from passback.core.admission import Begins, Joins, Queues, begins
+from passback.core.admission import Begins, Joins, Queues, begin_queued_run
 from passback.core.errors import ResultConflict, UnknownToolCall
 from passback.core.messages import CallId, Message, MessageId, RunId, ToolMessage
 from passback.core.transcript import SYNTHETIC_TEXT
@@ -99,12 +99,12 @@ def test_a_servers_call_left_open_is_still_interrupted() -> None:
 
 # ---------------------------------------------------------------- without a post
 def test_without_a_post_a_run_begins_with_the_answers_that_there_are() -> None:
-    assert begins(SOME, (), minting(), overdue=True) == Begins(
+    assert begin_queued_run(SOME, (), minting(), overdue=True) == Begins(
         (closed("c1", "timeout"),), by_call(c2="done") | superseded("c1", reason="timeout")
     )
 
 
 def test_answers_that_wait_with_a_post_are_in_time() -> None:
-    assert begins(SOME, [result("c1", "one")], minting(), overdue=True) == Begins(
+    assert begin_queued_run(SOME, [result("c1", "one")], minting(), overdue=True) == Begins(
         (result("c1", "one"),), by_call(c1="one", c2="done")
     )

@@ -8,7 +8,7 @@ from tests.support.judging import KEY, call
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import RunId, RunRef
-from passback.core.permissions import Decision, Permission, by_pattern
+from passback.core.permissions import Decision, Permission, pattern_rule
 
 CALL = call("s", client=False)
 
@@ -31,7 +31,7 @@ async def test_the_first_pattern_that_fits_the_whole_name_decides(
     patterns: dict[str, Decision], name: str, decision: Decision | None
 ) -> None:
     run = RunRef(KEY, RunId("r"))
-    said = by_pattern(patterns)(replace(CALL, name=name), run)
+    said = pattern_rule(patterns)(replace(CALL, name=name), run)
     assert isinstance(said, Awaitable)
     assert await said == decision
 
@@ -41,4 +41,4 @@ def test_what_is_no_decision_is_no_permission(word: Decision) -> None:
     with pytest.raises(ConfigurationError, match="one of allow, deny, ask"):
         Permission(word)
     with pytest.raises(ConfigurationError, match="'delete' has to be one of allow, deny, ask"):
-        by_pattern({"delete": word})
+        pattern_rule({"delete": word})

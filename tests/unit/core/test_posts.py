@@ -29,12 +29,12 @@ from passback.core.messages import (
 )
 from passback.core.posts import (
     StartRun,
-    dated,
-    fingerprint,
-    for_call,
-    for_key,
-    for_message,
+    call_receipt_name,
+    content_fingerprint,
+    key_receipt_name,
+    message_receipt_name,
     receipt_names,
+    with_arrival_time,
 )
 
 PAINT = ToolSpec("paint", "Paints.", {"type": "object", "properties": {"a": {}, "b": {}}})
@@ -45,8 +45,8 @@ TURNED = ToolSpec("paint", "Paints.", {"properties": {"b": {}, "a": {}}, "type":
 def test_equal_content_has_one_fingerprint_whatever_the_order_of_keys() -> None:
     one = (DataPart({"a": 1, "b": [None, "ü"]}), TextPart("x"))
     same = (DataPart({"b": [None, "ü"], "a": 1}), TextPart("x"))
-    assert fingerprint(one) == fingerprint(same)
-    assert len(fingerprint(one)) == 64
+    assert content_fingerprint(one) == content_fingerprint(same)
+    assert len(content_fingerprint(one)) == 64
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,15 @@ def test_equal_content_has_one_fingerprint_whatever_the_order_of_keys() -> None:
     ],
 )
 def test_other_content_has_another_fingerprint(other: Content) -> None:
-    assert fingerprint("done") != fingerprint(other)
+    assert content_fingerprint("done") != content_fingerprint(other)
 
 
 def test_an_error_has_another_fingerprint_than_the_same_words_as_a_result() -> None:
-    assert fingerprint("done", True) != fingerprint("done") == fingerprint("done", False)
+    assert (
+        content_fingerprint("done", True)
+        != content_fingerprint("done")
+        == content_fingerprint("done", False)
+    )
 
 
 # ---------------------------------------------------------------- whole posts
@@ -142,7 +146,7 @@ def test_what_a_post_says_beside_words_makes_it_another_post() -> None:
         brief(forgets=True),
     ]
     assert len({post(each).fingerprint for each in several}) == len(several)
-    prints = {fingerprint(each.content, False, each.brief) for each in several}
+    prints = {content_fingerprint(each.content, False, each.brief) for each in several}
     assert len(prints) == len(several)
 
 
@@ -150,36 +154,44 @@ def test_what_a_post_says_beside_words_makes_it_another_post() -> None:
 def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it() -> None:
     plain = post(user("a"))
     assert post(brief()).fingerprint == plain.fingerprint
-    assert dated(plain, "2026-01-31T12:00:00+00:00").fingerprint == plain.fingerprint
-    assert fingerprint("a", False, MessageContext(at="now")) == fingerprint("a")
+    assert with_arrival_time(plain, "2026-01-31T12:00:00+00:00").fingerprint == plain.fingerprint
+    assert content_fingerprint("a", False, MessageContext(at="now")) == content_fingerprint("a")
     data = post(brief(data=[1]))
-    assert dated(data, "now").fingerprint == dated(data, "later").fingerprint == data.fingerprint
+    assert (
+        with_arrival_time(data, "now").fingerprint
+        == with_arrival_time(data, "later").fingerprint
+        == data.fingerprint
+    )
 
 
 def test_only_user_messages_are_dated() -> None:
-    posted = dated(post(result("c1"), brief(intent="buy")), "now")
+    posted = with_arrival_time(post(result("c1"), brief(intent="buy")), "now")
     assert posted.messages == (result("c1"), brief(intent="buy", at="now"))
 
 
 # ---------------------------------------------------------------- names
 def test_a_post_may_be_known_by_its_results_its_names_and_its_key() -> None:
     posted = post(result("c1"), user("hi", "m1"), user("ho", "minted"), key="k", named=["m1"])
-    assert receipt_names(posted) == {"call:c1", "message:m1", for_key("k")}
+    assert receipt_names(posted) == {"call:c1", "message:m1", key_receipt_name("k")}
     assert receipt_names(post(user())) == frozenset()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_names_of_different_kinds_never_meet(name: str) -> None:
-    names = {for_call(CallId(name)), for_message(MessageId(name)), for_key(name)}
+    names = {
+        call_receipt_name(CallId(name)),
+        message_receipt_name(MessageId(name)),
+        key_receipt_name(name),
+    }
     assert len(names) == 3
     assert {each.partition(":")[0] for each in names} == {"call", "message", "key"}
 
 
 def test_a_keys_receipt_is_short_however_long_the_key_and_does_not_show_it() -> None:
-    name = for_key("hunter2" * 1000)
+    name = key_receipt_name("hunter2" * 1000)
     assert len(name) == len("key:") + 32
     assert "hunter2" not in name
-    assert name != for_key("hunter2" * 1001)
+    assert name != key_receipt_name("hunter2" * 1001)
 
 
 def test_what_a_post_says_does_not_depend_on_where_it_is_said() -> None:

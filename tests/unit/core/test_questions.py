@@ -19,7 +19,7 @@ from passback.core.messages import (
     TextPart,
     ToolMessage,
 )
-from passback.core.questions import ASK_USER, Questions, refuse_unfit, unanswerable
+from passback.core.questions import ASK_USER, Questions, check_question_answer, find_question_flaw
 
 JUDGE = Draft202012Validator(dict(ASK_USER.parameters))
 
@@ -131,18 +131,18 @@ def test_what_is_wrong_with_a_question_is_told_with_its_place(
 ) -> None:
     told = None if flaw is None else f"at $.questions[1].{flaw}"
     two = {"questions": [{"question": "first"}, *arguments["questions"]]}
-    assert unanswerable(json.dumps(two)) == told
+    assert find_question_flaw(json.dumps(two)) == told
 
 
 def test_labels_are_compared_within_one_question() -> None:
     assert (
-        unanswerable(json.dumps({"questions": asking(options=options("a"))["questions"] * 2}))
+        find_question_flaw(json.dumps({"questions": asking(options=options("a"))["questions"] * 2}))
         is None
     )
 
 
 def test_what_are_no_questions_cannot_be_answered_either() -> None:
-    assert unanswerable('{"questions": ["?"]}') == "questions.0: Input should be an object"
+    assert find_question_flaw('{"questions": ["?"]}') == "questions.0: Input should be an object"
 
 
 # ---------------------------------------------------------------- answers
@@ -160,7 +160,7 @@ def answers(*given: JsonValue) -> Content:
 
 def check(questions: object, content: Content, *, is_error: bool = False) -> None:
     message = ToolMessage(MessageId("t"), CallId("c"), content, is_error)
-    refuse_unfit(json.dumps(questions), message)
+    check_question_answer(json.dumps(questions), message)
 
 
 FIT: dict[str, tuple[object, Content]] = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from passback.core import changes as records
-from passback.core.changes import Queued
+from passback.core.changes import QueuedPost
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -162,7 +162,7 @@ POSTS = st.builds(
     st.sampled_from(["reject", "enqueue", "interrupt", "rollback"]),
     st.sampled_from(["continue", "cancel"]),
 )
-QUEUED = st.builds(Queued, RUN_IDS, POSTS)
+QUEUED = st.builds(QueuedPost, RUN_IDS, POSTS)
 STATES = st.builds(
     State,
     st.lists(ENTRIES, max_size=3).map(tuple),
@@ -198,7 +198,7 @@ def test_tools_survive_being_written_down(tools: list[ToolSpec]) -> None:
 
 
 @given(QUEUED)
-def test_a_post_that_waits_survives_being_written_down(queued: Queued) -> None:
+def test_a_post_that_waits_survives_being_written_down(queued: QueuedPost) -> None:
     assert records.load_queued(records.dump_queued(queued)) == queued
 
 

@@ -21,7 +21,7 @@ from tests.support.judging import (
 )
 
 from passback.core.admission import Begins, Queues
-from passback.core.commands import command_in
+from passback.core.commands import parse_command
 from passback.core.errors import InvalidRequest
 from passback.core.messages import (
     AssistantMessage,
@@ -33,7 +33,7 @@ from passback.core.messages import (
     TextPart,
     UserMessage,
 )
-from passback.core.repeats import said_again
+from passback.core.repeats import count_repeated
 
 CUT = AssistantMessage(MessageId("cut"), "half", partial=True)
 BLANK = AssistantMessage(MessageId("blank"), "")
@@ -72,7 +72,7 @@ DATA = replace(ONE, content=(TextPart("one"), DataPart(1)))
 def test_first_messages_that_the_transcript_ends_with_are_known(
     transcript: Sequence[Message], posted: Sequence[PostedMessage], known: int
 ) -> None:
-    assert said_again(transcript, posted) == known
+    assert count_repeated(transcript, posted) == known
 
 
 LETTERS = st.lists(st.sampled_from("ab"), max_size=8)
@@ -82,7 +82,7 @@ LETTERS = st.lists(st.sampled_from("ab"), max_size=8)
 def test_they_are_known_as_far_as_they_stand_there_in_this_order(
     old: list[str], new: list[str]
 ) -> None:
-    known = said_again([user(each) for each in old], [*(user(each) for each in new), THREE])
+    known = count_repeated([user(each) for each in old], [*(user(each) for each in new), THREE])
     pattern = [".*".join(new[:size]) for size in range(len(new) + 1)]
     fits = [size for size, each in enumerate(pattern) if re.search(each, "".join(old))]
     assert known == max(fits)
@@ -95,11 +95,11 @@ def test_they_are_known_as_far_as_they_stand_there_in_this_order(
 def test_with_an_answer_to_a_call_the_last_message_may_be_known(
     transcript: Sequence[Message], posted: Sequence[PostedMessage]
 ) -> None:
-    assert said_again(transcript, posted, answers=True) == len(posted)
+    assert count_repeated(transcript, posted, answers=True) == len(posted)
 
 
 def test_a_message_that_its_client_names_is_known_by_its_name_alone() -> None:
-    assert said_again([ONE], [ONE, TWO], {ONE.id}) == 0
+    assert count_repeated([ONE], [ONE, TWO], {ONE.id}) == 0
 
 
 # ---------------------------------------------------------------- posts
@@ -154,8 +154,8 @@ def test_what_goes_on_needs_a_conversation() -> None:
 # ---------------------------------------------------------------- commands
 def test_a_command_is_one_also_as_the_only_part() -> None:
     found = [
-        command_in(UserMessage(MessageId("u"), content))
+        parse_command(UserMessage(MessageId("u"), content))
         for content in ("/help me", (TextPart("/help me"),))
     ]
     assert [each and (each.name, each.argument) for each in found] == [("help", "me")] * 2
-    assert command_in(replace(ONE, content=(TextPart("/help"), DataPart(1)))) is None
+    assert parse_command(replace(ONE, content=(TextPart("/help"), DataPart(1)))) is None

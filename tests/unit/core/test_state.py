@@ -23,12 +23,12 @@ from passback.core.messages import (
 )
 from passback.core.permissions import LastingPermission
 from passback.core.state import (
-    MOST_REFUSALS,
+    MAX_REFUSALS,
     ConversationState,
     Refusal,
     State,
-    seen_by_owner,
-    usage_of,
+    owner_view,
+    total_usage,
 )
 
 PLAN = (PlanEntry("look"),)
@@ -48,8 +48,8 @@ MESSAGES: list[Message] = [USER, said(Usage(1, 2)), USER, said(), said(Usage(10,
 
 
 def test_usage_is_that_of_the_messages_that_tell_it() -> None:
-    assert usage_of(MESSAGES) == Usage(11, 22, 30, 40)
-    assert usage_of([]) == Usage()
+    assert total_usage(MESSAGES) == Usage(11, 22, 30, 40)
+    assert total_usage([]) == Usage()
 
 
 def test_usage_is_also_that_of_sub_agents() -> None:
@@ -59,30 +59,30 @@ def test_usage_is_also_that_of_sub_agents() -> None:
         ChildMessage(CallId("a"), USER),
         said(Usage(10)),
     ]
-    assert usage_of(messages) == Usage(11)
+    assert total_usage(messages) == Usage(11)
 
 
 def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
     second, first = replace(USER, agent="second"), replace(USER, agent="")
-    moved = State().with_boundary(2, [second, said(), first])
+    moved = State().with_history_start(2, [second, said(), first])
     assert moved.agent == "second"
-    assert moved.with_boundary(3, [said()]).agent == "second"
-    assert moved.with_boundary(3, [first]).agent == ""
+    assert moved.with_history_start(3, [said()]).agent == "second"
+    assert moved.with_history_start(3, [first]).agent == ""
 
 
 def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer() -> None:
     chosen = replace(USER, brief=MessageContext(model="x:a"))
-    moved = State().with_boundary(2, [chosen, said(), USER])
-    assert moved.asked == ("", "x:a")
-    assert moved.with_boundary(3, [said()]).asked == ("", "x:a")
-    assert moved.with_boundary(3, [USER]).asked == ("", "")
+    moved = State().with_history_start(2, [chosen, said(), USER])
+    assert moved.addressed_agent == ("", "x:a")
+    assert moved.with_history_start(3, [said()]).addressed_agent == ("", "x:a")
+    assert moved.with_history_start(3, [USER]).addressed_agent == ("", "")
 
 
 def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
     known = State(PLAN, Usage(5), cost=0.25, seconds=3, history_start=7)
     added = replace(known, usage=known.usage_with(MESSAGES))
     assert added == replace(known, usage=Usage(16, 22, 30, 40))
-    assert added.with_taken_back(MESSAGES, None) == known
+    assert added.after_rollback(MESSAGES, None) == known
 
 
 # ---------------------------------------------------------------- what was answered for good, and denied
@@ -95,9 +95,9 @@ def test_lasting_answers_in_messages_are_gathered_with_a_boundary() -> None:
     known = State(PLAN, history_start=10)
     gathered = (lasting("rm"), lasting("x"))
     assert known.permissions(messages) == gathered
-    moved = known.with_boundary(13, messages)
+    moved = known.with_history_start(13, messages)
     assert moved == State(PLAN, history_start=13, lasting=gathered)
-    assert moved.with_boundary(14, messages[3:]) == replace(moved, history_start=14)
+    assert moved.with_history_start(14, messages[3:]) == replace(moved, history_start=14)
 
 
 def test_a_lasting_answer_changes_what_was_known_and_is_never_gathered_again() -> None:
@@ -143,14 +143,14 @@ def test_refusals_are_kept_with_their_tools_the_newest_only() -> None:
     )
     assert state == State(PLAN, refusals=first)
     assert state.with_answers([closed, USER], messages) is state
-    many = state.with_answers([refused(n) for n in range(MOST_REFUSALS - 1)], [])
+    many = state.with_answers([refused(n) for n in range(MAX_REFUSALS - 1)], [])
     assert [each.call_id for each in many.refusals][:2] == ["c9", "c0"]
-    assert len(many.refusals) == MOST_REFUSALS
+    assert len(many.refusals) == MAX_REFUSALS
 
 
 def test_a_refusal_goes_with_the_run_that_is_taken_back() -> None:
     state = State().with_answers([asking(1, 2), refused(1), refused(2)], [])
-    kept = state.with_taken_back([asking(2), ChildMessage(CallId("a"), refused(2))], None)
+    kept = state.after_rollback([asking(2), ChildMessage(CallId("a"), refused(2))], None)
     assert kept.refusals == state.refusals[:1]
 
 
@@ -160,8 +160,8 @@ def test_its_owner_sees_of_a_state_what_concerns_him() -> None:
     seen = ConversationState(
         PLAN, Usage(1), 0.5, 2, state.refusals, (lasting("rm"),), {"rows": [1]}
     )
-    assert seen_by_owner(state, {"rows": [1]}) == seen
-    assert seen_by_owner(State()) == ConversationState()
+    assert owner_view(state, {"rows": [1]}) == seen
+    assert owner_view(State()) == ConversationState()
 
 
 # ---------------------------------------------------------------- the plan
@@ -173,14 +173,14 @@ def test_the_plan_of_a_run_that_is_taken_back_is_the_one_before_it() -> None:
     known = State(PLAN, Usage(1))
     replanned = known.with_plan(NEXT, ONE).with_plan((), ONE)
     assert replanned.plan == ()
-    assert replanned.with_taken_back([], ONE) == known
+    assert replanned.after_rollback([], ONE) == known
     # a later run's plan, too, comes back only as far as that run is taken back
-    assert replanned.with_plan(NEXT, TWO).with_taken_back([], TWO).plan == ()
+    assert replanned.with_plan(NEXT, TWO).after_rollback([], TWO).plan == ()
 
 
 def test_a_run_without_a_plan_of_its_own_takes_none_back() -> None:
     replanned = State(PLAN).with_plan(NEXT, ONE)
-    assert replanned.with_taken_back([], TWO) == State(NEXT)
-    assert replanned.settled() == State(NEXT)
-    assert replanned.settled().with_taken_back([], ONE) == State(NEXT)
-    assert State(PLAN).settled() == State(PLAN)
+    assert replanned.after_rollback([], TWO) == State(NEXT)
+    assert replanned.after_own_end() == State(NEXT)
+    assert replanned.after_own_end().after_rollback([], ONE) == State(NEXT)
+    assert State(PLAN).after_own_end() == State(PLAN)

@@ -12,12 +12,12 @@ from passback.core.tables import (
     MixedColumn,
     Table,
     check_table,
-    head_of,
+    find_table,
+    find_tables,
     mixed_columns,
+    read_head,
     read_rows,
-    table_of,
-    tables_in,
-    with_rows,
+    replace_tables,
 )
 
 
@@ -40,17 +40,17 @@ NO_TABLES: list[JsonValue] = [
 
 @pytest.mark.parametrize("data", NO_TABLES)
 def test_what_does_not_say_so_is_no_table(data: JsonValue) -> None:
-    assert table_of(data) is None
-    assert [*tables_in(data)] == []
-    assert with_rows(data) == data
+    assert find_table(data) is None
+    assert [*find_tables(data)] == []
+    assert replace_tables(data) == data
 
 
 def test_tables_are_the_data_or_what_its_keys_hold() -> None:
     data: JsonValue = {"": csv("a\n1"), "b": csv("b\nx"), "c": 1}
-    assert [key for key, _ in tables_in(data)] == ["", "b"]
-    assert with_rows(data) == {"": [{"a": 1}], "b": [{"b": "x"}], "c": 1}
-    assert with_rows(csv("a\n")) == []
-    assert with_rows({**csv("a\n1"), "name": "x"}) == [{"a": 1}]
+    assert [key for key, _ in find_tables(data)] == ["", "b"]
+    assert replace_tables(data) == {"": [{"a": 1}], "b": [{"b": "x"}], "c": 1}
+    assert replace_tables(csv("a\n")) == []
+    assert replace_tables({**csv("a\n1"), "name": "x"}) == [{"a": 1}]
 
 
 COLUMNS: list[tuple[list[str], list[JsonValue]]] = [
@@ -104,12 +104,12 @@ def test_a_table_that_cannot_be_read_says_where(text: str, problem: str) -> None
 
 
 def test_the_head_of_a_table_is_read_alone() -> None:
-    assert head_of(Table("a,b\n1,2\n3,4\nragged\n", "text/csv"), 2) == (
+    assert read_head(Table("a,b\n1,2\n3,4\nragged\n", "text/csv"), 2) == (
         ["a", "b"],
         [["1", "2"], ["3", "4"]],
     )
     with pytest.raises(BadTable):
-        head_of(Table("a,a\n", "text/csv"), 1)
+        read_head(Table("a,a\n", "text/csv"), 1)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_column_of_texts_whose_fields_are_mostly_numbers_is_told(
 
 @given(st.text(alphabet='ab1,;\t"\n\r \ufeff', max_size=40))
 def test_any_text_is_a_table_or_says_why_not(text: str) -> None:
-    table = table_of(csv(text))
+    table = find_table(csv(text))
     assert table is not None
     with suppress(BadTable):
         check_table(table)

@@ -7,20 +7,20 @@ import pytest
 from pydantic import JsonValue
 
 from passback.core.arguments import (
+    ArgumentRule,
     Fits,
-    Takes,
-    a,
-    above_zero,
-    either,
-    flag,
-    function_of,
-    json_object,
-    mapping,
-    nothing,
-    refuse_misfits,
-    several,
-    text,
-    whole,
+    check_arguments,
+    collection_of,
+    function_taking,
+    instance_of,
+    integer_within,
+    is_above_zero,
+    is_flag,
+    is_json_object,
+    is_none,
+    is_text,
+    mapping_of,
+    one_of,
 )
 from passback.core.budgets import Budget, BudgetLimits
 from passback.core.errors import ConfigurationError
@@ -30,51 +30,51 @@ def two(_one: object, _other: object) -> None: ...
 
 
 FITTING: list[tuple[Fits, object]] = [
-    (nothing, None),
-    (flag, False),
-    (text, "\U0001f600"),
-    (either(nothing, flag), None),
-    (a(int, str), "x"),
-    (whole(1), 1),
-    (whole(0, 0), 0),
-    (above_zero, 0.5),
-    (function_of(2), two),
-    (function_of(1), print),
-    (function_of(1), type),  # does not tell its arguments
-    (several(flag), ()),
-    (several(flag), {True}),
-    (mapping(text, flag), {"a": True}),
-    (json_object, {"a": [1, {"b": None}]}),
+    (is_none, None),
+    (is_flag, False),
+    (is_text, "\U0001f600"),
+    (one_of(is_none, is_flag), None),
+    (instance_of(int, str), "x"),
+    (integer_within(1), 1),
+    (integer_within(0, 0), 0),
+    (is_above_zero, 0.5),
+    (function_taking(2), two),
+    (function_taking(1), print),
+    (function_taking(1), type),  # does not tell its arguments
+    (collection_of(is_flag), ()),
+    (collection_of(is_flag), {True}),
+    (mapping_of(is_text, is_flag), {"a": True}),
+    (is_json_object, {"a": [1, {"b": None}]}),
 ]
 MISFITTING: list[tuple[Fits, object]] = [
-    (nothing, 0),
-    (flag, 0),
-    (text, "\ud800"),
-    (text, b"x"),
-    (either(nothing, flag), 1),
-    (a(int, str), int),
-    (whole(1), 0),
-    (whole(1), True),
-    (whole(1), 1.0),
-    (whole(0, 0), 1),
-    (above_zero, 0),
-    (above_zero, math.inf),
-    (above_zero, math.nan),
-    (above_zero, True),
-    (above_zero, "1"),
-    (function_of(2), 5),
-    (function_of(1), two),
-    (several(text), "text"),
-    (several(flag), 5),
-    (several(flag), [True, 1]),
-    (mapping(text, flag), [("a", True)]),
-    (mapping(text, flag), {1: True}),
-    (mapping(text, flag), {"a": 1}),
-    (json_object, []),
-    (json_object, {1: 2}),
-    (json_object, {"a": object()}),
-    (json_object, {"a": math.nan}),
-    (json_object, {"a": "\ud800"}),
+    (is_none, 0),
+    (is_flag, 0),
+    (is_text, "\ud800"),
+    (is_text, b"x"),
+    (one_of(is_none, is_flag), 1),
+    (instance_of(int, str), int),
+    (integer_within(1), 0),
+    (integer_within(1), True),
+    (integer_within(1), 1.0),
+    (integer_within(0, 0), 1),
+    (is_above_zero, 0),
+    (is_above_zero, math.inf),
+    (is_above_zero, math.nan),
+    (is_above_zero, True),
+    (is_above_zero, "1"),
+    (function_taking(2), 5),
+    (function_taking(1), two),
+    (collection_of(is_text), "text"),
+    (collection_of(is_flag), 5),
+    (collection_of(is_flag), [True, 1]),
+    (mapping_of(is_text, is_flag), [("a", True)]),
+    (mapping_of(is_text, is_flag), {1: True}),
+    (mapping_of(is_text, is_flag), {"a": 1}),
+    (is_json_object, []),
+    (is_json_object, {1: 2}),
+    (is_json_object, {"a": object()}),
+    (is_json_object, {"a": math.nan}),
+    (is_json_object, {"a": "\ud800"}),
 ]
 
 
@@ -104,7 +104,9 @@ def test_what_does_not_fit(fits: Fits, value: object) -> None:
 )
 def test_what_was_given_is_told_without_its_texts(value: object, shown: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        refuse_misfits("Thing", {"part": value}, {"part": Takes("another", lambda _: False)})
+        check_arguments(
+            "Thing", {"part": value}, {"part": ArgumentRule("another", lambda _: False)}
+        )
     assert raised.value.message == f"Thing: part takes another, not {shown}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from passback.core.text import did_you_mean, nearest
+from passback.core.text import did_you_mean, nearest_names
 
 NAMES = ("port", "prompt", "host", "cost", "max_run_tokens", "max_owner_tokens", "model_timeout")
 
@@ -30,8 +30,8 @@ NAMES = ("port", "prompt", "host", "cost", "max_run_tokens", "max_owner_tokens",
 def test_what_is_near_is_suggested_and_all_that_is_equally_near(
     text: str, meant: Sequence[str]
 ) -> None:
-    assert nearest(text, NAMES) == meant
-    assert nearest(text, []) == []
+    assert nearest_names(text, NAMES) == meant
+    assert nearest_names(text, []) == []
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,8 @@ def test_the_question_names_all_of_them(likely: Sequence[str], question: str) ->
 
 
 def test_no_more_than_three_are_suggested() -> None:
-    assert nearest("key_a", ["key_b", "key_c", "key_d", "key_e"]) == ["key_b", "key_c", "key_d"]
+    assert nearest_names("key_a", ["key_b", "key_c", "key_d", "key_e"]) == [
+        "key_b",
+        "key_c",
+        "key_d",
+    ]

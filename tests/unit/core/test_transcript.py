@@ -12,7 +12,14 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.transcript import SYNTHETIC_TEXT, closing, futile_turns, owed, paired, unanswered
+from passback.core.transcript import (
+    SYNTHETIC_TEXT,
+    closing_results,
+    count_futile_turns,
+    owed_answers,
+    paired_messages,
+    unanswered_calls,
+)
 
 
 def user(text: str = "hi", message_id: str = "u") -> UserMessage:
@@ -44,24 +51,24 @@ OWING: list[Message] = [user(), asks(C1, C2)]
 
 # ---------------------------------------------------------------- what is open
 def test_nothing_is_open_without_an_assistant_message() -> None:
-    assert unanswered([]) == ()
-    assert unanswered([user(), result("c1")]) == ()
+    assert unanswered_calls([]) == ()
+    assert unanswered_calls([user(), result("c1")]) == ()
 
 
 def test_calls_are_open_until_they_are_answered_in_the_models_order() -> None:
     server = call("s1", client=False)
     messages: list[Message] = [user(), asks(C2, server, C1), result("c2")]
-    assert unanswered(messages) == (server, C1)
-    assert owed(messages) == (Owed(C1.id, "tool_c1", "{}"),)
+    assert unanswered_calls(messages) == (server, C1)
+    assert owed_answers(messages) == (Owed(C1.id, "tool_c1", "{}"),)
 
 
 def test_a_later_message_closes_the_tail() -> None:
-    assert unanswered([*OWING, user()]) == ()
+    assert unanswered_calls([*OWING, user()]) == ()
 
 
 def test_closing_marks_what_the_server_wrote() -> None:
     minted = iter([MessageId("m1"), MessageId("m2")])
-    assert closing([C1, C2], "timeout", lambda: next(minted)) == (
+    assert closing_results([C1, C2], "timeout", lambda: next(minted)) == (
         ToolMessage(MessageId("m1"), C1.id, SYNTHETIC_TEXT["timeout"], True, "timeout"),
         ToolMessage(MessageId("m2"), C2.id, SYNTHETIC_TEXT["timeout"], True, "timeout"),
     )
@@ -70,7 +77,7 @@ def test_closing_marks_what_the_server_wrote() -> None:
 # ---------------------------------------------------------------- what a model may be shown
 def test_answers_are_put_into_the_calls_order() -> None:
     messages: list[Message] = [user(), asks(C1, C2), result("c2"), result("c1"), user("next", "u2")]
-    assert paired(messages) == (
+    assert paired_messages(messages) == (
         user(),
         asks(C1, C2),
         result("c1"),
@@ -87,7 +94,7 @@ def test_a_missing_answer_is_filled_in_and_a_stray_or_second_one_left_out() -> N
         result("c2", "second"),
         user(),
     ]
-    assert paired(messages) == (
+    assert paired_messages(messages) == (
         asks(C1, C2),
         closed("c1", "interrupted", "c1-interrupted"),
         result("c2", "first"),
@@ -96,7 +103,7 @@ def test_a_missing_answer_is_filled_in_and_a_stray_or_second_one_left_out() -> N
 
 
 def test_an_answer_behind_another_message_is_no_answer() -> None:
-    assert paired([asks(C1), user(), result("c1")]) == (
+    assert paired_messages([asks(C1), user(), result("c1")]) == (
         asks(C1),
         closed("c1", "interrupted", "c1-interrupted"),
         user(),
@@ -105,7 +112,7 @@ def test_an_answer_behind_another_message_is_no_answer() -> None:
 
 def test_an_empty_answer_of_the_model_is_not_shown() -> None:
     system = SystemMessage(MessageId("s"), "rules")
-    assert paired([system, asks(), user()]) == (system, user())
+    assert paired_messages([system, asks(), user()]) == (system, user())
 
 
 def test_turns_that_made_nothing_but_invalid_calls_are_counted_from_the_end() -> None:
@@ -114,10 +121,12 @@ def test_turns_that_made_nothing_but_invalid_calls_are_counted_from_the_end() ->
         closed("c1", "invalid", "m"),
         closed("c2", "invalid", "m"),
     ]
-    assert futile_turns([]) == 0
-    assert futile_turns(futile) == 1
-    assert futile_turns([user(), *futile, *futile]) == 2
-    assert futile_turns([*futile, user()]) == 0
-    assert futile_turns([asks(text="hm"), *futile]) == 1
-    assert futile_turns([*futile, asks(C1, C2), closed("c1", "invalid", "m"), result("c2")]) == 0
-    assert futile_turns([*futile, asks(C1), closed("c1", "interrupted", "m")]) == 0
+    assert count_futile_turns([]) == 0
+    assert count_futile_turns(futile) == 1
+    assert count_futile_turns([user(), *futile, *futile]) == 2
+    assert count_futile_turns([*futile, user()]) == 0
+    assert count_futile_turns([asks(text="hm"), *futile]) == 1
+    assert (
+        count_futile_turns([*futile, asks(C1, C2), closed("c1", "invalid", "m"), result("c2")]) == 0
+    )
+    assert count_futile_turns([*futile, asks(C1), closed("c1", "interrupted", "m")]) == 0

@@ -14,10 +14,10 @@ from passback.core.admission import (
     Joins,
     Parks,
     Queues,
-    accept,
-    begins,
+    begin_queued_run,
+    decide_post,
 )
-from passback.core.changes import Queued
+from passback.core.changes import QueuedPost
 from passback.core.errors import (
     Conflict,
     ConversationBusy,
@@ -26,7 +26,7 @@ from passback.core.errors import (
     Reused,
     UnknownToolCall,
 )
-from passback.core.imported import with_history
+from passback.core.imported import split_history
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -44,8 +44,20 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun, fingerprint, for_call
-from passback.core.transcript import closing, owed, paired, unanswered
+from passback.core.posts import (
+    OnBusy,
+    Receipt,
+    ReceiptName,
+    StartRun,
+    call_receipt_name,
+    content_fingerprint,
+)
+from passback.core.transcript import (
+    closing_results,
+    owed_answers,
+    paired_messages,
+    unanswered_calls,
+)
 
 # ---------------------------------------------------------------- arbitrary, also broken, histories
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"]).map(CallId)
@@ -83,9 +95,9 @@ def assert_every_call_is_answered_next_to_it(view: Sequence[Message]) -> None:
 def test_the_view_of_any_history_has_every_call_answered_once_next_to_it(
     messages: list[Message],
 ) -> None:
-    view = paired(messages)
+    view = paired_messages(messages)
     assert_every_call_is_answered_next_to_it(view)
-    assert paired(view) == view
+    assert paired_messages(view) == view
     others = (UserMessage, SystemMessage)
     assert [m for m in view if isinstance(m, others)] == [
         m for m in messages if isinstance(m, others)
@@ -106,7 +118,7 @@ def test_what_is_owed_is_a_client_call_of_the_last_answer_without_a_result_behin
     last = messages[-len(tail) - 1] if len(tail) < len(messages) else None
     answered = {m.call_id for m in tail if isinstance(m, ToolMessage)}
     calls = last.tool_calls if isinstance(last, AssistantMessage) else ()
-    assert owed(messages) == tuple(
+    assert owed_answers(messages) == tuple(
         Owed(call.id, call.name, call.arguments)
         for call in calls
         if call.client and call.id not in answered
@@ -127,7 +139,7 @@ class Conversation(RuleBasedStateMachine):
         self.messages: list[Message] = []
         self.receipts: dict[ReceiptName, Receipt] = {}
         self.first_words: dict[CallId, str] = {}
-        self.queue: list[Queued] = []
+        self.queue: list[QueuedPost] = []
         self.runs: set[RunId] = set()
         self.posted: list[StartRun] = []
         self.running: RunId | None = None
@@ -154,7 +166,7 @@ class Conversation(RuleBasedStateMachine):
         )
         before = list(self.messages)
         try:
-            verdict = accept(standing, post, self.mint)
+            verdict = decide_post(standing, post, self.mint)
         except REFUSALS:
             return
         self.posted.append(post)
@@ -167,7 +179,7 @@ class Conversation(RuleBasedStateMachine):
                 self.remember(receipts, None)
             case Queues(messages, receipts):
                 waiting = StartRun(KEY, messages)
-                self.queue.append(Queued(self.new_run(), waiting))
+                self.queue.append(QueuedPost(self.new_run(), waiting))
                 self.remember(receipts, self.queue[-1].run_id)
             case Begins():
                 self.begin(verdict, self.new_run())
@@ -217,10 +229,10 @@ class Conversation(RuleBasedStateMachine):
         old, new = UserMessage(self.mint(), "hi"), UserMessage(self.mint(), "go on")
         asked = AssistantMessage(self.mint(), "text", calls)
         posted: list[HistoryMessage] = [old, asked, *results, new]
-        history = with_history([("", each) for each in posted], self.mint).history
+        history = split_history([("", each) for each in posted], self.mint).history
         named = frozenset([new.id])
         self.post(StartRun(KEY, (new,), None, key, named, resends=resends, history=history))
-        assert not unanswered(self.messages)
+        assert not unanswered_calls(self.messages)
 
     @rule(data=st.data())
     def some_results(self, data: st.DataObject) -> None:
@@ -261,7 +273,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.overdue)
     @rule()
     def somebody_goes_on_without(self) -> None:
-        self.begin(begins(self.messages, (), self.mint, overdue=True), self.new_run())
+        self.begin(begin_queued_run(self.messages, (), self.mint, overdue=True), self.new_run())
 
     # ---------------- the queue
     @precondition(lambda self: self.queue and not self.is_running)
@@ -269,12 +281,12 @@ class Conversation(RuleBasedStateMachine):
     def the_next_post_has_its_turn(self) -> None:
         queued = self.queue.pop(0)
         self.begin(
-            begins(self.messages, queued.post.messages, self.mint, overdue=self.overdue),
+            begin_queued_run(self.messages, queued.post.messages, self.mint, overdue=self.overdue),
             queued.run_id,
         )
 
     # ---------------- the run
-    @precondition(lambda self: self.is_running and not unanswered(self.messages))
+    @precondition(lambda self: self.is_running and not unanswered_calls(self.messages))
     @rule(text=st.sampled_from(["", "text"]), whose=st.lists(st.booleans(), max_size=3))
     def the_model_answers(self, text: str, whose: list[bool]) -> None:
         calls = tuple(
@@ -285,37 +297,43 @@ class Conversation(RuleBasedStateMachine):
         if all(whose):
             self.end()
 
-    @precondition(lambda self: self.is_running and len(unanswered(self.messages)) > 0)
+    @precondition(lambda self: self.is_running and len(unanswered_calls(self.messages)) > 0)
     @rule(data=st.data())
     def a_server_tool_answers(self, data: st.DataObject) -> None:
-        calls = [call for call in unanswered(self.messages) if not call.client]
+        calls = [call for call in unanswered_calls(self.messages) if not call.client]
         call = data.draw(st.sampled_from(calls))
         self.messages.append(ToolMessage(self.mint(), call.id, "ran"))
-        if len(calls) == 1 and unanswered(self.messages):
+        if len(calls) == 1 and unanswered_calls(self.messages):
             self.end()
 
     @precondition(lambda self: self.is_running)
     @rule()
     def the_run_is_cut(self) -> None:
         """A crash, a cancellation, a failing model: what is open is closed."""
-        self.messages.extend(closing(unanswered(self.messages), "interrupted", self.mint))
+        self.messages.extend(
+            closing_results(unanswered_calls(self.messages), "interrupted", self.mint)
+        )
         self.end()
 
     def end(self) -> None:
-        self.running, self.owed = None, owed(self.messages)
+        self.running, self.owed = None, owed_answers(self.messages)
 
     # ---------------- what always holds
     @invariant()
     def what_is_owed_follows_from_the_transcript(self) -> None:
         if self.running is None:
-            assert self.owed == owed(self.messages)
-            assert [call.id for call in unanswered(self.messages)] == [o.id for o in self.owed]
+            assert self.owed == owed_answers(self.messages)
+            assert [call.id for call in unanswered_calls(self.messages)] == [
+                o.id for o in self.owed
+            ]
 
     @invariant()
     def every_call_is_answered_once_or_open_at_the_tail(self) -> None:
-        filled = closing(unanswered(self.messages), "interrupted", lambda: MessageId("x"))
+        filled = closing_results(
+            unanswered_calls(self.messages), "interrupted", lambda: MessageId("x")
+        )
         whole = [*self.messages, *filled]
-        view = paired(whole)
+        view = paired_messages(whole)
         assert_every_call_is_answered_next_to_it(view)
         assert sorted(map(repr, view)) == sorted(map(repr, whole))
         assert [type(message) for message in view] == [type(message) for message in whole]
@@ -324,10 +342,10 @@ class Conversation(RuleBasedStateMachine):
     def the_first_answer_of_a_call_stays(self) -> None:
         for message in self.messages:
             if isinstance(message, ToolMessage):
-                print_ = fingerprint(message.content, message.is_error)
+                print_ = content_fingerprint(message.content, message.is_error)
                 assert self.first_words.setdefault(message.call_id, print_) == print_
                 assert self.receipts.get(
-                    for_call(message.call_id), Receipt(print_)
+                    call_receipt_name(message.call_id), Receipt(print_)
                 ).fingerprint == (print_)
 
 

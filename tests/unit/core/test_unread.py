@@ -17,11 +17,11 @@ from tests.support.judging import (
     user,
 )
 
-from passback.core.admission import ConversationSnapshot, Joins, Parks, accept_unread
+from passback.core.admission import ConversationSnapshot, Joins, Parks, decide_unread_post
 from passback.core.errors import PassbackError
 from passback.core.messages import Message, RunId
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 
 M1 = user("more", "m1")
 KEYED = post(M1, key="k")
@@ -81,7 +81,7 @@ def unread(
 ) -> object:
     standing = ConversationSnapshot((), receipts, RunId("r2") if running else None, overdue=overdue)
     try:
-        return accept_unread(standing, () if running else owed(messages), posted)
+        return decide_unread_post(standing, () if running else owed_answers(messages), posted)
     except PassbackError as error:
         return type(error), error.message, error.retry_after
 
@@ -103,7 +103,7 @@ def test_it_agrees_with_what_the_messages_say(
 def test_repeats_and_refusals_need_no_messages() -> None:
     parked = remembered(by_call(c1="done"), None)
     assert unread(OWING, post(result("c1")), parked, running=False, overdue=False) == Parks(
-        (), {}, owed(OWING)
+        (), {}, owed_answers(OWING)
     )
     joined = remembered(by_call(c1="done"))
     assert unread(IDLE, post(result("c1")), joined, running=True, overdue=False) == Joins(

@@ -37,7 +37,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
-from passback.core.transcript import SYNTHETIC_TEXT, UNMADE
+from passback.core.transcript import SYNTHETIC_TEXT, UNMADE_TEXT
 from passback.models.scripted import ScriptedModel, Step
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -80,7 +80,7 @@ async def test_a_user_message_means_that_nobody_answered(store: Store) -> None:
         assert await reply(runs, says("never mind", "u2")) == "fine"
         with pytest.raises(ResultConflict):
             await post(runs, approval(send))
-        assert await results(runs) == [SYNTHETIC_TEXT["superseded"], UNMADE]
+        assert await results(runs) == [SYNTHETIC_TEXT["superseded"], UNMADE_TEXT]
     assert deeds.done == {}
 
 

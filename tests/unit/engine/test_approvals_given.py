@@ -42,13 +42,13 @@ from passback.core.messages import (
     RunRef,
     ToolMessage,
 )
-from passback.core.permissions import by_pattern, declaration_digest
+from passback.core.permissions import declaration_digest, pattern_rule
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +80,7 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
         ]
         assert await events(one, run) == said
         _, _, given, done, _ = await record(one)
-        [spec] = await Functions([pay]).specs()
+        [spec] = await FunctionTools([pay]).specs()
         digest = declaration_digest(spec)
         assert given == ApprovalMessage(given.id, call, True, tool="pay", digest=digest)
         assert isinstance(done, ToolMessage)
@@ -193,7 +193,7 @@ async def test_always_is_for_the_tool_in_this_conversation_and_never_over_a_deny
         assert await reply(runs, denial(send)) == "one"
         assert await reply(runs, says("again")) == "two"
         assert deeds.done == {"pay": 3}
-        async with worker(store, model, *tools, rules=[by_pattern({"pay": "deny"})]) as strict:
+        async with worker(store, model, *tools, rules=[pattern_rule({"pay": "deny"})]) as strict:
             assert await reply(strict, says("once more")) == "three"
         assert deeds.done == {"pay": 3}
         assert len(await asked(runs, OTHER)) == 1

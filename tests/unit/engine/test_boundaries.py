@@ -48,12 +48,12 @@ from passback.core.permissions import declaration_digest
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
-from passback.core.transcript import owed
+from passback.core.transcript import owed_answers
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -210,11 +210,11 @@ async def _allowed_for_good(store: Store, digest: str) -> None:
         ToolMessage(new_message_id(), call.id, "burnt"),
         said("done"),
     ]
-    await parked(store, State().with_boundary(5, messages), *messages)
+    await parked(store, State().with_history_start(5, messages), *messages)
 
 
 async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memory: Store) -> None:
-    [spec] = await Functions([burn]).specs()
+    [spec] = await FunctionTools([burn]).specs()
     await _allowed_for_good(memory, declaration_digest(spec))
     model = ScriptedModel([calls(("burn", {})), words("again")])
     async with worker(memory, model, burn) as runs:
@@ -228,8 +228,8 @@ async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_aske
     asking = ToolCall(new_call_id(), "paint", "{}", client=True)
     asked = AssistantMessage(new_message_id(), "", (asking,))
     messages: list[Message] = [replace(says("old"), agent="second"), said("zero")]
-    known = State().with_boundary(2, messages)
-    owing = owed([asked])
+    known = State().with_history_start(2, messages)
+    owing = owed_answers([asked])
     assert await store.park(replace(change(KEY, 0, *messages, asked), state=known, owed=owing))
     silent, model = ScriptedModel([]), ScriptedModel([words("done")])
     agents = Agents([ServedAgent(AgentSpec(silent)), ServedAgent(AgentSpec(model), name="second")])

@@ -44,7 +44,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.settings import load
+from passback.settings import load_settings
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +88,7 @@ def unspeakable(words: str, context: CommandContext) -> Any:
 def backend(agent: Agent, **settings: str) -> Backend:
     """Of an agent that is told nothing but what was posted."""
     bare = replace(agent, conduct="", tell_time=False)
-    return Backend(load({**MEMORY, **settings}), [bare])
+    return Backend(load_settings({**MEMORY, **settings}), [bare])
 
 
 async def test_commands_are_answered_without_the_model() -> None:
@@ -377,7 +377,7 @@ def test_names_that_cannot_be_commands_are_refused(name: str) -> None:
 
 async def test_the_commands_of_an_agent_that_there_is_not() -> None:
     agents = [Agent(name="a"), Agent(name="b", commands={"shout": shout})]
-    given = Backend(load(MEMORY), agents)
+    given = Backend(load_settings(MEMORY), agents)
     assert len(given.runs.commands("b")) == len(given.runs.commands("a")) + 1
     with pytest.raises(UnknownAgent):
         given.runs.commands("c")

@@ -50,7 +50,7 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
-from passback.engine.recovery import LOST
+from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -284,7 +284,7 @@ async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store
     timing = replace(BURYING, lease=0.05)
     async with worker(store, ScriptedModel([words("x"), words("y")]), timing=timing) as runs:
         run = await post(runs, says())
-        assert await outcome(runs, run) == LOST
+        assert await outcome(runs, run) == LOST_RUN
         other = await post(runs, says(), key=OTHER)
         assert await outcome(runs, other) == Completed()
 

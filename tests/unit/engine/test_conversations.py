@@ -64,7 +64,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked, Store
 from passback.core.posts import StartRun
-from passback.core.transcript import SYNTHETIC_TEXT, owed
+from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.functions import tool
 
@@ -170,7 +170,7 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
             ToolCallEnded(call_id),
             RunFinished(HandedBack(owing)),
         ]
-        assert owed(await record(runs)) == owing
+        assert owed_answers(await record(runs)) == owing
         assert await reply(runs, result(call_id)) == "It is red."
         assert await call_ids(runs) == []
     answered = model.requests[1].messages[1:]

@@ -18,7 +18,7 @@ from passback.core.events import (
     RunFinished,
     TextDelta,
     UsageReported,
-    innermost,
+    innermost_event,
 )
 from passback.core.messages import Usage
 from passback.core.ports import Store
@@ -31,7 +31,7 @@ SIZES = (2_000, 2_000, 2_000, 1_000)
 
 
 def reported(said: list[RunEvent]) -> list[Usage]:
-    told = map(innermost, said)
+    told = map(innermost_event, said)
     return [event.usage for event in told if isinstance(event, UsageReported)]
 
 
@@ -101,7 +101,7 @@ async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memor
         run = await post(runs, user())
         async with runs.follow(run) as batches:
             async for batch in batches:
-                if any(isinstance(innermost(each.event), TextDelta) for each in batch):
+                if any(isinstance(innermost_event(each.event), TextDelta) for each in batch):
                     break
         assert await runs.cancel(run)
         said = await events(runs, run)

@@ -23,7 +23,7 @@ from tests.support.runs import (
     worker,
 )
 
-from passback.core.changes import Change, Commit, Enqueue, LogWrite, Queued
+from passback.core.changes import Change, Commit, Enqueue, LogWrite, QueuedPost
 from passback.core.errors import ResultConflict
 from passback.core.events import (
     Cancelled,
@@ -44,7 +44,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
-from passback.core.transcript import SYNTHETIC_TEXT, owed
+from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
@@ -208,12 +208,12 @@ async def overdue_before(store: Store, waits: StartRun) -> RunRef:
     change = Change(KEY, "nonce", 0, (says("one"),))
     lease = await store.begin(change, run.run_id, (RunStarted(run.run_id),), lease=30)
     assert lease is not None
-    entry = Enqueue(Queued(NEXT.run_id, waits), {}, (RunQueued(NEXT.run_id),), 9)
+    entry = Enqueue(QueuedPost(NEXT.run_id, waits), {}, (RunQueued(NEXT.run_id),), 9)
     assert await store.enqueue(entry) == "queued"
     asked = tuple(ToolCall(CallId(name), name, "{}", client=True) for name in ("paint", "ask"))
     turn = AssistantMessage(MessageId("a"), "", asked)
-    log = LogWrite(lease, 2, (RunFinished(HandedBack(owed([turn]))),))
-    commit = Commit(log, 0, (turn,), owed([turn]), ends=True, answer_within=0)
+    log = LogWrite(lease, 2, (RunFinished(HandedBack(owed_answers([turn]))),))
+    commit = Commit(log, 0, (turn,), owed_answers([turn]), ends=True, answer_within=0)
     assert await store.commit(commit, lease=30)
     return run
 

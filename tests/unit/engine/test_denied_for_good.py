@@ -33,11 +33,11 @@ from passback.core.messages import (
     ToolCall,
     UserMessage,
 )
-from passback.core.permissions import MOST_DENIALS, Permission, by_pattern
+from passback.core.permissions import MAX_DENIALS, Permission, pattern_rule
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
-from passback.engine.loading import LARGE
+from passback.engine.loading import LARGE_HISTORY_BYTES
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
@@ -78,7 +78,7 @@ async def test_a_denial_for_good_is_for_the_tool_in_this_conversation(store: Sto
             ("pay", f"{NEVER} The user says: No money."),
         ]
         # who said never is not overruled by a rule that asks nobody
-        async with worker(store, model, *tools, rules=[by_pattern({"pay": "allow"})]) as lax:
+        async with worker(store, model, *tools, rules=[pattern_rule({"pay": "allow"})]) as lax:
             assert await reply(lax, says("again")) == "two"
         assert deeds.done == {"look": 1}
         assert len(await asked(runs, OTHER)) == 1
@@ -135,10 +135,10 @@ async def test_an_approval_for_good_is_of_what_was_declared(store: Store) -> Non
 
 async def test_no_denial_for_good_goes_for_a_newer_answer(store: Store) -> None:
     deeds = Deeds()
-    names = [f"tool_{number}" for number in range(MOST_DENIALS + 1)]
+    names = [f"tool_{number}" for number in range(MAX_DENIALS + 1)]
     tools = [deeds.tool(name) for name in names]
     model = ScriptedModel([called(*names), words("so"), called(names[0]), words("never")])
-    async with worker(store, model, *tools, rules=[by_pattern({"*": "ask"})]) as runs:
+    async with worker(store, model, *tools, rules=[pattern_rule({"*": "ask"})]) as runs:
         owed = await asked(runs)
         with pytest.raises(InvalidRequest, match="64 tools are denied for good"):
             await runs.start(StartRun(KEY, tuple(denial(call, always=True) for call in owed)))
@@ -251,7 +251,7 @@ async def test_a_rule_that_denies_is_a_refusal_also_of_what_was_approved(store: 
     model = ScriptedModel([called("pay", "look"), words("so")])
     async with worker(store, model, *tools) as runs:
         [call] = await asked(runs)
-        async with worker(store, model, *tools, rules=[by_pattern({"pay": "deny"})]) as strict:
+        async with worker(store, model, *tools, rules=[pattern_rule({"pay": "deny"})]) as strict:
             assert await reply(strict, approval(call)) == "so"
         denied = "Not executed: this tool may not be called"
         assert await refusals(runs) == [("look", denied), ("pay", denied)]
@@ -297,7 +297,7 @@ async def test_the_data_that_counts_is_found_also_in_a_large_conversation(memory
     async with worker(memory, model) as runs:
         assert await reply(runs, said_with({"rows": [1]}, "u1")) == "one"
         assert await runs.data(KEY) == {"rows": [1]}
-        assert await reply(runs, says("x" * LARGE, "u2")) == "two"
+        assert await reply(runs, says("x" * LARGE_HISTORY_BYTES, "u2")) == "two"
         assert await runs.data(KEY) == {"rows": [1]}
         assert await reply(runs, said_with(None, "u3")) == "three"
         assert await runs.data(KEY) is None

@@ -52,10 +52,10 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
-from passback.engine.loop import Work
-from passback.engine.reader import GONE
+from passback.engine.loop import RunWork
+from passback.engine.reader import CONVERSATION_DELETED
 from passback.engine.service import RunService
-from passback.engine.supervisor import BROKEN, Assignment, Supervisor
+from passback.engine.supervisor import BROKEN_RUN, Assignment, Supervisor
 from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -179,7 +179,7 @@ async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store
                 tasks.start_soon(read, reader, reading)
                 await reading.wait()
             await owner.delete(KEY)
-        assert ends == [GONE, GONE]
+        assert ends == [CONVERSATION_DELETED, CONVERSATION_DELETED]
         assert await reply(owner, says("again")) == "anew"
     assert model.open_streams == 0
 
@@ -255,10 +255,10 @@ async def test_an_unknown_failure_is_logged_and_its_text_is_not_told(
     async with worker(memory, model) as runs:
         broken = await post(runs, says())
         other = await post(runs, says(), key=OTHER)
-        assert await outcome(runs, broken) == BROKEN
+        assert await outcome(runs, broken) == BROKEN_RUN
         gate.set()
         assert await outcome(runs, other) == Completed()
-    assert "secret" not in BROKEN.message
+    assert "secret" not in BROKEN_RUN.message
     (entry,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert entry.exc_info is not None
 
@@ -368,4 +368,4 @@ async def test_runs_need_their_service_around_them(memory: Store) -> None:
         return Lease(RunRef(KEY, RunId("r")), 1, "fence")
 
     with pytest.raises(RuntimeError):
-        await supervisor.start(KEY.owner, take, Assignment((), Work(spec, Toolbox({}, ()), ())))
+        await supervisor.start(KEY.owner, take, Assignment((), RunWork(spec, Toolbox({}, ()), ())))

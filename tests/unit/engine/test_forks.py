@@ -24,7 +24,7 @@ from tests.support.runs import (
 from tests.support.sub_agents import answers
 from tests.support.transcripts import said_in
 
-from passback.context.prompt import Layers
+from passback.context.prompt import PromptLayers
 from passback.core.budgets import Budget, BudgetLimits
 from passback.core.deltas import ModelRequest, UsageChunk
 from passback.core.events import Completed, HandedBack
@@ -37,7 +37,7 @@ from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.agents import FORK_GUIDE, AgentTool, AgentTools
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -68,9 +68,9 @@ async def forking(
         return f"asked {len(asked)} times"
 
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
-    spec = AgentSpec(model, "lead", 5, builder=Layers(), told=told, budget=budget or Budget())
+    spec = AgentSpec(model, "lead", 5, builder=PromptLayers(), told=told, budget=budget or Budget())
     spec = replace(spec, output=OutputJudge(schema=schema))
-    actor = ServedAgent(spec, ToolSources([Functions([look]), forks]))
+    actor = ServedAgent(spec, ToolSources([FunctionTools([look]), forks]))
     service = RunService(store, Agents([actor]), timing)
     with anyio.fail_after(10):
         async with service.running():
@@ -122,7 +122,9 @@ async def test_a_fork_cannot_fork(memory: Store) -> None:
 async def test_a_fork_of_a_sub_agent_begins_with_what_that_one_was_shown(memory: Store) -> None:
     inner = ScriptedModel([ONE, says("two"), says("It is two.")])
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
-    helper = ServedAgent(AgentSpec(inner, "help", builder=Layers()), ToolSources([forks]), "helper")
+    helper = ServedAgent(
+        AgentSpec(inner, "help", builder=PromptLayers()), ToolSources([forks]), "helper"
+    )
     lead = ScriptedModel([calls(("helper", {"task": "find it"})), says("ok")])
     tool_sources = ToolSources([AgentTools([AgentTool.of(helper, "Helps.")])])
     service = RunService(

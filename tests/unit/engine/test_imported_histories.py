@@ -27,20 +27,20 @@ from passback.core.errors import (
     UnsupportedAttachment,
 )
 from passback.core.events import Cancelled, Completed, Failed
-from passback.core.imported import with_history
+from passback.core.imported import split_history
 from passback.core.messages import (
-    Aside,
     AssistantMessage,
     CallId,
     HistoryMessage,
     MediaPart,
     MessageId,
     RunRef,
+    SideMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
-from passback.core.permissions import by_pattern
+from passback.core.permissions import pattern_rule
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
@@ -69,7 +69,7 @@ def erase() -> str:
 def importing(*, key: str | None = None, said: tuple[HistoryMessage, ...] = SAID) -> StartRun:
     """A post that begins a conversation; what is new has the text `go on`."""
     posted = [("", each) for each in (*said, says("go on", "new"))]
-    imported = with_history(posted, minting())
+    imported = split_history(posted, minting())
     return StartRun(KEY, imported.new, idempotency_key=key, history=imported.history)
 
 
@@ -83,12 +83,12 @@ async def start(runs: RunService, what: StartRun) -> RunRef:
 async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) -> None:
     """Its calls reach no rule and no client, and nobody can answer them later."""
     model = ScriptedModel([words("yes"), words("well")])
-    async with worker(store, model, erase, rules=[by_pattern({"*": "ask"})]) as runs:
+    async with worker(store, model, erase, rules=[pattern_rule({"*": "ask"})]) as runs:
         run = await start(runs, importing())
         assert await outcome(runs, run) == Completed()
         stored = await record(runs)
         said = ["look", "", "seen", CLOSED, "so", "go on", "yes"]
-        assert [each.content for each in stored if not isinstance(each, Aside)] == said
+        assert [each.content for each in stored if not isinstance(each, SideMessage)] == said
         assert [each.imported for each in stored if isinstance(each, AssistantMessage)] == [
             *(True, True, False)
         ]
@@ -170,7 +170,7 @@ async def test_a_history_that_is_sent_again_changes_no_answer(
 ) -> None:
     """The conversation has messages: what could not begin one is not looked at, on no worker."""
     posted = [("", each) for each in (*said, says(new, "new"))]
-    imported = with_history(posted, minting())
+    imported = split_history(posted, minting())
     again = StartRun(KEY, imported.new, history=imported.history, resends=True)
     timing, enabled = replace(QUICK, history_bytes=10_000), Commands(enabled=True)
     model = ScriptedModel([words("a"), *[words("b")] * 2])

@@ -32,13 +32,13 @@ from passback.core.events import (
     ToolResulted,
 )
 from passback.core.messages import Owed, RunRef, ToolCall, ToolMessage
-from passback.core.permissions import ALLOWED, Decision, Permission, Rule, by_pattern
+from passback.core.permissions import ALLOWED, Decision, Permission, Rule, pattern_rule
 from passback.core.ports import Store
-from passback.engine.judging import Judge
+from passback.engine.judging import CallJudge
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
-from passback.schemas.arguments import objection
+from passback.schemas.arguments import find_objection
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +88,7 @@ def always(answer: object) -> Rule:
     return judge
 
 
-ALLOW, DENY, ASK = (by_pattern({"pay": each}) for each in ("allow", "deny", "ask"))
+ALLOW, DENY, ASK = (pattern_rule({"pay": each}) for each in ("allow", "deny", "ask"))
 DONE, ASKED = "pay done", "approval: The agent wants to call pay."
 DENIED = "Not executed: this tool may not be called"
 UNKNOWN = "Not executed: whether it may be called could not be found out"
@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
     "a rule says why": ("allow", [always(NOT_TODAY)], "Not executed: Not today."),
     "the first rule counts": ("deny", [ALLOW, DENY, ASK], DONE),
     "one without an opinion is passed over": ("allow", [no_opinion, ASK], ASKED),
-    "a pattern that does not fit has no opinion": ("ask", [by_pattern({"p": "allow"})], ASKED),
+    "a pattern that does not fit has no opinion": ("ask", [pattern_rule({"p": "allow"})], ASKED),
     "nobody has an opinion": ("ask", [no_opinion, always(None)], ASKED),
     "a rule fails": ("allow", [fails, ALLOW], UNKNOWN),
     "a rule fails later": ("allow", [fails_later], UNKNOWN),
@@ -171,7 +171,7 @@ async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
     store: Store, caplog: pytest.LogCaptureFixture, permission: Permission | Decision
 ) -> None:
     deeds, model = Deeds(), one_of("pay", "pay")
-    hasty = Judge(objection, [no_opinion, never], seconds=0.01)
+    hasty = CallJudge(find_objection, [no_opinion, never], seconds=0.01)
     async with worker(store, model, deeds.tool("pay", permission), judge=hasty) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == Completed()
@@ -192,7 +192,7 @@ async def test_a_plain_rule_that_hangs_holds_up_neither_the_server_nor_its_run(
         done.wait(10)
         return "allow"
 
-    deeds, hasty = Deeds(), Judge(objection, [hangs], seconds=0.01)
+    deeds, hasty = Deeds(), CallJudge(find_objection, [hangs], seconds=0.01)
     async with worker(memory, one_of("pay"), deeds.tool("pay"), judge=hasty) as runs:
         try:
             assert await becomes(runs) == LATE
@@ -209,7 +209,7 @@ async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer
     async with worker(store, model, pay) as runs:
         await outcome(runs, await post(runs, says()))
         (call_id,) = await call_ids(runs)
-    hasty = Judge(objection, [never], seconds=0.01)
+    hasty = CallJudge(find_objection, [never], seconds=0.01)
     async with worker(store, model, pay, judge=hasty) as runs:
         assert await reply(runs, approval(call_id)) == "so"
         assert [each.content for each in await answers_in(runs)] == [LATE]
@@ -329,7 +329,7 @@ async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(stor
     async with worker(store, model, send) as runs:
         await outcome(runs, await post(runs, says()))
         (call_id,) = await call_ids(runs)
-    async with worker(store, model, send, rules=[by_pattern({"send": "deny"})]) as strict:
+    async with worker(store, model, send, rules=[pattern_rule({"send": "deny"})]) as strict:
         run = await post(strict, approval(call_id))
         told = [each for each in await events(strict, run) if isinstance(each, ToolResulted)]
         denial = "Not executed: this tool may not be called"

@@ -29,7 +29,7 @@ from tests.support.runs import (
     worker,
 )
 
-from passback.core.changes import Loaded, Status
+from passback.core.changes import LoadedConversation, Status
 from passback.core.errors import (
     ConversationBusy,
     HistoryTooLarge,
@@ -51,7 +51,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
-from passback.engine.loading import LARGE, Loads
+from passback.engine.loading import LARGE_HISTORY_BYTES, ConversationLoader
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
@@ -89,7 +89,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def load(self, key: ConversationKey, /, **how: Any) -> Loaded:
+    async def load(self, key: ConversationKey, /, **how: Any) -> LoadedConversation:
         is_whole = how.get("within") is None
         self._loading[key] += 1
         self._whole += is_whole
@@ -218,7 +218,7 @@ async def test_a_conversation_is_loaded_once_at_a_time_however_many_posts_come(
 async def stored(store: Store, key: ConversationKey = KEY) -> Watched:
     """A conversation with a large history, and a store that notes how it is loaded."""
     async with worker(store, ScriptedModel([words("hi")])) as runs:
-        await fill(runs, LARGE, key)
+        await fill(runs, LARGE_HISTORY_BYTES, key)
     return Watched(store)
 
 
@@ -301,7 +301,7 @@ async def test_a_large_conversation_that_lost_its_worker_is_taken_over_by_a_post
 
 async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: Store) -> None:
     watched = await stored(store)
-    timing = replace(QUICK, history_bytes=LARGE)
+    timing = replace(QUICK, history_bytes=LARGE_HISTORY_BYTES)
     model = ScriptedModel([words("hi")])
     async with worker(watched.store, model, timing=timing, commands=COMMANDS) as runs:
         for text in ("more", "/help"):
@@ -348,58 +348,58 @@ async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(
 
 # ---------------------------------------------------------------- turns
 async def test_who_waits_too_long_for_others_is_told_to_come_again(memory: Store) -> None:
-    loads = Loads(memory, patience=0.01)
+    loads = ConversationLoader(memory, patience=0.01)
     with anyio.fail_after(10):
-        async with loads.one_at_a_time(KEY):
+        async with loads.locked(KEY):
             with pytest.raises(ConversationBusy):
-                await enter(loads.one_at_a_time(KEY))
-            await enter(loads.one_at_a_time(OTHER))
-        await enter(loads.one_at_a_time(KEY))
-        async with loads.whole(KEY):
+                await enter(loads.locked(KEY))
+            await enter(loads.locked(OTHER))
+        await enter(loads.locked(KEY))
+        async with loads.load_whole(KEY):
             with pytest.raises(ServerBusy):
-                await enter(loads.whole(OTHER))
-        await enter(loads.whole(OTHER))
+                await enter(loads.load_whole(OTHER))
+        await enter(loads.load_whole(OTHER))
 
 
 async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory: Store) -> None:
     bobs = ConversationKey(OwnerId("bob"), KEY.id)
-    loads = Loads(memory)
+    loads = ConversationLoader(memory)
     with anyio.fail_after(10):
-        async with loads.whole(KEY), anyio.create_task_group() as tasks:
+        async with loads.load_whole(KEY), anyio.create_task_group() as tasks:
             for n in range(10):
                 tasks.start_soon(
-                    enter, loads.whole(ConversationKey(KEY.owner, ConversationId(f"c{n}")))
+                    enter, loads.load_whole(ConversationKey(KEY.owner, ConversationId(f"c{n}")))
                 )
             await anyio.wait_all_tasks_blocked()
-            await enter(loads.whole(bobs))
+            await enter(loads.load_whole(bobs))
             tasks.cancel_scope.cancel()
 
 
 async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Store) -> None:
     """And as long as it takes for the conversation itself, also when posts are given up."""
-    loads = Loads(memory, patience=0.01)
+    loads = ConversationLoader(memory, patience=0.01)
     with anyio.fail_after(10):
-        async with loads.whole(KEY):
-            await enter(loads.whole(OTHER, recovers=True))
-        async with anyio.create_task_group() as tasks, loads.one_at_a_time(KEY):
-            tasks.start_soon(enter, loads.one_at_a_time(KEY, recovers=True))
+        async with loads.load_whole(KEY):
+            await enter(loads.load_whole(OTHER, recovers=True))
+        async with anyio.create_task_group() as tasks, loads.locked(KEY):
+            tasks.start_soon(enter, loads.locked(KEY, recovers=True))
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ConversationBusy):
-                await enter(loads.one_at_a_time(KEY))
+                await enter(loads.locked(KEY))
 
 
 async def test_so_many_posts_wait_for_a_conversation_and_no_more(memory: Store) -> None:
-    loads = Loads(memory)
+    loads = ConversationLoader(memory)
     with anyio.fail_after(10):
-        async with loads.one_at_a_time(KEY), anyio.create_task_group() as tasks:
+        async with loads.locked(KEY), anyio.create_task_group() as tasks:
             for _ in range(64):
-                tasks.start_soon(enter, loads.one_at_a_time(KEY))
+                tasks.start_soon(enter, loads.locked(KEY))
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(ConversationBusy):
-                await enter(loads.one_at_a_time(KEY))
-            await enter(loads.one_at_a_time(OTHER))
+                await enter(loads.locked(KEY))
+            await enter(loads.locked(OTHER))
             tasks.cancel_scope.cancel()
-        await enter(loads.one_at_a_time(KEY))
+        await enter(loads.locked(KEY))
 
 
 async def enter(context: AbstractAsyncContextManager[object]) -> None:

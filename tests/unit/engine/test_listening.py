@@ -11,14 +11,14 @@ from typing_extensions import override
 from passback.core.deltas import Finish, ModelDelta, TextChunk
 from passback.core.events import RunEvent, TextDelta
 from passback.core.ids import new_call_id, new_message_id
-from passback.core.ports import Eager, TakeDeltas
+from passback.core.ports import EagerBatches, TakeDeltas
 from passback.engine.assembler import Assembler
-from passback.engine.loop import listen
+from passback.engine.loop import read_answer
 
 pytestmark = pytest.mark.anyio
 
 
-class Early(Eager):
+class Early(EagerBatches):
     """Offers its first words while its reader waits for the others."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ async def early() -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
 async def test_what_is_offered_is_shown_before_what_is_read() -> None:
     shown: list[RunEvent] = []
     assembler = Assembler(new_message_id(), lambda _: None, new_call_id)
-    await listen(early(), assembler, shown.extend, checkpoint)
+    await read_answer(early(), assembler, shown.extend, checkpoint)
     assert shown == [TextDelta("a"), TextDelta("b")]
     _, turn = assembler.finish()
     assert turn.message.content == "ab"

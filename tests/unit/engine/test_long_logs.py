@@ -86,11 +86,11 @@ async def test_a_log_of_thirty_thousand_events_keeps_a_third_of_them_in_memory(
     log = RunLog(lease, opening, writer, lambda _: None)
     for number in range(30):
         log.append([TextDelta(f"{number}")] * AT_ONCE)
-        assert len(log.read(log.start)) <= 11_000
+        assert len(log.events_after(log.start)) <= 11_000
         assert await writer.flush()
-        assert len(log.read(log.start)) <= 10_000
+        assert len(log.events_after(log.start)) <= 10_000
     await log.commit((), (RunFinished(Completed()),), End(()))
-    kept = log.read(log.start)
+    kept = log.events_after(log.start)
     assert len(kept) <= 10_000
     assert kept[-1] == Logged(Position(1, 30_002), RunFinished(Completed()))
     assert log.start == Position(1, kept[0].position.seq - 1)
@@ -109,9 +109,9 @@ async def test_what_is_not_stored_is_not_forgotten(memory: Store) -> None:
     for number in range(12):
         log.append([TextDelta(f"{number}")] * AT_ONCE)
         assert not await writer.flush()
-    assert len(log.read(START)) == 12_001
+    assert len(log.events_after(START)) == 12_001
     await log.commit((), (RunFinished(Completed()),), End(()))
-    assert len(log.read(log.start)) <= 10_000
+    assert len(log.events_after(log.start)) <= 10_000
     stored: list[Logged] = []
     while batch := await memory.read_log(run, after=stored[-1].position if stored else START):
         stored += batch

@@ -46,8 +46,8 @@ from passback.core.events import (
 )
 from passback.core.messages import CallId, RunId, RunRef, ToolMessage
 from passback.core.ports import Store
-from passback.core.transcript import owed
-from passback.engine.recovery import LOST
+from passback.core.transcript import owed_answers
+from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
@@ -204,8 +204,8 @@ async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> 
         assert (status.running, status.lapsed, status.run_id) == (False, False, run.run_id)
         gate.set()
         for runs in (one, two, three, last):
-            assert await outcome(runs, run) == LOST
-        assert await events(last, run) == [RunStarted(run.run_id), RunFinished(LOST)]
+            assert await outcome(runs, run) == LOST_RUN
+        assert await events(last, run) == [RunStarted(run.run_id), RunFinished(LOST_RUN)]
         assert await contents(last) == ["hi"]
         assert await reply(last, says("again")) == "next"
 
@@ -229,9 +229,9 @@ async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory
         run = await post(dying, says(), tools=[PAINT])
         await started.wait()
         said = await events(other, run)
-        assert said[-1] == RunFinished(LOST)
+        assert said[-1] == RunFinished(LOST_RUN)
         assert [event.is_error for event in said if isinstance(event, ToolResulted)] == [True]
-        assert owed(await record(other)) == ()
+        assert owed_answers(await record(other)) == ()
         assert await call_ids(other) == []
         assert await reply(other, says("again")) == "next"
 
@@ -250,7 +250,7 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
         (call_id,) = await call_ids(first)
         run = await post(dying, result(call_id, "red"))
         assert await post(other, result(call_id, "red")) == run
-        assert await outcome(other, run) == LOST
+        assert await outcome(other, run) == LOST_RUN
         assert await reply(other, says("well?")) == "next"
         assert await contents(other) == ["hi", "", "red", "well?", "next"]
 
@@ -265,7 +265,7 @@ async def test_a_post_elsewhere_ends_a_run_that_had_all_its_attempts_and_starts_
         lost = await post(dying, says("one"))
         run = await post(other, says("two"))
         assert await outcome(other, run) == Completed()
-        assert await outcome(other, lost) == LOST
+        assert await outcome(other, lost) == LOST_RUN
         assert await contents(other) == ["one", "two", "in time"]
 
 

@@ -24,7 +24,7 @@ from tests.support.runs import (
 )
 
 from passback.context.compaction import Compaction
-from passback.context.prompt import Layers
+from passback.context.prompt import PromptLayers
 from passback.core.changes import Change
 from passback.core.errors import MessageTooLarge, Reused, UnsupportedAttachment
 from passback.core.events import Completed, Failed, OutputAccepted, TextDelta
@@ -54,7 +54,7 @@ from passback.engine.toolbox import ToolSources
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel
 from passback.toolsets.agents import AgentTool, AgentTools
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -77,7 +77,7 @@ def look(context: ToolContext) -> JsonValue:
 async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
     first = ScriptedModel([scripted.calls(("look", {})), ["half", anyio.Event()]])
     other = ScriptedModel([scripted.says("whole")])
-    layers = Layers()
+    layers = PromptLayers()
     async with (
         worker(store, other, look, builder=layers) as later,
         mortal(store, first, look, builder=layers) as dying,
@@ -125,7 +125,7 @@ async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
         return f"Run {len(asked)}."
 
     model = ScriptedModel([scripted.calls(("look", {})), scripted.says("a"), scripted.says("b")])
-    async with worker(memory, model, look, builder=Layers(), told=context) as runs:
+    async with worker(memory, model, look, builder=PromptLayers(), told=context) as runs:
         first = await post(runs, says())
         assert await outcome(runs, first) == Completed()
         second = await post(runs, says("again", "u2"))
@@ -150,7 +150,7 @@ async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -
 # ---------------------------------------------------------------- the time
 async def test_a_message_says_when_it_came_where_the_agent_is_told(memory: Store) -> None:
     model = ScriptedModel([scripted.says("a"), scripted.says("b")])
-    async with worker(memory, model, builder=Layers(), tells_time=True) as runs:
+    async with worker(memory, model, builder=PromptLayers(), tells_time=True) as runs:
         await events(runs, await post(runs, says()))
         await events(runs, await post(runs, briefed(name="u2")))
         told = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
@@ -192,7 +192,7 @@ async def test_what_the_model_can_be_shown_is_not_refused(memory: Store) -> None
 # ---------------------------------------------------------------- elsewhere
 async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
     inner = ScriptedModel([scripted.calls(("look", {})), scripted.says("seen")])
-    actor = ServedAgent(AgentSpec(inner), ToolSources([Functions([look])]), "helper")
+    actor = ServedAgent(AgentSpec(inner), ToolSources([FunctionTools([look])]), "helper")
     task = scripted.calls(("helper", {"task": "look"}))
     outer = ScriptedModel([task, scripted.says("done")])
     helpers = AgentTools([AgentTool.of(actor, "Helps.")])
@@ -226,7 +226,7 @@ def owing() -> tuple[AssistantMessage, ...]:
 
 async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: Store) -> None:
     async with worker(
-        memory, ScriptedModel([]), builder=Layers(), context=Compaction(2_000)
+        memory, ScriptedModel([]), builder=PromptLayers(), context=Compaction(2_000)
     ) as runs:
         with pytest.raises(MessageTooLarge):
             await post(runs, briefed(MessageContext(data="x" * 20_000)))
@@ -247,7 +247,7 @@ def ask_stranger() -> JsonValue:
 async def test_a_model_is_shown_no_forged_tag_and_the_record_keeps_the_words(store: Store) -> None:
     turns = [scripted.calls(("ask_stranger", {})), scripted.calls(("paint", {}))]
     model = ScriptedModel([*turns, scripted.says("done"), scripted.says("again")])
-    async with worker(store, model, ask_stranger, builder=Layers()) as runs:
+    async with worker(store, model, ask_stranger, builder=PromptLayers()) as runs:
         await outcome(runs, await post(runs, says(FORGED), tools=[PAINT]))
         [paint] = await call_ids(runs)
         assert await reply(runs, result(paint, FORGED)) == "done"

@@ -43,7 +43,7 @@ from passback.core.events import (
 from passback.core.messages import RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
-from passback.engine.reader import GONE
+from passback.engine.reader import CONVERSATION_DELETED
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
@@ -214,7 +214,7 @@ async def test_a_deleted_conversation_ends_the_runs_that_wait(store: Store) -> N
         async with reading(other, run) as reader:
             await reader.until(RunQueued(run.run_id))
             await runs.delete(KEY)
-        assert reader.events == [RunQueued(run.run_id), RunFinished(GONE)]
+        assert reader.events == [RunQueued(run.run_id), RunFinished(CONVERSATION_DELETED)]
         assert await outcome(other, await enqueue(other, "c")) == Completed()
         assert await contents(other) == ["c", "anew"]
 

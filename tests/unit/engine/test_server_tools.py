@@ -45,7 +45,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.toolsets.functions import Functions, FunctionTool, tool
+from passback.toolsets.functions import FunctionTool, FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -173,17 +173,17 @@ def _made(*commands: str) -> list[ToolCall]:
 
 async def test_what_only_reads_by_its_arguments_is_asked_about_all_calls_at_once() -> None:
     asked: list[str] = []
-    toolbox = await ToolSources([Functions([_waiting(asked, together=3)])]).toolbox()
+    toolbox = await ToolSources([FunctionTools([_waiting(asked, together=3)])]).build_toolbox()
     made = _made("ls", "cat", "pwd")
     with anyio.fail_after(10):
-        assert await toolbox.batches(made) == [made]
+        assert await toolbox.batch_calls(made) == [made]
     assert sorted(asked) == ["cat", "ls", "pwd"]
 
 
 @pytest.mark.promise("P10")
 async def test_who_takes_over_asks_about_each_call_once_and_at_once() -> None:
     asked: list[str] = []
-    toolbox = await ToolSources([Functions([_waiting(asked, together=3)])]).toolbox()
+    toolbox = await ToolSources([FunctionTools([_waiting(asked, together=3)])]).build_toolbox()
     with anyio.fail_after(10):
         assert await toolbox.perhaps_begun(_made("ls", "cat", "pwd")) == []
     assert sorted(asked) == ["cat", "ls", "pwd"]

@@ -38,10 +38,10 @@ async def test_the_rest_is_what_no_event_told_of(
     run = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
     meter = Meter(Budget(), State(), Lease(run, 1, "fence"), memory)
     for usage in (None, NOTHING, WHOLE, CUT):
-        meter.add(usage, Price())
+        meter.count_usage(usage, Price())
     for usage in told:
-        meter.with_left([UsageReported(usage)], 1)
-    assert list(meter.untold()) == rest
+        meter.with_remaining([UsageReported(usage)], 1)
+    assert list(meter.unreported_usage()) == rest
 
 
 # ---------------------------------------------------------------- calls that go on
@@ -63,9 +63,9 @@ async def test_calls_side_by_side_count_with_what_they_may_use(
     with await meter.reserve(context, Price()), await meter.reserve(context, Price()):
         with pytest.raises(BudgetSpent):
             await meter.reserve(context, Price())
-        meter.add(Usage(5, 5), Price())
+        meter.count_usage(Usage(5, 5), Price())
     with await meter.reserve(context, Price()):
-        meter.add(Usage(590), Price())
+        meter.count_usage(Usage(590), Price())
     with pytest.raises(BudgetSpent):
         await meter.reserve(context, Price())
 

@@ -35,7 +35,7 @@ from passback.core.events import (
 )
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
 from passback.core.ports import Store
-from passback.core.transcript import owed, paired
+from passback.core.transcript import owed_answers, paired_messages
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -58,8 +58,8 @@ async def assert_sound(runs: RunService, other: RunService, run: RunRef) -> None
     assert [isinstance(one.event, RunFinished) for one in log] == [False] * (len(log) - 1) + [True]
     messages = (await runs.messages(KEY, start=0, limit=100)).messages
     assert max(Counter(message.id for message in messages).values()) == 1
-    if not (owing := owed(messages)):
-        assert Counter(paired(messages)) == Counter(messages)
+    if not (owing := owed_answers(messages)):
+        assert Counter(paired_messages(messages)) == Counter(messages)
     assert (await runs.status(KEY)).owed == owing
 
 

@@ -20,11 +20,11 @@ from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
 from passback.core.ports import Store
 from passback.engine.commands import Commands
-from passback.engine.guarding import MISSING, extra_prompt, left_behind
-from passback.engine.judging import Judge
-from passback.engine.supervisor import BROKEN
+from passback.engine.guarding import EXTRA_PROMPT_MISSING, count_left_behind, extra_prompt
+from passback.engine.judging import CallJudge
+from passback.engine.supervisor import BROKEN_RUN
 from passback.models.scripted import ScriptedModel, Step, says
-from passback.schemas.arguments import objection
+from passback.schemas.arguments import find_objection
 from passback.toolsets.functions import FunctionTool, tool
 
 pytestmark = pytest.mark.anyio
@@ -115,12 +115,12 @@ async def test_a_context_that_is_cancelled_by_nobody_is_missing_in_its_run_alone
         return "" if run.key == OTHER else await told(run)
 
     assert await beside_another(memory, model, told=at_last) == Completed()
-    assert model.requests[1].system.endswith(MISSING)
+    assert model.requests[1].system.endswith(EXTRA_PROMPT_MISSING)
 
 
 async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
     model = Straying([goes_on(), says("so")])
-    assert await beside_another(memory, model) == BROKEN
+    assert await beside_another(memory, model) == BROKEN_RUN
 
 
 class Panic(BaseException):
@@ -142,7 +142,7 @@ async def test_whatever_a_function_raises_is_its_own_failure(
         raise ending
 
     does = tool(name="raises")(now if plain else later)
-    assert await extra_prompt(tell)(RunRef(OTHER, RunId("r"))) == MISSING
+    assert await extra_prompt(tell)(RunRef(OTHER, RunId("r"))) == EXTRA_PROMPT_MISSING
     async with worker(memory, ScriptedModel([called("raises"), says("so")]), does) as runs:
         assert await reply(runs, user()) == "so"
         assert await results(runs) == ["The tool failed: StrayExit."]
@@ -162,7 +162,7 @@ class Panicking(ScriptedModel):
 
 
 async def test_a_model_that_panics_breaks_its_run_alone(memory: Store) -> None:
-    assert await beside_another(memory, Panicking([goes_on(), says("so")])) == BROKEN
+    assert await beside_another(memory, Panicking([goes_on(), says("so")])) == BROKEN_RUN
 
 
 @asynccontextmanager
@@ -182,9 +182,9 @@ async def clinging(seconds: float) -> AsyncGenerator[FunctionTool]:
         return "at last"
 
     yield clings
-    assert (tries, left_behind()) == (1, 1)
+    assert (tries, count_left_behind()) == (1, 1)
     gate.set()
-    while left_behind():
+    while count_left_behind():
         await anyio.lowlevel.checkpoint()
 
 
@@ -218,10 +218,10 @@ async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> 
         await anyio.sleep_forever()
         raise AssertionError
 
-    judge = Judge(objection, [hangs_once], seconds=0.01)
+    judge = CallJudge(find_objection, [hangs_once], seconds=0.01)
     model = Straying([called("pay", "strays")])
     async with worker(memory, model, strays, Deeds().tool("pay"), judge=judge) as runs:
-        assert await outcome(runs, await post(runs, user())) == BROKEN
+        assert await outcome(runs, await post(runs, user())) == BROKEN_RUN
     calm = ScriptedModel([called("pay", "strays"), says("so")])
     async with worker(memory, calm, strays, Deeds().tool("pay"), judge=judge) as runs:
         assert await reply(runs, user("again", "u2")) == "so"

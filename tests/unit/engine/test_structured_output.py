@@ -219,7 +219,7 @@ async def test_a_validation_that_does_not_end_is_bounded(memory: Store) -> None:
         end.wait()
 
     model = ScriptedModel([scripted.says(BLUE)] * 3)
-    judge = OutputJudge(schema={"type": "object"}, own=hang, seconds=0.01)
+    judge = OutputJudge(schema={"type": "object"}, author_check=hang, seconds=0.01)
     try:
         async with worker(memory, model, output=judge) as runs:
             ended = await outcome(runs, await post(runs, says()))

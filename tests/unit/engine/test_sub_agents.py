@@ -26,7 +26,7 @@ from tests.support.runs import (
 from tests.support.sub_agents import TASK, answers, boss, deep_call, helper, said_by_children
 
 from passback import Agent
-from passback.context.prompt import Layers
+from passback.context.prompt import PromptLayers
 from passback.core.deltas import Finish, ToolCallChunk, UsageChunk
 from passback.core.errors import ModelRejected
 from passback.core.events import (
@@ -49,13 +49,13 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.ports import Store
-from passback.core.state import State, usage_of
+from passback.core.state import State, total_usage
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.agents import AgentSpec, ServedAgent
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Turn, calls, says
-from passback.toolsets.agents import AT_ONCE, AgentTool, AgentTools
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.agents import MAX_CONCURRENT_AGENTS, AgentTool, AgentTools
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +93,7 @@ async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store
         assert await outcome(runs, await post(runs, user())) == Completed()
         state = (await runs.status(KEY)).state
         assert state == State(usage=Usage(4321), tokens=4321, seconds=state.seconds)
-        assert usage_of(await record(runs)) == Usage(4321)
+        assert total_usage(await record(runs)) == Usage(4321)
 
 
 async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
@@ -207,27 +207,27 @@ async def test_what_may_change_something_runs_alone_but_for_sub_agents(
     functions = [
         tool(name=name, read_only=name == "read")(lambda: "") for name in ("read", "write")
     ]
-    tool_sources = ToolSources([AgentTools(agents), Functions(functions)])
-    toolbox = await tool_sources.toolbox([replace(PAINT, name="client")])
+    tool_sources = ToolSources([AgentTools(agents), FunctionTools(functions)])
+    toolbox = await tool_sources.build_toolbox([replace(PAINT, name="client")])
     made = [ToolCall(CallId(""), name, "{}") for name in order.split()]
-    together = ["+".join(call.name for call in batch) for batch in await toolbox.batches(made)]
+    together = ["+".join(call.name for call in batch) for batch in await toolbox.batch_calls(made)]
     assert together == batches.split()
 
 
 @pytest.mark.promise("P11")
 async def test_only_so_many_sub_agents_work_at_once(memory: Store) -> None:
     gate = anyio.Event()
-    other = ScriptedModel([[gate, *says("done")]] * (AT_ONCE + 2))
-    tasks = calls(*[("helper", {"task": "go"})] * (AT_ONCE + 2))
+    other = ScriptedModel([[gate, *says("done")]] * (MAX_CONCURRENT_AGENTS + 2))
+    tasks = calls(*[("helper", {"task": "go"})] * (MAX_CONCURRENT_AGENTS + 2))
     async with boss(memory, ScriptedModel([tasks, says("ok")]), helper(other)) as runs:
         run = await post(runs, user())
-        while other.open_streams < AT_ONCE:
+        while other.open_streams < MAX_CONCURRENT_AGENTS:
             await anyio.lowlevel.checkpoint()
         await let_pass(runs)
-        assert other.open_streams == AT_ONCE
+        assert other.open_streams == MAX_CONCURRENT_AGENTS
         gate.set()
         assert await outcome(runs, run) == Completed()
-        assert answers(await record(runs)) == ["done"] * (AT_ONCE + 2)
+        assert answers(await record(runs)) == ["done"] * (MAX_CONCURRENT_AGENTS + 2)
 
 
 async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_turn(
@@ -238,8 +238,8 @@ async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_tur
         return "seen"
 
     inner = ScriptedModel([calls(("look", {})), says("ok")])
-    spec = AgentSpec(inner, "help", builder=Layers(), tells_time=True)
-    actor = ServedAgent(spec, ToolSources([Functions([look])]), "helper")
+    spec = AgentSpec(inner, "help", builder=PromptLayers(), tells_time=True)
+    actor = ServedAgent(spec, ToolSources([FunctionTools([look])]), "helper")
     async with boss(memory, ScriptedModel([TASK, says("ok")]), AgentTool.of(actor, "")) as runs:
         assert await reply(runs, user()) == "ok"
     first, second = (str(request.messages[0].content) for request in inner.requests)

@@ -43,12 +43,12 @@ from passback.core.events import (
     ToolCallStarted,
     ToolResulted,
     TurnStarted,
-    innermost,
-    unnested,
+    innermost_event,
+    unwrap_event,
 )
 from passback.core.messages import AssistantMessage, CallId, Message, RunRef
 from passback.core.ports import Store
-from passback.core.transcript import unwrapped
+from passback.core.transcript import unwrap_message
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.models.scripted import ScriptedModel, Turn, calls, says
@@ -146,7 +146,7 @@ async def until_answered(reader: Reading, calls: int) -> None:
 
 
 def told_to(reader: Reading) -> list[RunEvent]:
-    return [innermost(event) for event in reader.events]
+    return [innermost_event(event) for event in reader.events]
 
 
 @asynccontextmanager
@@ -162,7 +162,7 @@ async def reading_for_a_while(runs: RunService, run: RunRef) -> AsyncGenerator[R
 def texts_told(seen: Sequence[Logged]) -> Texts:
     texts: Texts = {}
     for logged in seen:
-        path, event = unnested(logged.event)
+        path, event = unwrap_event(logged.event)
         if isinstance(event, TextDelta):
             texts[path] = texts.get(path, "") + event.text
     return texts
@@ -171,7 +171,7 @@ def texts_told(seen: Sequence[Logged]) -> Texts:
 def texts_recorded(messages: Sequence[Message]) -> Texts:
     texts: Texts = {}
     for message in messages:
-        path, said = unwrapped(message)
+        path, said = unwrap_message(message)
         if isinstance(said, AssistantMessage) and said.content:
             texts[path] = texts.get(path, "") + str(said.content)
     return texts
@@ -188,7 +188,7 @@ async def assert_told_as_recorded(
         for count, last in enumerate(seen, 1):
             rest = await followed(runs, run, last.position)
             assert standing([*seen[:count], *rest]) == fresh
-    told = [innermost(one.event) for one in fresh]
+    told = [innermost_event(one.event) for one in fresh]
     begun = [event.call_id for event in told if isinstance(event, ToolCallStarted)]
     answered = [event.call_id for event in told if isinstance(event, ToolResulted)]
     assert sorted(begun) == sorted(answered)

@@ -10,8 +10,8 @@ import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId, RunRef
 from passback.engine.guarding import (
-    MISSING,
-    TEXT_BYTES,
+    EXTRA_PROMPT_BYTES,
+    EXTRA_PROMPT_MISSING,
     ExtraPromptFunction,
     ExtraPromptOnce,
     extra_prompt,
@@ -57,17 +57,17 @@ def gives_no_text(_run: RunRef) -> Any:
 @pytest.mark.parametrize("function", [hangs, fails, gives_no_text])
 async def test_the_model_is_told_what_cannot_be_found_out(function: ExtraPromptFunction) -> None:
     told = extra_prompt(function, shown="# Context\n{}".format, seconds=0.1)
-    assert await told(RUN) == f"# Context\n{MISSING}"
+    assert await told(RUN) == f"# Context\n{EXTRA_PROMPT_MISSING}"
 
 
 @pytest.mark.promise("P11")
 async def test_a_text_has_a_limit_and_says_where_it_was_cut() -> None:
-    full = await extra_prompt(lambda _: "ü" * (TEXT_BYTES // 2))(RUN)
-    assert full == "ü" * (TEXT_BYTES // 2)
-    cut = await extra_prompt(lambda _: "a" + "ü" * TEXT_BYTES)(RUN)
+    full = await extra_prompt(lambda _: "ü" * (EXTRA_PROMPT_BYTES // 2))(RUN)
+    assert full == "ü" * (EXTRA_PROMPT_BYTES // 2)
+    cut = await extra_prompt(lambda _: "a" + "ü" * EXTRA_PROMPT_BYTES)(RUN)
     kept, said = cut.split("\n")
-    assert kept == "a" + "ü" * (TEXT_BYTES // 2 - 1)
-    assert said == f"[Cut here: {TEXT_BYTES + 1} bytes more.]"
+    assert kept == "a" + "ü" * (EXTRA_PROMPT_BYTES // 2 - 1)
+    assert said == f"[Cut here: {EXTRA_PROMPT_BYTES + 1} bytes more.]"
 
 
 async def test_all_that_ask_at_once_are_told_the_same() -> None:

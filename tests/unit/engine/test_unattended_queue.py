@@ -9,7 +9,7 @@ from tests.support.runs import BURYING, KEY, contents, outcome, post, says, work
 from passback.core.events import Completed
 from passback.core.messages import RunRef
 from passback.core.ports import Store
-from passback.engine.recovery import LOST
+from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -51,7 +51,7 @@ async def test_the_queue_goes_on_behind_a_run_that_was_given_up(store: Store) ->
         first = await post(dying.runs, says("a"))
         run = await enqueue(dying.runs)
         await dying.kill()
-        assert await outcome(other, first) == LOST
+        assert await outcome(other, first) == LOST_RUN
         await nothing_waits(store)
         assert await outcome(other, run) == Completed()
         assert await contents(other) == ["a", "b", "two"]

@@ -36,7 +36,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.recovery import voiding
+from passback.engine.recovery import take_over_events
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
@@ -73,7 +73,9 @@ class Worker:
 
     async def voided(self) -> tuple[RunEvent, ...]:
         """What a take-over says now."""
-        return await voiding(self.store, self.log.run, await self.store.load(self.log.run.key), ())
+        return await take_over_events(
+            self.store, self.log.run, await self.store.load(self.log.run.key), ()
+        )
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import OnBusy
-from passback.core.transcript import paired
+from passback.core.transcript import paired_messages
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.commands import Commands
 from passback.engine.service import RunService
@@ -51,7 +51,7 @@ from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.agents import AgentTool, AgentTools
-from passback.toolsets.functions import Functions, tool
+from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -257,7 +257,7 @@ async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
         ScriptedModel([long, long, long, long, words("notes"), words("found")]),
         context=Compaction(WINDOW),
     )
-    helper = ServedAgent(child, ToolSources([Functions([look])]), "helper")
+    helper = ServedAgent(child, ToolSources([FunctionTools([look])]), "helper")
     model = ScriptedModel([calls(("helper", {"task": "find the key"})), words("thanks")])
     tools = AgentTools([AgentTool.of(helper, "Finds things.")])
     spec = AgentSpec(model, context=Compaction(WINDOW))
@@ -300,7 +300,7 @@ async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() 
         says("three", "u3"),
     ]
     made = await context.fit(messages, no_call)
-    assert made.messages == paired(messages)
+    assert made.messages == paired_messages(messages)
     assert [each.id for each in made.messages] == ["s2", "u1", "u2", "u3"]
 
 

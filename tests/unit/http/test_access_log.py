@@ -19,7 +19,7 @@ from passback.http.access import Access
 from passback.http.body import read_object
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
-from passback.http.wires import Bodies, RequestLimits, Wire
+from passback.http.wires import PartialBodies, RequestLimits, Wire
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def _answer(request: Request) -> Response:
     if request.path_params["id"] == "unknown":
         raise UnknownConversation("there is no such conversation")
     if request.method == "POST":
-        await read_object(request, RequestLimits(body_bytes=8), Bodies())
+        await read_object(request, RequestLimits(body_bytes=8), PartialBodies())
     return Response("secret", headers={"x-conversation-id": "c", "x-run-id": "run_1"})
 
 

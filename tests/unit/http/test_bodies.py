@@ -17,9 +17,9 @@ from passback.http.access import Access
 from passback.http.answers import json_answer
 from passback.http.body import read_object, read_optional_object
 from passback.http.routing import Endpoint
-from passback.http.sending import BODY_CAME
+from passback.http.sending import BODY_RECEIVED
 from passback.http.site import build_site
-from passback.http.wires import Bodies, RequestLimits, Wire
+from passback.http.wires import PartialBodies, RequestLimits, Wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
@@ -28,7 +28,7 @@ KEYS = {"the-key-of-ann": ANN, "the-key-of-bob": BOB}
 LIMITS = RequestLimits(body_bytes=100)
 
 
-def _app(bodies: Bodies, limits: RequestLimits = LIMITS) -> ASGIApp:
+def _app(bodies: PartialBodies, limits: RequestLimits = LIMITS) -> ASGIApp:
     async def needed(request: Request) -> Response:
         return json_answer(request.scope, {"read": await read_object(request, limits, bodies)})
 
@@ -95,7 +95,7 @@ class Upload:
 
 # ---------------------------------------------------------------- counting
 def test_what_does_not_fit_is_refused_and_not_counted() -> None:
-    bodies = Bodies(100, 60)
+    bodies = PartialBodies(100, 60)
     bodies.take(ANN, 60)
     with pytest.raises(ServerBusy):  # ann has her share
         bodies.take(ANN, 1)
@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused_and_not_counted() -> None:
 # ---------------------------------------------------------------- reading
 @pytest.mark.parametrize("path", ["/", "/optional"])
 async def test_bodies_that_do_not_end_leave_room_for_other_owners(path: str) -> None:
-    bodies = Bodies(100, 50)
+    bodies = PartialBodies(100, 50)
     app = _app(bodies)
     async with anyio.create_task_group() as tasks:
         first = Upload(app, "ann", path).begin(tasks)
@@ -135,15 +135,15 @@ async def test_bodies_that_do_not_end_leave_room_for_other_owners(path: str) -> 
 async def test_who_is_refused_is_told_when_to_come_back() -> None:
     headers = _headers("ann")
     answer = await ask(
-        _app(Bodies(100, 5)), "POST", "/", headers=headers, body=[b"{    ", b" ", b"}"]
+        _app(PartialBodies(100, 5)), "POST", "/", headers=headers, body=[b"{    ", b" ", b"}"]
     )
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "server_busy", "1")
 
 
 async def test_a_body_that_comes_whole_is_taken_however_many_are_arriving() -> None:
-    bodies = Bodies(10, 10)
+    bodies = PartialBodies(10, 10)
     bodies.take(ANN, 10)
-    offers: list[dict[str, object]] = [{}, {BODY_CAME: {}}]
+    offers: list[dict[str, object]] = [{}, {BODY_RECEIVED: {}}]
     for extensions in offers:
         answer = await ask(
             _app(bodies),
@@ -157,18 +157,23 @@ async def test_a_body_that_comes_whole_is_taken_however_many_are_arriving() -> N
     assert bodies.held == 10
 
 
-@pytest.mark.parametrize("extensions", [{}, {BODY_CAME: {}}])
+@pytest.mark.parametrize("extensions", [{}, {BODY_RECEIVED: {}}])
 async def test_a_body_that_comes_whole_may_not_be_too_large(extensions: dict[str, object]) -> None:
     body = b"{" + b" " * 99 + b"}"
     answer = await ask(
-        _app(Bodies()), "POST", "/", headers=_headers("ann"), body=body, extensions=extensions
+        _app(PartialBodies()),
+        "POST",
+        "/",
+        headers=_headers("ann"),
+        body=body,
+        extensions=extensions,
     )
     assert answer.status == 413
 
 
 # ---------------------------------------------------------------- what is counted is released
 async def test_a_body_is_released_when_its_client_leaves() -> None:
-    bodies = Bodies()
+    bodies = PartialBodies()
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
         await upload.piece(b"{" + b" " * 9)
@@ -178,7 +183,7 @@ async def test_a_body_is_released_when_its_client_leaves() -> None:
 
 
 async def test_a_body_is_released_when_it_turns_out_too_large() -> None:
-    bodies = Bodies()
+    bodies = PartialBodies()
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
         await upload.piece(b"{" + b" " * 60)
@@ -188,7 +193,7 @@ async def test_a_body_is_released_when_it_turns_out_too_large() -> None:
 
 
 async def test_a_body_is_released_when_it_comes_too_late() -> None:
-    bodies = Bodies()
+    bodies = PartialBodies()
     app = _app(bodies, RequestLimits(body_seconds=0.05))
     async with anyio.create_task_group() as tasks:
         upload = Upload(app, "ann").begin(tasks)
@@ -197,7 +202,7 @@ async def test_a_body_is_released_when_it_comes_too_late() -> None:
 
 
 async def test_a_body_is_released_when_its_request_is_cancelled() -> None:
-    bodies = Bodies()
+    bodies = PartialBodies()
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
         await upload.piece(b"{ ")
@@ -207,7 +212,7 @@ async def test_a_body_is_released_when_its_request_is_cancelled() -> None:
 
 
 async def test_a_piece_without_a_byte_counts_for_nothing() -> None:
-    bodies = Bodies(0, 0)
+    bodies = PartialBodies(0, 0)
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
         await upload.piece(b"")

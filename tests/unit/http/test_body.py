@@ -14,7 +14,7 @@ from passback.http.answers import json_answer
 from passback.http.body import parse_json, read_object, read_optional_object
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
-from passback.http.wires import Bodies, RequestLimits, Wire
+from passback.http.wires import PartialBodies, RequestLimits, Wire
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,9 @@ JSON = {"content-type": "application/json"}
 
 def _app(limits: RequestLimits = LIMITS) -> ASGIApp:
     async def echo(request: Request) -> Response:
-        return json_answer(request.scope, {"read": await read_object(request, limits, Bodies())})
+        return json_answer(
+            request.scope, {"read": await read_object(request, limits, PartialBodies())}
+        )
 
     return build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())
 
@@ -254,7 +256,7 @@ async def test_a_body_that_may_be_missing_is_read_if_it_is_there(
 ) -> None:
     async def echo(request: Request) -> Response:
         return json_answer(
-            request.scope, {"read": await read_optional_object(request, LIMITS, Bodies())}
+            request.scope, {"read": await read_optional_object(request, LIMITS, PartialBodies())}
         )
 
     app = build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())

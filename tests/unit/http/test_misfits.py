@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from passback.core.errors import InvalidRequest
-from passback.http.requests import validated
+from passback.http.requests import validate_model
 from passback.wire.send_message import SendMessage
 
 pytestmark = pytest.mark.promise("P12")
@@ -22,7 +22,7 @@ PARTS = "'text', 'image', 'audio', 'file', 'image_url', 'input_audio', 'data'"
 
 def problems(posted: dict[str, JsonValue]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidRequest) as refused:
-        validated(SendMessage, posted)
+        validate_model(SendMessage, posted)
     details: Any = refused.value.details
     told = [(each["at"], each["problem"]) for each in details["problems"]]
     assert refused.value.message == ": ".join(told[0])

@@ -3,7 +3,7 @@
 import pytest
 
 from passback.core.errors import NotAcceptable
-from passback.http.requests import accepted
+from passback.http.requests import preferred_media_type
 
 A, B, C = "text/event-stream", "application/json", "text/plain"
 
@@ -37,7 +37,7 @@ A, B, C = "text/event-stream", "application/json", "text/plain"
     ],
 )
 def test_the_best_form_is_chosen(header: str, chosen: str) -> None:
-    assert accepted(header, [A, B, C]) == chosen
+    assert preferred_media_type(header, [A, B, C]) == chosen
 
 
 @pytest.mark.promise("P12")
@@ -61,6 +61,6 @@ def test_the_best_form_is_chosen(header: str, chosen: str) -> None:
 )
 def test_what_fits_no_form_is_refused_with_the_list(header: str) -> None:
     with pytest.raises(NotAcceptable) as refused:
-        accepted(header, [A, B, C])
+        preferred_media_type(header, [A, B, C])
     assert refused.value.message == f"the answer can be {A} or {B} or {C}"
     assert refused.value.details == {"available": [A, B, C]}

@@ -22,8 +22,8 @@ from passback.http.answers import json_answer, set_owner
 from passback.http.body import read_object
 from passback.http.protocol import HEAD_SECONDS, BoundedHttpProtocol, OpenConnections
 from passback.http.routing import Endpoint
-from passback.http.sending import BODY_CAME
-from passback.http.wires import Bodies, RequestLimits
+from passback.http.sending import BODY_RECEIVED
+from passback.http.wires import PartialBodies, RequestLimits
 from passback.native.encoder import NativeEncoder
 from passback.streams.sse import EventStream
 
@@ -107,9 +107,11 @@ async def test_a_body_is_known_to_be_there_when_it_is_whole(with_head: int, is_t
 
     async def echo(request: Request) -> ASGIApp:
         set_owner(request.scope, ANONYMOUS)  # as the gate does
-        known.append(BODY_CAME in request.scope["extensions"])
-        answer = json_answer(request.scope, await read_object(request, RequestLimits(), Bodies()))
-        known.append(BODY_CAME in request.scope["extensions"])
+        known.append(BODY_RECEIVED in request.scope["extensions"])
+        answer = json_answer(
+            request.scope, await read_object(request, RequestLimits(), PartialBodies())
+        )
+        known.append(BODY_RECEIVED in request.scope["extensions"])
         return answer
 
     head = b"POST / HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n"

@@ -3,19 +3,19 @@
 import pytest
 
 from passback.core.errors import ConfigurationError
-from passback.models.choice import Choice, Services, refuse_unknown
+from passback.models.choice import ModelChoice, ModelServices, check_model_names
 
 
 def openai(
     name: str, url: str | None = None, key: str | None = None, kind: str = "openai"
-) -> Choice:
-    return Choice(kind, name, url, key)
+) -> ModelChoice:
+    return ModelChoice(kind, name, url, key)
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (("demo", None, None), [Choice("demo", "")]),
+        (("demo", None, None), [ModelChoice("demo", "")]),
         (("openai:a:b", "u,v", "k,l"), [openai("a:b", "u,v", "k,l")]),
         (
             ("openai:a, anthropic:b", None, "k, l"),
@@ -27,13 +27,16 @@ def openai(
             [openai("a", "u", "k"), openai("b", "u", "k", "anthropic")],
         ),
         (("openai:a,openai:b", ",v", "k,"), [openai("a", None, "k"), openai("b", "v")]),
-        (("openai:a,demo", None, "k"), [openai("a", None, "k"), Choice("demo", "", None, "k")]),
+        (
+            ("openai:a,demo", None, "k"),
+            [openai("a", None, "k"), ModelChoice("demo", "", None, "k")],
+        ),
     ],
 )
 def test_each_model_has_its_address_and_key(
-    settings: tuple[str, str | None, str | None], expected: list[Choice]
+    settings: tuple[str, str | None, str | None], expected: list[ModelChoice]
 ) -> None:
-    assert Services(*settings).choices(settings[0]) == expected
+    assert ModelServices(*settings).choices(settings[0]) == expected
 
 
 LOCAL, GATE = "http://127.0.0.1:1/v1", "https://gate.example/v1"
@@ -47,13 +50,13 @@ LOCAL, GATE = "http://127.0.0.1:1/v1", "https://gate.example/v1"
         (("openai:a,openai:b", f"{LOCAL},{GATE}", "k,l"), "openai:c", [openai("c", LOCAL, "k")]),
         # at a gateway that has all of them, but not at another provider's own service
         (("openai:a", GATE, "k"), "anthropic:b", [openai("b", GATE, "k", "anthropic")]),
-        (("openai:a", None, "k"), "anthropic:b", [Choice("anthropic", "b")]),
+        (("openai:a", None, "k"), "anthropic:b", [ModelChoice("anthropic", "b")]),
         (
             ("openai:a", "https://api.openai.com/v1", "k"),
             "anthropic:b",
-            [Choice("anthropic", "b")],
+            [ModelChoice("anthropic", "b")],
         ),
-        (("openai:a", None, "k"), "demo:fast,openai:b", [Choice("demo", "fast"), openai("b", None, "k")]),
+        (("openai:a", None, "k"), "demo:fast,openai:b", [ModelChoice("demo", "fast"), openai("b", None, "k")]),
         # the settings' model needs neither: both are for the one that is named
         (("demo", LOCAL, "k"), "openai:b", [openai("b", LOCAL, "k")]),
         (("demo", None, "k,l"), "openai:b,anthropic:c", [openai("b", None, "k"), openai("c", None, "l", "anthropic")]),
@@ -61,9 +64,9 @@ LOCAL, GATE = "http://127.0.0.1:1/v1", "https://gate.example/v1"
     ],
 )  # fmt: skip
 def test_a_model_beside_those_of_the_settings_is_where_they_are(
-    settings: tuple[str, str | None, str | None], named: str, expected: list[Choice]
+    settings: tuple[str, str | None, str | None], named: str, expected: list[ModelChoice]
 ) -> None:
-    assert Services(*settings).choices(named) == expected
+    assert ModelServices(*settings).choices(named) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,14 +86,14 @@ def test_a_providers_key_goes_to_its_own_service_only(
     base_url: str | None, key: str | None
 ) -> None:
     keys = {"openai": "own", "anthropic": "other"}
-    [chosen] = Services("openai:a", base_url, None, keys).choices("openai:a")
+    [chosen] = ModelServices("openai:a", base_url, None, keys).choices("openai:a")
     assert chosen.api_key == key
-    [chosen] = Services("openai:a", base_url, "settings", keys).choices("openai:a")
+    [chosen] = ModelServices("openai:a", base_url, "settings", keys).choices("openai:a")
     assert chosen.api_key == "settings"
 
 
 def test_a_providers_key_fills_the_place_that_is_empty() -> None:
-    services = Services("openai:a,anthropic:b", None, "k,", {"openai": "x", "anthropic": "y"})
+    services = ModelServices("openai:a,anthropic:b", None, "k,", {"openai": "x", "anthropic": "y"})
     assert [each.api_key for each in services.choices("openai:a,anthropic:b")] == ["k", "y"]
 
 
@@ -108,26 +111,26 @@ def test_settings_that_do_not_fit_together_are_refused(
     settings: tuple[str, str | None, str | None], named: str, words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words) as raised:
-        Services(*settings).choices(named or settings[0])
+        ModelServices(*settings).choices(named or settings[0])
     assert "secret" not in raised.value.message
 
 
 def test_one_key_does_not_follow_the_models_of_agents_to_several_services() -> None:
-    services = Services("demo", None, "secret")
+    services = ModelServices("demo", None, "secret")
     services.choices("openai:a")
     with pytest.raises(ConfigurationError, match="one key is for one service"):
         services.choices("anthropic:b")
 
 
 def test_a_key_is_not_shown_by_a_choice() -> None:
-    [chosen] = Services("openai:a", None, "secret").choices("openai:a")
+    [chosen] = ModelServices("openai:a", None, "secret").choices("openai:a")
     assert "secret" not in repr(chosen)
 
 
 def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    refuse_unknown("demo, demo:fast")
+    check_model_names("demo, demo:fast")
     with pytest.raises(ConfigurationError) as raised:
-        refuse_unknown("demo,demo:slow")
+        check_model_names("demo,demo:slow")
     assert raised.value.message == (
         "no model is called 'demo:slow'; of the kind demo there are demo, demo:fast"
     )
@@ -147,7 +150,7 @@ def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> N
 )
 def test_an_unknown_kind_is_told_with_what_may_be_meant(model: str, meant: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        refuse_unknown(f"openai:a, {model}")
+        check_model_names(f"openai:a, {model}")
     assert raised.value.message == (
         f"no model is called {model!r}{meant}; a model is KIND:NAME, of the kinds demo, openai, anthropic"
     )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from passback.context.prompt import Layers
+from passback.context.prompt import PromptLayers
 from passback.core.deltas import (
     Finish,
     ModelDelta,
@@ -39,7 +39,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.models.demo import DemoModel, create
-from passback.models.demo.client import answer
+from passback.models.demo.client import answer_deltas
 
 COLORS = (
     "Change the background color. The color should be one of the following: blue, red, green, "
@@ -66,7 +66,7 @@ def user(content: Content) -> UserMessage:
 
 
 def ask(words: Content, *tools: ToolSpec) -> list[ModelDelta]:
-    return answer(ModelRequest([user(words)], tools=tools))
+    return answer_deltas(ModelRequest([user(words)], tools=tools))
 
 
 def text(deltas: Sequence[ModelDelta]) -> str:
@@ -127,7 +127,7 @@ def test_parts_are_read_as_text() -> None:
 @pytest.mark.parametrize("content", ["what is new?", (TextPart("what is new?"), DataPart(5))])
 def test_it_hears_the_users_words_and_not_what_is_said_beside_them(content: Content) -> None:
     said = MessageContext(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
-    shown = Layers().shown(replace(user(content), brief=said))
+    shown = PromptLayers().shown(replace(user(content), brief=said))
     assert isinstance(shown, UserMessage)
     assert "<time>" in str(shown.content)
     deltas = ask(shown.content, spec("get-time-zone"))
@@ -337,21 +337,23 @@ def results(*contents: tuple[Content, bool], then: Sequence[ModelMessage] = ()) 
 
 
 def test_the_answer_after_results_quotes_them_also_errors() -> None:
-    deltas = answer(results(("blue it is", False), ((TextPart("no such"), TextPart("file")), True)))
+    deltas = answer_deltas(
+        results(("blue it is", False), ((TextPart("no such"), TextPart("file")), True))
+    )
     assert text(deltas) == 'Done. tool-0 answered: "blue it is". tool-1 failed: "no such\nfile".'
     assert deltas[-1] == Finish("stop")
 
 
 def test_a_result_without_its_call_is_quoted_all_the_same() -> None:
     stray = ToolMessage(MessageId("r9"), CallId("c9"), "left over")
-    assert text(answer(results(("a", False), then=[stray]))).endswith(
+    assert text(answer_deltas(results(("a", False), then=[stray]))).endswith(
         'The tool answered: "left over".'
     )
-    assert text(answer(ModelRequest([stray]))).startswith("Hello!")
+    assert text(answer_deltas(ModelRequest([stray]))).startswith("Hello!")
 
 
 def test_a_user_who_speaks_after_the_results_is_answered() -> None:
-    assert called(answer(results(("a", False), then=[user("time zone")]))) == [
+    assert called(answer_deltas(results(("a", False), then=[user("time zone")]))) == [
         ("get-time-zone", {})
     ]
 
@@ -375,7 +377,7 @@ async def test_it_streams_one_piece_at_a_time() -> None:
     request = ModelRequest([user("hi")])
     async with model.stream(request) as batches:
         seen = [batch async for batch in batches]
-    assert seen == [(delta,) for delta in answer(request)]
+    assert seen == [(delta,) for delta in answer_deltas(request)]
     await model.check()
     await model.aclose()
 
@@ -438,7 +440,7 @@ def test_words_that_describe_an_attachment_name_no_tool() -> None:
 
 def test_attachments_of_an_earlier_message_are_not_told_again() -> None:
     earlier = UserMessage(MessageId("m0"), (PIXEL,))
-    said = text(answer(ModelRequest([earlier, user("hi")])))
+    said = text(answer_deltas(ModelRequest([earlier, user("hi")])))
     assert said.startswith("Hello!")
 
 
@@ -450,4 +452,4 @@ def test_an_attachment_in_a_result_is_described() -> None:
         ToolMessage(MessageId("t"), CallId("c"), (TextPart("here"), PIXEL)),
     ]
     said = 'Done. look answered: "here\n[an image "dot.png" (image/png, 7 bytes)]".'
-    assert text(answer(ModelRequest(messages))) == said
+    assert text(answer_deltas(ModelRequest(messages))) == said

@@ -24,7 +24,7 @@ from passback.core.messages import (
 )
 from passback.core.permissions import LastingPermission
 from passback.core.state import Refusal, State
-from passback.native.history import MessageView, conversation_view, view
+from passback.native.history import MessageView, conversation_view, message_view
 
 ID, CALL = MessageId("m"), CallId("c")
 MESSAGES: list[tuple[Message, MessageView]] = [
@@ -136,7 +136,7 @@ MESSAGES: list[tuple[Message, MessageView]] = [
 
 @pytest.mark.parametrize(("message", "shown"), MESSAGES)
 def test_a_message_is_shown(message: Message, shown: MessageView) -> None:
-    assert view(message) == shown
+    assert message_view(message) == shown
 
 
 def test_a_conversation_is_shown_with_what_it_cost_and_what_people_have_answered() -> None:

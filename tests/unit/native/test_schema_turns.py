@@ -20,8 +20,8 @@ from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
-from passback.native.declarations import PLACES, parse_output_schema, parse_tools
-from passback.places import Places
+from passback.native.declarations import SCHEMA_PLACES, parse_output_schema, parse_tools
+from passback.places import FairLimiter
 from passback.wire import agent_api, send_message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
@@ -100,14 +100,14 @@ async def test_who_posts_new_tools_waits_for_one_judgement_of_another_owner(
 
 async def test_two_posts_of_the_same_new_tools_are_judged_once() -> None:
     declared, found = tools(new()), list[ToolSpec]()
-    places = Places(1, 5.0)
-    PLACES.set(places)
+    places = FairLimiter(1, 5.0)
+    SCHEMA_PLACES.set(places)
 
     async def read(key: ConversationKey) -> None:
         found.extend(await parse_tools(declared, RequestLimits(), key))
 
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as group, places.one(BOB):
+        async with anyio.create_task_group() as group, places.acquire(BOB):
             group.start_soon(read, ALICE)
             group.start_soon(read, ConversationKey(ALICE.owner, ConversationId("another")))
             await anyio.wait_all_tasks_blocked()
@@ -129,16 +129,16 @@ async def test_a_post_whose_schemas_are_not_judged_in_time_is_refused_and_known_
     None
 ):
     await post(tools(KNOWN), BOB)
-    places = Places(1, 0.0)
-    PLACES.set(places)
-    async with places.one(ALICE):
+    places = FairLimiter(1, 0.0)
+    SCHEMA_PLACES.set(places)
+    async with places.acquire(ALICE):
         with pytest.raises(SchemasBusy) as refused:
             await post(tools(KNOWN, new(), new()), BOB)
         with pytest.raises(SchemasBusy):
             await parse_output_schema(new(), RequestLimits(), "outputSchema", BOB)
         await post(tools(KNOWN), BOB)
     assert (refused.value.retryable, refused.value.retry_after) == (True, 2)
-    PLACES.set(Places(1, 5.0))
+    SCHEMA_PLACES.set(FairLimiter(1, 5.0))
     await post(tools(KNOWN, new(), new()), BOB)
 
 
@@ -152,13 +152,13 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("path", "more"), BODIES.values(), ids=BODIES.keys())
 async def test_the_client_is_told_when_to_come_back(path: str, more: dict[str, Any]) -> None:
-    places = Places(1, 0.0)
-    PLACES.set(places)
+    places = FairLimiter(1, 0.0)
+    SCHEMA_PLACES.set(places)
     said = {"role": "user", "content": "hello"}
     words = {"role": "user", "type": "message", "content": [{"type": "text", "text": "hello"}]}
     body = {"messages": [said]} if path == "/send-message" else {"input": [words]}
-    async with places.one(replace(ALICE, owner=OwnerId("carol"))):
+    async with places.acquire(replace(ALICE, owner=OwnerId("carol"))):
         answer = await ask_json(wire_app(), "POST", path, body | more)
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "schemas_busy", "2")
-    PLACES.set(Places(1, 5.0))
+    SCHEMA_PLACES.set(FairLimiter(1, 5.0))
     assert (await ask_json(wire_app(), "POST", path, body | more)).status == 200

@@ -12,7 +12,7 @@ from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validat
 from pydantic import JsonValue
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
-from passback.schemas.arguments import objection
+from passback.schemas.arguments import find_objection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P4")]
 
@@ -25,7 +25,7 @@ X: dict[str, JsonValue] = {"x": 1}
 
 
 async def judge(schema: dict[str, JsonValue], arguments: JsonValue) -> str | None:
-    return await objection(
+    return await find_objection(
         ToolSpec("t", "", {"type": "object", **schema}), json.dumps(arguments), KEY
     )
 
@@ -199,7 +199,7 @@ def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
 def test_arguments_are_judged_as_by_jsonschema(
     draft: str, schema: dict[str, JsonValue], arguments: Any
 ) -> None:
-    found = asyncio.run(objection(ToolSpec("t", "", schema), json.dumps(arguments), KEY))
+    found = asyncio.run(find_objection(ToolSpec("t", "", schema), json.dumps(arguments), KEY))
     assert (found is None) is OFFICIAL[draft](schema).is_valid(arguments), found
 
 

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from pydantic import JsonValue
 
-from passback.schemas.metaschemas import metaschema
+from passback.schemas.metaschemas import metaschema_of
 
 pytestmark = pytest.mark.promise("P11")
 
@@ -34,7 +34,7 @@ def _nested(depth: int) -> JsonValue:
 
 def _problem(dialect: str, schema: Mapping[str, JsonValue]) -> str | None:
     """Where a schema is not valid."""
-    check = metaschema({"$schema": dialect})
+    check = metaschema_of({"$schema": dialect})
     assert check is not None
     problem = next(check.iter_errors(schema), None)
     return problem.json_path if problem else None
@@ -104,4 +104,4 @@ def test_the_work_for_a_schema_is_bounded(dialect: str, schema: dict[str, JsonVa
 
 @pytest.mark.parametrize("dialect", ["http://evil.example/schema", "", 1, None])
 def test_another_dialect_has_no_metaschema(dialect: JsonValue) -> None:
-    assert metaschema({"$schema": dialect}) is None
+    assert metaschema_of({"$schema": dialect}) is None

@@ -10,8 +10,8 @@ import pytest
 from pydantic import JsonValue
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
-from passback.places import Places
-from passback.schemas.arguments import PLACES, objection
+from passback.places import FairLimiter
+from passback.schemas.arguments import CHECK_PLACES, find_objection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 
@@ -96,7 +96,7 @@ async def test_a_check_that_would_not_end_is_given_up(
 ) -> None:
     with anyio.fail_after(30):
         assert (
-            await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY)
+            await find_objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY)
             == TOO_COMPLEX
         )
 
@@ -126,7 +126,8 @@ HARMLESS: dict[str, tuple[dict[str, JsonValue], str]] = {
 async def test_what_only_looks_bad_is_judged(schema: dict[str, JsonValue], arguments: str) -> None:
     with anyio.fail_after(30):
         assert (
-            await objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY) is None
+            await find_objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY)
+            is None
         )
 
 
@@ -135,7 +136,7 @@ async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
     numbers = [number * (2**61 - 1) for number in range(1, 16_000)]
     spec = ToolSpec("t", "", {"type": "object", "properties": {"a": {"uniqueItems": True}}})
     started = time.process_time()
-    assert await objection(spec, json.dumps({"a": numbers}), KEY) is None
+    assert await find_objection(spec, json.dumps({"a": numbers}), KEY) is None
     assert time.process_time() - started < 1
 
 
@@ -148,7 +149,7 @@ async def test_others_go_on_while_a_bomb_is_checked(
 
     async def check() -> None:
         spec = ToolSpec("t", "", {"type": "object", **bomb(60)})
-        found.append(await objection(spec, '{"a": 1, "b": 1}', KEY))
+        found.append(await find_objection(spec, '{"a": 1, "b": 1}', KEY))
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -165,7 +166,7 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
     small = ToolSpec("t", "", {"type": "object", "required": ["a"]})
 
     async def check(name: str, spec: ToolSpec) -> None:
-        await objection(spec, '{"a": 1}', KEY)
+        await find_objection(spec, '{"a": 1}', KEY)
         order.append(name)
 
     async with anyio.create_task_group() as tasks:
@@ -178,15 +179,15 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
 async def test_who_checks_arguments_waits_for_one_check_of_another_owner() -> None:
     done: list[str] = []
     bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
-    places = Places(1, 60.0)
-    PLACES.set(places)
+    places = FairLimiter(1, 60.0)
+    CHECK_PLACES.set(places)
 
     async def check(key: ConversationKey) -> None:
-        await objection(bomb, "{}", key)
+        await find_objection(bomb, "{}", key)
         done.append(key.owner)
 
     with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks, places.one(KEY):
+        async with anyio.create_task_group() as tasks, places.acquire(KEY):
             for _ in range(3):
                 tasks.start_soon(check, KEY)
             await anyio.wait_all_tasks_blocked()
@@ -196,9 +197,9 @@ async def test_who_checks_arguments_waits_for_one_check_of_another_owner() -> No
 
 
 async def test_arguments_that_get_no_turn_in_time_do_not_fit() -> None:
-    places = Places(1, 0.0)
-    PLACES.set(places)
+    places = FairLimiter(1, 0.0)
+    CHECK_PLACES.set(places)
     bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
-    async with places.one(KEY):
-        said = await objection(bomb, "{}", BOB)
+    async with places.acquire(KEY):
+        said = await find_objection(bomb, "{}", BOB)
     assert said == "it could not be checked against its schema: too many others are; try again"

@@ -28,7 +28,7 @@ from passback.core.events import (
 from passback.core.messages import CallId, MessageId, Owed, RunId
 from passback.native.encoder import INCLUDABLE, NativeEncoder
 from passback.pacing import LARGE
-from passback.streams.frames import EventId, SseFramer, coalesced, parts
+from passback.streams.frames import EventId, SseFramer, join_deltas, split_batch
 
 RUN = RunId("run_1")
 A, B = CallId("a"), CallId("b")
@@ -73,7 +73,7 @@ def test_neighbouring_pieces_are_joined_at_the_last_ones_place() -> None:
         ToolCallEnded(B),
         TextDelta("e"),
     )
-    assert coalesced(log) == [
+    assert join_deltas(log) == [
         Logged(Position(1, 2), TextDelta("ab")),
         Logged(Position(1, 4), ReasoningDelta("cd")),
         Logged(Position(1, 6), ToolCallArguments(A, "12")),
@@ -86,13 +86,13 @@ def test_neighbouring_pieces_are_joined_at_the_last_ones_place() -> None:
 
 def test_a_single_event_stays_as_it_is() -> None:
     log = _log(TextDelta("a"))
-    assert coalesced(log) is log
+    assert join_deltas(log) is log
 
 
 # ---------------------------------------------------------------- frames
 def test_each_frame_has_the_id_of_its_event() -> None:
     framer = SseFramer(NativeEncoder(), RUN)
-    text = framer.batch(_log(RunStarted(RUN), TextDelta("a"))) + framer.end()
+    text = framer.frame_batch(_log(RunStarted(RUN), TextDelta("a"))) + framer.end_frames()
     assert text == (
         'id: run_1.1-2\ndata: {"type":"text","content":"a"}\n\nid: run_1.1-2\ndata: [DONE]\n\n'
     )
@@ -102,14 +102,14 @@ def test_each_frame_has_the_id_of_its_event() -> None:
 def test_several_frames_of_one_event_have_ids_of_their_own() -> None:
     framer = SseFramer(NativeEncoder(INCLUDABLE), RUN)
     batch = _log(RunFinished(Failed("internal", "no")))
-    ids = re.findall(r"id: (\S+)\n", framer.batch(batch) + framer.end())
+    ids = re.findall(r"id: (\S+)\n", framer.frame_batch(batch) + framer.end_frames())
     assert ids == ["run_1.0-0~1", "run_1.1-1", "run_1.1-1"]
 
 
 def test_the_failure_of_a_reader_has_the_id_of_what_was_read_last() -> None:
     framer = SseFramer(NativeEncoder(), RUN)
-    framer.batch(_log(TextDelta("a")))
-    assert framer.failure(UnknownRun("gone")) == (
+    framer.frame_batch(_log(TextDelta("a")))
+    assert framer.failure_frames(UnknownRun("gone")) == (
         "id: run_1.1-1\n"
         'data: {"type":"error","error":"gone","code":"run_not_found","retryable":false}\n\n'
         "id: run_1.1-1\n"
@@ -136,7 +136,7 @@ READ_AGAIN = (
 def _taken_over(since: str | None, include: frozenset[str]) -> tuple[str, bool]:
     """What is sent after a take-over to one who has seen so much, and whether it is the end."""
     framer = SseFramer(NativeEncoder(include), RUN, EventId.parse(since) if since else None)
-    return framer.batch(TAKEN_OVER), framer.ended
+    return framer.frame_batch(TAKEN_OVER), framer.ended
 
 
 @pytest.mark.promise("P10")
@@ -165,33 +165,33 @@ def test_a_client_that_saw_nothing_of_it_is_told_nothing(
 
 def test_void_events_without_a_frame_are_not_worth_a_word() -> None:
     framer = SseFramer(NativeEncoder(), RUN)
-    framer.batch(
+    framer.frame_batch(
         _log(TextDelta("a"), RunStarted(RUN), TurnStarted(MessageId("m")), ReasoningDelta("hm"))
     )
-    assert framer.batch(TAKEN_OVER) == GOES_ON
+    assert framer.frame_batch(TAKEN_OVER) == GOES_ON
     assert not framer.ended
 
 
 def test_void_events_are_told_to_one_who_got_them_in_the_same_stream() -> None:
     framer = SseFramer(NativeEncoder(frozenset({"rewind"})), RUN)
-    framer.batch(_log(TextDelta("a"), RunStarted(RUN), TextDelta("void")))
-    assert framer.batch(TAKEN_OVER) == TOLD + GOES_ON
+    framer.frame_batch(_log(TextDelta("a"), RunStarted(RUN), TextDelta("void")))
+    assert framer.frame_batch(TAKEN_OVER) == TOLD + GOES_ON
     again = [
         Logged(Position(3, 1), Rewound(Position(2, 1))),
         Logged(Position(3, 2), TextDelta("c")),
     ]
-    assert '"to":"run_1.2-1"' in framer.batch(again)
+    assert '"to":"run_1.2-1"' in framer.frame_batch(again)
 
 
 def test_only_another_lease_begins_anew() -> None:
     framer = SseFramer(NativeEncoder(), RUN, EventId.parse("run_1.1-3"))
-    assert framer.begins_anew(TAKEN_OVER)
-    assert not framer.begins_anew([Logged(Position(1, 4), TextDelta("a"))])
+    assert framer.is_new_lease(TAKEN_OVER)
+    assert not framer.is_new_lease([Logged(Position(1, 4), TextDelta("a"))])
 
 
 def test_nothing_in_a_text_can_end_a_frame() -> None:
     hostile = "a\n\ndata: [DONE]\r\n\r\nid: x\u2028\u2029\u0085\x0b\x0c\x1c\0😀"
-    chunk = SseFramer(NativeEncoder(), RUN).batch(_log(TextDelta(hostile)))
+    chunk = SseFramer(NativeEncoder(), RUN).frame_batch(_log(TextDelta(hostile)))
     assert chunk.isascii()
     assert len(chunk.splitlines()) == 3
 
@@ -214,8 +214,8 @@ FAILED_LOG = _log(RunStarted(RUN), TextDelta("a"), RunFinished(Failed("internal"
 def _stream(log: list[Logged], since: EventId | None, include: frozenset[str]) -> list[str]:
     """The frames of one connection, with events one by one."""
     framer = SseFramer(NativeEncoder(include), RUN, since)
-    text = "".join(framer.batch([one]) for one in log if one.position > framer.position)
-    return (text + framer.end()).removesuffix("\n\n").split("\n\n")
+    text = "".join(framer.frame_batch([one]) for one in log if one.position > framer.position)
+    return (text + framer.end_frames()).removesuffix("\n\n").split("\n\n")
 
 
 @pytest.mark.parametrize("log", [FULL_LOG, FAILED_LOG])
@@ -246,7 +246,7 @@ def test_texts_add_up_however_they_are_batched_and_cut(
     framer, got = SseFramer(NativeEncoder(), RUN), ""
     while log:
         size = data.draw(st.integers(1, len(log)))
-        chunk, log = framer.batch(log[:size]), log[size:]
+        chunk, log = framer.frame_batch(log[:size]), log[size:]
         got += chunk
         if data.draw(st.booleans()):
             last = re.findall(r"id: (\S+)\n", chunk)[-1]
@@ -266,6 +266,6 @@ def test_a_large_batch_is_written_in_parts_and_a_small_one_at_once() -> None:
     small = _log(TextDelta("a"), TurnStarted(MessageId("m")), TextDelta("b"))
     large = _log(half, half, TextDelta("a"), half, half, TurnStarted(MessageId("m")))
 
-    assert [*parts(small)] == [(small, False)]
-    assert [*parts(large)] == [(large[:2], True), (large[2:5], True), (large[5:], False)]
-    assert [*parts(large[:2])] == [(large[:2], True)]
+    assert [*split_batch(small)] == [(small, False)]
+    assert [*split_batch(large)] == [(large[:2], True), (large[2:5], True), (large[5:], False)]
+    assert [*split_batch(large[:2])] == [(large[:2], True)]

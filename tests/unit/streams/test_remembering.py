@@ -26,7 +26,7 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import MessageId, RunRef
-from passback.core.ports import Take
+from passback.core.ports import TakeBatch
 from passback.http.access import Access
 from passback.http.routing import Endpoint
 from passback.http.sending import SEND_NOW, Signal
@@ -70,7 +70,7 @@ class OneByOne(LoggedRuns):
     @override
     @asynccontextmanager
     async def follow(
-        self, run: RunRef, /, *, after: Position = START, take: Take | None = None
+        self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
         async with super().follow(run, after=after, take=take) as batches:
             yield _split(batches)
@@ -140,11 +140,11 @@ async def test_it_gives_up_also_where_the_server_sends_without_a_task() -> None:
 @pytest.mark.parametrize("remembers", [True, False])
 def test_what_is_only_remembered_may_become_void_too(remembers: bool) -> None:
     framer = SseFramer(Sum(), RUN.run_id, remembers=remembers)
-    assert not framer.batch([Logged(Position(1, 1), TurnStarted(MessageId("m")))])
-    told = framer.batch([Logged(Position(2, 1), Rewound(Position(1, 0)))])
+    assert not framer.frame_batch([Logged(Position(1, 1), TurnStarted(MessageId("m")))])
+    told = framer.frame_batch([Logged(Position(2, 1), Rewound(Position(1, 0)))])
     assert ("rewound" in told, framer.ended) == (remembers, remembers)
 
 
 def test_nothing_has_to_be_recalled_before_the_first_event() -> None:
     since = EventId(Cursor(RUN.run_id, START), 1)
-    assert not SseFramer(Sum(), RUN.run_id, since, remembers=True).recalls
+    assert not SseFramer(Sum(), RUN.run_id, since, remembers=True).needs_recall

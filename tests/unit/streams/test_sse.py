@@ -26,7 +26,7 @@ from passback.core.events import (
 from passback.core.messages import ConversationId, RunId
 from passback.pacing import LARGE
 from passback.streams.frames import EventId
-from passback.streams.sse import CUT, opening_comment, stream_headers
+from passback.streams.sse import CUT_SHORT, opening_comment, stream_headers
 from passback.streams.writer import PING
 
 pytestmark = pytest.mark.anyio
@@ -221,7 +221,7 @@ async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_ru
         site.runs.say(TextDelta("a"))
         assert await one.chunk() == text(1, "a")
         site.stopping.set()
-        assert await one.chunk() == CUT.encode()
+        assert await one.chunk() == CUT_SHORT.encode()
         assert one.ended
         await site.is_left()
 
@@ -230,7 +230,7 @@ async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() ->
     site = Site()
     site.stopping.set()
     async with exchange(site.app(), "GET", "/") as one:
-        assert (await one.rest()).endswith(CUT.encode())
+        assert (await one.rest()).endswith(CUT_SHORT.encode())
 
 
 @pytest.mark.promise("P11")
@@ -250,7 +250,7 @@ async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back(
     site = Site()
     async with site.opened() as one:
         site.runs.breaks(StoreUnavailable("away"))
-        assert await one.rest() == CUT.encode()
+        assert await one.rest() == CUT_SHORT.encode()
 
 
 @pytest.mark.promise("P12")

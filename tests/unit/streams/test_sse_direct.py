@@ -18,7 +18,7 @@ from passback.core.events import (
 )
 from passback.core.messages import MessageId
 from passback.http.sending import SEND_NOW
-from passback.streams.sse import CUT
+from passback.streams.sse import CUT_SHORT
 from passback.streams.writer import PING
 
 pytestmark = pytest.mark.anyio
@@ -106,7 +106,7 @@ async def test_a_stopping_server_sends_its_clients_away() -> None:
     site = Site()
     async with directly(site, Direct()) as one:
         site.stopping.set()
-        assert await one.rest() == CUT.encode()
+        assert await one.rest() == CUT_SHORT.encode()
 
 
 @pytest.mark.parametrize("left", [False, True])

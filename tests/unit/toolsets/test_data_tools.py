@@ -21,7 +21,7 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.toolsets import ToolContext
-from passback.places import Places
+from passback.places import FairLimiter
 from passback.toolsets.data import DATA_TOOLS, PLACES
 from passback.toolsets.querying import Query, answer_query, summary
 
@@ -478,18 +478,18 @@ async def test_a_hostile_query_ends_and_the_next_one_is_served(expression: str) 
 @pytest.mark.promise("P11")
 async def test_a_query_waits_for_those_of_others_and_not_for_ever() -> None:
     other = ConversationKey(OwnerId("other"), ConversationId("c"))
-    PLACES.set(Places(1, 0.0))
-    async with PLACES.get().one(other):
+    PLACES.set(FairLimiter(1, 0.0))
+    async with PLACES.get().acquire(other):
         result = await call("query_data", expression="year")
         said = "The query was not made: it waited 0 seconds for others. Ask again later."
         assert (result.content, result.is_error) == (said, True)
-    PLACES.set(Places(1, 5.0))
+    PLACES.set(FairLimiter(1, 5.0))
     results: list[ToolResult] = []
 
     async def ask() -> None:
         results.append(await call("query_data", expression="year"))
 
-    async with anyio.create_task_group() as tasks, PLACES.get().one(other):
+    async with anyio.create_task_group() as tasks, PLACES.get().acquire(other):
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
         assert results == []

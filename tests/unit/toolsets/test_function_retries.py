@@ -13,7 +13,7 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.toolsets import ToolContext
-from passback.toolsets.functions import Functions, ToolError, tool
+from passback.toolsets.functions import FunctionTools, ToolError, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_a_call_is_tried_again_where_its_tool_says_so(
             raise OSError
         return "third time"
 
-    got = await Functions([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), CONTEXT)
+    got = await FunctionTools([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), CONTEXT)
     assert got == ToolResult(told, is_error=not retries)
     assert len(attempts) == retries + 1
     lines = [(line.levelname, line.message) for line in caplog.records]
@@ -55,6 +55,6 @@ async def test_what_a_tool_says_itself_is_not_tried_again() -> None:
         attempts.append(1)
         raise ToolError("it is not there")
 
-    got = await Functions([sure]).call(ToolCall(CallId("c"), "sure", "{}"), CONTEXT)
+    got = await FunctionTools([sure]).call(ToolCall(CallId("c"), "sure", "{}"), CONTEXT)
     assert got == ToolResult("it is not there", is_error=True)
     assert attempts == [1]

@@ -23,7 +23,7 @@ from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
-from passback.toolsets.functions import Functions, FunctionTool, ToolError, tool
+from passback.toolsets.functions import FunctionTool, FunctionTools, ToolError, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -317,7 +317,7 @@ async def test_a_toolset_knows_its_tools_by_name() -> None:
     def three() -> str:
         return "3"
 
-    tools = Functions([one, two, three])
+    tools = FunctionTools([one, two, three])
     names = ["one", "two", "three"]
     assert list(await tools.specs()) == [one.spec, two.spec, three.spec]
     assert [tools.is_read_only(name) for name in names] == [True, False, False]
@@ -372,7 +372,7 @@ async def test_a_function_says_of_one_call_whether_it_only_reads(
     @tool(read_only=read_only)
     def run_it(context: ToolContext, command: str, options: tuple[str, ...] = ()) -> None: ...
 
-    tools = Functions([run_it])
+    tools = FunctionTools([run_it])
     call = ToolCall(CallId("c"), "run_it", arguments)
     assert await tools.is_read_only_call(call) is reads
     assert caplog.messages == logged
@@ -420,7 +420,7 @@ async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None
     @tool
     def decorated() -> None: ...
 
-    other = Functions([])
+    other = FunctionTools([])
     mine, theirs = Agent(tools=[plain, decorated], toolsets=[other]).own_toolsets()
     assert [spec.name for spec in await mine.specs()] == ["plain", "decorated"]
     assert theirs is other

@@ -31,10 +31,10 @@ from passback.core.messages import CallId, ToolCall, ToolResult
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
-from passback.toolsets.functions import Functions
+from passback.toolsets.functions import FunctionTools
 from passback.toolsets.functions import tool as function
 from passback.toolsets.mcp import MCPServer
-from passback.toolsets.mcp.targets import Child, shown_line
+from passback.toolsets.mcp.targets import StdioTarget, shown_line
 
 pytestmark = pytest.mark.anyio
 
@@ -137,7 +137,7 @@ async def test_a_server_that_never_answers_costs_the_others_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     silent = MCPServer.stdio("silent", command=SILENT, cwd=ROOT, start_seconds=0.5)
-    mine = Functions([function(len_of)])
+    mine = FunctionTools([function(len_of)])
     script = [calls(("len_of", {"text": "four"})), words("4"), words("again")]
     with anyio.fail_after(30):
         async with silent.running():
@@ -258,7 +258,7 @@ async def test_what_a_silent_process_said_last_is_told_although_its_line_has_no_
 def test_a_secret_is_hidden_however_a_program_writes_it(written: Callable[[str], str]) -> None:
     secret = "postgres://u:p\\w'd\"é/ @h/db"
     line = written(secret).encode()
-    shown = shown_line(b"no key " + line, Child(["x"], {"DB": secret}).secrets())
+    shown = shown_line(b"no key " + line, StdioTarget(["x"], {"DB": secret}).secrets())
     assert shown.replace("'", "").replace('"', "") == "no key ***"
 
 

@@ -225,17 +225,17 @@ def test_a_stream_that_is_cut_at_any_frame_goes_on_with_the_rest(
     whole = ""
     for size in ready:
         if batch := log[place : place + size]:
-            whole += first.batch(batch)
+            whole += first.frame_batch(batch)
         place += size
     frames = whole.split("\n\n")[:-1]
     seen = data.draw(st.integers(1, len(frames)))
     last = EventId.parse(frames[seen - 1].partition("\n")[0].removeprefix("id: "))
     again = SseFramer(_encoder(), RUN, last, remembers=True)
-    if again.recalls:
+    if again.needs_recall:
         for start in range(0, len(log), 2):
             if not again.recall(log[start : start + 2]):
                 break
-    rest = again.batch([each for each in log if each.position > last.cursor.position])
+    rest = again.frame_batch([each for each in log if each.position > last.cursor.position])
     had = "".join(f"{frame}\n\n" for frame in frames[:seen])
     sent = [*events_of(had.encode()), *events_of(rest.encode())]
     answer = sent[-1]

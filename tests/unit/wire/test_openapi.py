@@ -29,7 +29,7 @@ from passback.http.answers import STATUS
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.native.openapi import compose
+from passback.native.openapi import compose_document
 from passback.wire import page, rest, send_message
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 RUNS = LoggedRuns(RunFinished(Completed()))
 SERVICES = Services(RUNS, Signal(), lambda: DOCUMENT)
 WIRES = [module.build(SERVICES) for module in (send_message, rest, page)]
-DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose(WIRES, version="1.2.3")))
+DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose_document(WIRES, version="1.2.3")))
 APP = build_site(WIRES, Access())
 METHODS = {"get", "post", "put", "delete", "patch"}
 
@@ -182,7 +182,7 @@ async def test_what_is_answered_fits_its_description(
 
 def test_two_wires_cannot_claim_one_path() -> None:
     with pytest.raises(ConfigurationError, match="/a"):
-        compose([Wire([], paths={"/a": {}}), Wire([], paths={"/a": {"get": {}}})])
+        compose_document([Wire([], paths={"/a": {}}), Wire([], paths={"/a": {"get": {}}})])
 
 
 async def test_the_document_is_made_once() -> None:

@@ -14,7 +14,7 @@ from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.wire.page import build, files_of, wire_of
+from passback.wire.page import build, build_page_wire, read_page_files
 
 pytestmark = pytest.mark.anyio
 
@@ -107,7 +107,7 @@ def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
     for name in ("index.html", "a.js", "b.css", "c.svg", "secret.txt", "d.js.map", ".env"):
         (folder / name).write_text(name)
     (folder / "folder.js").mkdir()
-    assert files_of((tmp_path / "missing", tmp_path)).keys() == {
+    assert read_page_files((tmp_path / "missing", tmp_path)).keys() == {
         "/",
         "/playground/a.js",
         "/playground/b.css",
@@ -116,4 +116,4 @@ def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
 
 
 def test_without_the_folder_there_is_no_page(tmp_path: Path) -> None:
-    assert wire_of(files_of((tmp_path,))) == Wire([])
+    assert build_page_wire(read_page_files((tmp_path,))) == Wire([])

@@ -13,7 +13,7 @@ from passback.http.routing import Endpoint
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services
-from passback.native.openapi import compose
+from passback.native.openapi import compose_document
 from passback.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 SERVICES = Services(LoggedRuns(RunFinished(Completed())), Signal(), dict)
 WIRES = {name: load_wire(name, SERVICES) for name in Settings().wires}
 APP = build_site(list(WIRES.values()), Access())
-PATHS: dict[str, Any] = compose(list(WIRES.values()))["paths"]  # type: ignore[assignment]
+PATHS: dict[str, Any] = compose_document(list(WIRES.values()))["paths"]  # type: ignore[assignment]
 ROUTES = {
     f"{method} {route.path}": (method, route)
     for name, wire in WIRES.items()

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
-from passback.core.changes import CallDeadline, Place, Status
+from passback.core.changes import CallDeadline, InboxPlace, Status
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -84,7 +84,7 @@ async def test_the_inbox_lists_the_calls_of_all_conversations(runs: LoggedRuns) 
     ] == [("d", "call_2", time, None), ("d", "call_3", time, time)]
     assert runs.pages == [
         (RUN.key.owner, None, 100),
-        (RUN.key.owner, Place(0, "0" * 32), 7),
+        (RUN.key.owner, InboxPlace(0, "0" * 32), 7),
     ]
 
 

@@ -15,8 +15,8 @@ from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
-from passback.native.history import view
-from passback.native.message_context import show_brief
+from passback.native.history import message_view
+from passback.native.message_context import context_view
 from passback.wire.send_message import build
 
 pytestmark = pytest.mark.anyio
@@ -92,7 +92,7 @@ async def test_data_that_is_null_is_forgotten_and_the_history_shows_it() -> None
     assert await _read(HELLO, structuredData=None, intent="buy") == [
         MessageContext(intent="buy", forgets=True)
     ]
-    assert show_brief(MessageContext(forgets=True)) == {"structuredData": None}
+    assert context_view(MessageContext(forgets=True)) == {"structuredData": None}
     answer, runs = await _post(RESULT, structuredData=None, intent=None)
     assert (answer.status, len(runs.posts)) == (200, 1)
 
@@ -196,17 +196,22 @@ async def test_the_history_shows_what_was_posted() -> None:
     _, runs = await _post(HELLO | {"id": "u"}, **said)
     [message] = runs.posts[0].messages
     assert not isinstance(message, ToolMessage)
-    assert view(message) == HELLO | {"id": "u"} | said
+    assert message_view(message) == HELLO | {"id": "u"} | said
 
 
 async def test_the_history_shows_when_it_was_posted_and_what_the_server_said() -> None:
     _, runs = await _post(HELLO | {"id": "u"})
     [plain] = runs.posts[0].messages
-    assert view(plain) == HELLO | {"id": "u"}
+    assert message_view(plain) == HELLO | {"id": "u"}
     assert isinstance(plain, UserMessage)
-    assert view(UserMessage(plain.id, "hello", brief=MessageContext(at="now"))) == HELLO | {
+    assert message_view(UserMessage(plain.id, "hello", brief=MessageContext(at="now"))) == HELLO | {
         "id": "u",
         "at": "now",
     }
     refused = SystemMessage(plain.id, "no", synthetic="invalid")
-    assert view(refused) == {"id": "u", "role": "system", "content": "no", "synthetic": "invalid"}
+    assert message_view(refused) == {
+        "id": "u",
+        "role": "system",
+        "content": "no",
+        "synthetic": "invalid",
+    }

@@ -9,7 +9,7 @@ from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
 from passback.models.anthropic.content import attachment_objection
 from passback.models.anthropic.decoding import MessageDecoder
-from passback.models.anthropic.encoding import encode
+from passback.models.anthropic.encoding import encode_message
 from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.bounds import Bounds
 from passback.models.http.client import EncodedRequest, HttpModel, ServiceEndpoint, checked_bounds
@@ -68,7 +68,7 @@ class Anthropic(HttpModel):
     def encode(self, request: ModelRequest, /) -> EncodedRequest:
         if not self._takes_schemas:  # a service without the mode may refuse the whole request
             request = replace(request, output_schema=None)
-        encoded = encode(self._model, self._provider, request)
+        encoded = encode_message(self._model, self._provider, request)
 
         def make_decoder(whole: bool) -> Decoder:
             return MessageDecoder(

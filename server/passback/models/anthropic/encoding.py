@@ -46,14 +46,14 @@ _CACHED_TURNS = 2  # of the user, from the last one on
 
 
 @value
-class Request:
+class EncodedMessage:
     """The body of a request, and the digest that thoughts in its answer are bound to."""
 
     body: bytes
     prefix: str
 
 
-def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
+def encode_message(model: str, provider: str, request: ModelRequest, /) -> EncodedMessage:
     """Return the encoded request; thoughts are sent back if they are from `provider`."""
     system_texts = [
         plain_text(message.content)
@@ -90,7 +90,7 @@ def encode(model: str, provider: str, request: ModelRequest, /) -> Request:
         body["tools"] = list[JsonValue](tools)
     if system:
         body["system"] = list[JsonValue](_system_blocks(system, request.static))
-    return Request(json_bytes(body), transcript.prefix.digest())
+    return EncodedMessage(json_bytes(body), transcript.prefix.digest())
 
 
 def _generation_options(request: ModelRequest) -> Block:

@@ -49,12 +49,12 @@ def output_config(options: JsonObject, schema: JsonObject | None, /) -> JsonValu
     config = options.get("output_config", {})
     if not isinstance(config, dict):
         return config
-    shape = None if schema is None or "format" in config else told(schema)
+    shape = None if schema is None or "format" in config else translate_schema(schema)
     asked: Block = {name: value for name, value in config.items() if value is not None}
     return asked if shape is None else {**asked, "format": {"type": "json_schema", "schema": shape}}
 
 
-def told(schema: JsonObject, /) -> Block | None:
+def translate_schema(schema: JsonObject, /) -> Block | None:
     """Translate a schema of type object to the service's part of JSON Schema.
 
     References are replaced by the schemas that they point to. Return None if the schema cannot be

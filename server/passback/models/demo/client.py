@@ -67,7 +67,7 @@ class DemoModel:
     async def stream(
         self, request: ModelRequest, /
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        async with aclosing(self._pace_deltas(answer(request))) as batches:
+        async with aclosing(self._pace_deltas(answer_deltas(request))) as batches:
             yield batches
 
     async def _pace_deltas(
@@ -108,7 +108,7 @@ def create(
     return DemoModel(delay=0 if name == "fast" else WORD_DELAY)
 
 
-def answer(request: ModelRequest, /) -> list[ModelDelta]:
+def answer_deltas(request: ModelRequest, /) -> list[ModelDelta]:
     """Return the deltas of the answer to a request; equal requests get equal answers."""
     words, media = _last_words(request.messages)
     results = _last_results(request.messages)

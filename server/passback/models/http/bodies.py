@@ -19,7 +19,7 @@ from passback.core.messages import (
     ModelMessage,
     as_text,
 )
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 
 WireIds: TypeAlias = Mapping[CallId, str]
 
@@ -32,7 +32,7 @@ def json_bytes(body: JsonValue, /) -> bytes:
     try:
         return to_json(body)
     except PydanticSerializationError:  # a lone surrogate has no UTF-8
-        return mended(json.dumps(body, ensure_ascii=False)).encode()
+        return replace_surrogates(json.dumps(body, ensure_ascii=False)).encode()
 
 
 def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _ANY_ID) -> WireIds:

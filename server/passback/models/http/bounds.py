@@ -34,7 +34,7 @@ class Bounds:
     max_retry_after: float = 5.0
     max_answer: int = MAX_ANSWER
 
-    def pause(self, failure: ModelError, attempt: int, /) -> float | None:
+    def retry_pause(self, failure: ModelError, attempt: int, /) -> float | None:
         """Return the seconds to wait before the next attempt, or None if there is to be none.
 
         `attempt` is the number of the attempt that failed, counted from 0.

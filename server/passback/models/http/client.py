@@ -217,7 +217,7 @@ class HttpModel(ABC):
             try:
                 return await self._attempt_request(body)
             except ModelError as failure:
-                pause = self.bounds.pause(failure, attempt)
+                pause = self.bounds.retry_pause(failure, attempt)
                 logger.warning(
                     "model=%s failed code=%s attempt=%s", self.name, failure.code, attempt
                 )

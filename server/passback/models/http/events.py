@@ -6,7 +6,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 
 JsonDict: TypeAlias = dict[str, JsonValue]
 
@@ -167,7 +167,7 @@ def lenient_json(value: bytes, /) -> JsonValue:
     """Parse JSON, with U+FFFD in place of bad UTF-8 and lone surrogates; None if it is not JSON."""
     try:
         loaded: JsonValue = json.loads(value.decode("utf-8", "replace"))
-        clean: JsonValue = from_json(mended(json.dumps(loaded, ensure_ascii=False)))
+        clean: JsonValue = from_json(replace_surrogates(json.dumps(loaded, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
     return clean

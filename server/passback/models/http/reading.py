@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from passback.core.deltas import ModelDelta, TextChunk
 from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
-from passback.core.ports import Eager, TakeDeltas
+from passback.core.ports import EagerBatches, TakeDeltas
 from passback.core.values import value
 from passback.models.http.connection import Answer
 from passback.models.http.decoding import Decoder
-from passback.pacing import LARGE, large_work
+from passback.pacing import LARGE, wait_for_large_work
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class StartedAnswer:
     whole: bool
 
 
-class AnswerReader(AsyncIterator[Sequence[ModelDelta]], Eager):
+class AnswerReader(AsyncIterator[Sequence[ModelDelta]], EagerBatches):
     """An iterator over the deltas of an answer, one batch for each read.
 
     It raises `ModelError` where the answer breaks off, after the deltas that came before.
@@ -92,7 +92,7 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]], Eager):
         data = self._first or await self._read_body()
         self._first = b""
         if len(data) > LARGE:
-            await large_work()
+            await wait_for_large_work()
         batch = self._decoder.feed(data)
         if data and not self._decoder.done:
             return batch

@@ -10,7 +10,7 @@ from passback.models.http.client import EncodedRequest, HttpModel, ServiceEndpoi
 from passback.models.http.decoding import Decoder
 from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
 from passback.models.openai_chat.decoding import ChatDecoder
-from passback.models.openai_chat.encoding import attachment_objection, request_body
+from passback.models.openai_chat.encoding import attachment_objection, encode_request
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
@@ -55,7 +55,7 @@ class OpenAIChat(HttpModel):
         def make_decoder(whole: bool) -> Decoder:
             return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)
 
-        return EncodedRequest(request_body(self._model, self.name, request), make_decoder)
+        return EncodedRequest(encode_request(self._model, self.name, request), make_decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:

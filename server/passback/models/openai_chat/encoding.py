@@ -33,7 +33,7 @@ _REPLAYED_FIELD = "reasoning_content"
 """The one reasoning field that services want back, within the answers to one user message."""
 
 
-def request_body(model: str, provider: str, request: ModelRequest, /) -> bytes:
+def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes:
     """Return the body; reasoning is sent back if it is from `provider`."""
     body: _Json = {
         **request.options,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from passback.core.errors import ConfigurationError, StoreError, StoreUnavailable
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.names import Names
+from passback.stores.redis.names import KeyNames
 
 OLDEST_VERSION = (6, 2)
 LAYOUT = b"8"  # of keys and fields, as in lua/conversation.lua: raise both when either changes
@@ -32,7 +32,9 @@ EVICTS = (
 )
 
 
-async def check_servers(link: RedisLink, names: Names, /, *, allow_eviction: bool) -> Sequence[str]:
+async def check_servers(
+    link: RedisLink, names: KeyNames, /, *, allow_eviction: bool
+) -> Sequence[str]:
     """Check every server that takes writes; return warnings.
 
     Raises:
@@ -70,7 +72,7 @@ async def _check_versions(link: RedisLink) -> None:
             raise ConfigurationError(f"Redis {version} is too old: 6.2 or newer is needed")
 
 
-async def _check_layout(link: RedisLink, names: Names) -> None:
+async def _check_layout(link: RedisLink, names: KeyNames) -> None:
     """Refuse conversations that another version has written.
 
     A sample finds them: a server has those of one version, because none starts on another's.

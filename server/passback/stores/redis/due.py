@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from passback.core.errors import StoreError
 from passback.core.messages import ConversationKey
 from passback.core.values import value
-from passback.stores.layout import pack_key, tag, unpack_key
+from passback.stores.layout import conversation_tag, pack_key, unpack_key
 from passback.stores.redis import scripts
 from passback.stores.redis.link import RedisLink, ScriptCall
-from passback.stores.redis.names import Names
+from passback.stores.redis.names import KeyNames
 
 ROUNDS = 64  # of taking members, in one call
 NEVER = -1
@@ -28,7 +28,7 @@ class _Taken:
 
 
 class DueIndex:
-    def __init__(self, link: RedisLink, names: Names) -> None:
+    def __init__(self, link: RedisLink, names: KeyNames) -> None:
         self._link = link
         self._names = names
 
@@ -76,7 +76,7 @@ class DueIndex:
     async def _read_waits(self, keys: Iterable[ConversationKey]) -> list[int | StoreError]:
         """Read the milliseconds until each may need recovery: 0 for now, -1 for never."""
         calls: list[ScriptCall] = []
-        for name in map(tag, keys):
+        for name in map(conversation_tag, keys):
             parts = (self._names.state(name), self._names.queue(name))
             calls.append(ScriptCall(scripts.DUE_WAIT, parts, ()))
         return await self._link.run_all(calls)

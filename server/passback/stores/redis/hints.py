@@ -10,7 +10,7 @@ from passback.core.errors import StoreError
 from passback.stores.notifications import LogNotifications, LogWaiter
 from passback.stores.redis.errors import REDIS_ERRORS
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.names import Names
+from passback.stores.redis.names import KeyNames
 from passback.stores.redis.servers import Subscriber
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Hints:
     itself after `notifications.QUIET_LIMIT`.
     """
 
-    def __init__(self, link: RedisLink, names: Names) -> None:
+    def __init__(self, link: RedisLink, names: KeyNames) -> None:
         self._link = link
         self._names = names
         self._notifications = LogNotifications()

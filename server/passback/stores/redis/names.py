@@ -6,7 +6,7 @@ from passback.stores.layout import owner_tag
 
 
 @value
-class Names:
+class KeyNames:
     """The keys of one store.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from passback.core.changes import (
     LeaseState,
-    Loaded,
+    LoadedConversation,
     Page,
     Status,
     load_message,
@@ -44,16 +44,16 @@ def parse_status(reply: Reply, /) -> Status:
         return _parse_state(reply[0])
 
 
-def parse_loaded(reply: Reply, asked: Collection[ReceiptName], /) -> Loaded:
+def parse_loaded(reply: Reply, asked: Collection[ReceiptName], /) -> LoadedConversation:
     if reply is None:
-        return Loaded(Status())
+        return LoadedConversation(Status())
     state, messages, tools, waiting, receipts = reply
     # `lua/read.lua` gives no messages when they are larger than asked for
     left_out = messages is None
     records, posts = messages or (), [entry.partition(b"\0")[2] for entry in waiting]
     with unpacking_records():
         status = _parse_state(state)
-        return Loaded(
+        return LoadedConversation(
             status,
             tuple(map(load_message, records)),
             load_tools(tools) if tools else (),

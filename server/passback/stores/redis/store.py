@@ -33,12 +33,12 @@ from passback.core.changes import (
     Enqueue,
     EnqueueAnswer,
     Inbox,
+    InboxPlace,
     Lease,
     LeaseState,
-    Loaded,
+    LoadedConversation,
     LogWrite,
     Page,
-    Place,
     Status,
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
@@ -52,6 +52,7 @@ from passback.stores.layout import (
     SPENT_MOST,
     SPENT_TTL,
     PackedEntry,
+    conversation_tag,
     make_fence,
     pack_change,
     pack_claim,
@@ -60,7 +61,6 @@ from passback.stores.layout import (
     pack_entry,
     pack_key,
     pack_spending,
-    tag,
     unpack_spent,
 )
 from passback.stores.options import KeepTimes, StoreOptions, milliseconds
@@ -70,7 +70,7 @@ from passback.stores.redis.due import DueIndex
 from passback.stores.redis.hints import Hints
 from passback.stores.redis.inbox import InboxIndex
 from passback.stores.redis.link import RedisLink, ScriptCall
-from passback.stores.redis.names import Names
+from passback.stores.redis.names import KeyNames
 from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
 
@@ -102,7 +102,7 @@ class RedisStore:
             arguments.ttl_argument(self._keep_idle),
             arguments.ttl_argument(self._keep_running),
         )
-        self._names = Names(self._options.prefix, one_server=target.topology != "cluster")
+        self._names = KeyNames(self._options.prefix, one_server=target.topology != "cluster")
         self._link = RedisLink(target, self._options.max_connections, self._options.patience)
         self._hints = Hints(self._link, self._names)
         self._due = DueIndex(self._link, self._names)
@@ -159,7 +159,7 @@ class RedisStore:
         *,
         receipts: Collection[ReceiptName] = (),
         within: int | None = None,
-    ) -> Loaded:
+    ) -> LoadedConversation:
         asked, most = tuple(receipts), -1 if within is None else within
         return replies.parse_loaded(
             await self._run_read(key, (0, -1, most), asked, whole=True), asked
@@ -170,7 +170,9 @@ class RedisStore:
             await self._run_read(key, (start, start + limit - 1, PAGE_SIZE)), start
         )
 
-    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
         return await self._inbox.read_page(owner, after, limit)
 
     async def _run_read(
@@ -182,7 +184,7 @@ class RedisStore:
         whole: bool = False,
     ) -> Reply:
         """Run `lua/read.lua`; `messages`: the first and the last position, and a size in bytes."""
-        name, names = tag(key), self._names
+        name, names = conversation_tag(key), self._names
         keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
         return await self._link.run(
             ScriptCall(scripts.READ, keys, (*messages, int(whole), *receipts))
@@ -252,7 +254,7 @@ class RedisStore:
         call = ScriptCall(scripts.CHANGE, keys, given)
         async with AsyncExitStack() as stack:
             if entry is not None and is_large([entry.record]):
-                await stack.enter_async_context(self._large_writes.turn())
+                await stack.enter_async_context(self._large_writes.hold_lock())
             reply = await self._link.run(call)
         return None if reply is None else int(reply)
 
@@ -283,7 +285,7 @@ class RedisStore:
         return _ENQUEUE_ANSWERS[await self._link.run(ScriptCall(scripts.ENQUEUE, keys, given))]
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
-        name = tag(run.key)
+        name = conversation_tag(run.key)
         given = (
             run.run_id,
             self._names.channel(name),
@@ -295,7 +297,7 @@ class RedisStore:
         return bool(await self._link.run(ScriptCall(scripts.CANCEL, keys, given)))
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
-        keys = (self._names.state(tag(run.key)),)
+        keys = (self._names.state(conversation_tag(run.key)),)
         await self._link.run(
             ScriptCall(scripts.KEEP_FOLLOWED, keys, (run.run_id, milliseconds(seconds)))
         )
@@ -315,7 +317,7 @@ class RedisStore:
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        name, names = tag(key), self._names
+        name, names = conversation_tag(key), self._names
         for _ in range(DELETE_ATTEMPTS):
             # a script has to be given its keys: a run that begins meanwhile needs another attempt
             runs: list[bytes] = await self._link.command("ZRANGE", names.runs(name), 0, -1)
@@ -333,7 +335,7 @@ class RedisStore:
         packed = [(write.lease, pack_entry(write.events, write.first)) for write in writes]
         if not is_large([entry.record for _, entry in packed if entry]):
             return await self._append_parts(packed, lease)
-        async with self._large_writes.turn():
+        async with self._large_writes.hold_lock():
             return await self._append_parts(packed, lease)
 
     async def renew(
@@ -365,7 +367,7 @@ class RedisStore:
             self._options.log_bytes,
         ]
         for held, entry in part:
-            name = tag(held.run.key)
+            name = conversation_tag(held.run.key)
             keys += (self._names.state(name), self._names.log(name, held.run.run_id))
             given += (held.fence, self._names.channel(name), *arguments.next_entry_arguments(entry))
         return ScriptCall(scripts.APPEND, keys, given)
@@ -373,7 +375,7 @@ class RedisStore:
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         if not is_large_commit(commit):
             return await self._run_commit(commit, lease)
-        async with self._large_writes.turn():
+        async with self._large_writes.hold_lock():
             return await self._run_commit(commit, lease)
 
     async def _run_commit(self, commit: Commit, lease: float) -> bool:
@@ -411,8 +413,8 @@ class RedisStore:
 
     async def release(self, lease: Lease, /) -> bool:
         key = lease.run.key
-        given = (lease.fence, self._names.channel(tag(key)), pack_key(key))
-        keys = self._names.with_index(self._names.state(tag(key)))
+        given = (lease.fence, self._names.channel(conversation_tag(key)), pack_key(key))
+        keys = self._names.with_index(self._names.state(conversation_tag(key)))
         held = bool(await self._link.run(ScriptCall(scripts.RELEASE, keys, given)))
         if held:
             await self._due.make_due(key, 0)
@@ -421,7 +423,7 @@ class RedisStore:
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
-        log = self._names.log(tag(run.key), run.run_id)
+        log = self._names.log(conversation_tag(run.key), run.run_id)
         logged: list[Logged] = []
         place, count = after, min(limit, ENTRIES_AT_ONCE)
         while len(logged) < limit:
@@ -437,5 +439,5 @@ class RedisStore:
 
     @asynccontextmanager
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
-        async with self._hints.watching(tag(run.key)) as waiter:
+        async with self._hints.watching(conversation_tag(run.key)) as waiter:
             yield waiter

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator
 
 from passback.core.changes import (
     Inbox,
-    Loaded,
-    Owing,
+    InboxPlace,
+    LoadedConversation,
+    OwingConversation,
     Page,
-    Place,
     Status,
     load_message,
     load_owed,
@@ -42,10 +42,10 @@ def read_status(db: sqlite3.Connection, tag: str, /) -> Status:
 
 def load_conversation(
     db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], within: int | None, /
-) -> Loaded:
+) -> LoadedConversation:
     row = find_row(db, tag)
     if row is None:
-        return Loaded(Status())
+        return LoadedConversation(Status())
     tools = db.execute("SELECT tools FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
     queue = db.execute(
         "SELECT record FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
@@ -56,7 +56,7 @@ def load_conversation(
     # each write counts the bytes, so that a history that is too large need not be read
     left_out = within is not None and row["history_bytes"] > within
     records = () if left_out else _read_records(db, row["id"], start, count)
-    return Loaded(
+    return LoadedConversation(
         status,
         tuple(map(load_message, records)),
         load_tools(tools["tools"]) if tools["tools"] else (),
@@ -98,8 +98,10 @@ def read_log(
     return unpack_entries(entries, after)
 
 
-def read_inbox(db: sqlite3.Connection, owner: OwnerId, after: Place | None, limit: int, /) -> Inbox:
-    since, tag = after or Place(0, "")
+def read_inbox(
+    db: sqlite3.Connection, owner: OwnerId, after: InboxPlace | None, limit: int, /
+) -> Inbox:
+    since, tag = after or InboxPlace(0, "")
     rows = db.execute(
         "SELECT conversations.*, key, owed_since"
         " FROM extras JOIN conversations ON id = conversation"
@@ -111,8 +113,10 @@ def read_inbox(db: sqlite3.Connection, owner: OwnerId, after: Place | None, limi
     # the rows are read lazily: the page may end long before them
     builder = InboxPageBuilder(limit)
     for row in rows:
-        place = Place(row["owed_since"], row["tag"])
-        if not builder.try_add(Owing(unpack_key(row["key"]), place, _read_row_status(db, row))):
+        place = InboxPlace(row["owed_since"], row["tag"])
+        if not builder.try_add(
+            OwingConversation(unpack_key(row["key"]), place, _read_row_status(db, row))
+        ):
             return builder.full_page()
     return builder.last_page()
 

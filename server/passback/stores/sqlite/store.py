@@ -23,12 +23,12 @@ from passback.core.changes import (
     Enqueue,
     EnqueueAnswer,
     Inbox,
+    InboxPlace,
     Lease,
     LeaseState,
-    Loaded,
+    LoadedConversation,
     LogWrite,
     Page,
-    Place,
     Status,
 )
 from passback.core.errors import StoreError, StoreFull
@@ -39,6 +39,7 @@ from passback.core.posts import ReceiptName
 from passback.stores.large import LargeWrites, is_large, is_large_commit
 from passback.stores.layout import (
     PackedChange,
+    conversation_tag,
     make_fence,
     pack_change,
     pack_claim,
@@ -49,7 +50,6 @@ from passback.stores.layout import (
     pack_owner,
     pack_spending,
     pack_write,
-    tag,
     unpack_key,
     unpack_spent,
 )
@@ -136,7 +136,7 @@ class SqliteStore:
             await anyio.to_thread.run_sync(refuse_full_disk, self._path)
 
     async def status(self, key: ConversationKey, /) -> Status:
-        name = tag(key)
+        name = conversation_tag(key)
         return await self._reader.run(lambda db: reads.read_status(db, name))
 
     async def load(
@@ -146,17 +146,19 @@ class SqliteStore:
         *,
         receipts: Collection[ReceiptName] = (),
         within: int | None = None,
-    ) -> Loaded:
-        name = tag(key)
+    ) -> LoadedConversation:
+        name = conversation_tag(key)
         return await self._reader.run(
             lambda db: reads.load_conversation(db, name, receipts, within)
         )
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        name = tag(key)
+        name = conversation_tag(key)
         return await self._reader.run(lambda db: reads.read_page(db, name, start, limit))
 
-    async def inbox(self, owner: OwnerId, /, *, after: Place | None = None, limit: int) -> Inbox:
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
         return await self._reader.run(lambda db: reads.read_inbox(db, owner, after, limit))
 
     async def park(self, change: Change, /) -> bool:
@@ -213,13 +215,13 @@ class SqliteStore:
         )
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
-        name, ending = tag(run.key), pack_entry((finished,))
+        name, ending = conversation_tag(run.key), pack_entry((finished,))
         return await self._run_write(
             name, lambda db: queue.cancel_run(db, name, run.run_id, ending, self._limits)
         )
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
-        name, time = tag(run.key), milliseconds(seconds)
+        name, time = conversation_tag(run.key), milliseconds(seconds)
         await self._writer.run(lambda db: leases.keep_followed(db, name, run.run_id, time))
 
     async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
@@ -234,7 +236,7 @@ class SqliteStore:
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        name = tag(key)
+        name = conversation_tag(key)
         try:
             deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
         except StoreFull:
@@ -261,7 +263,7 @@ class SqliteStore:
         try:
             if not is_large([write.entry.record for write in packed if write.entry]):
                 return await self._writer.run_all(jobs)
-            async with self._large_writes.turn():
+            async with self._large_writes.hold_lock():
                 return await self._writer.run_all(jobs, large=True)
         finally:
             for write in packed:
@@ -275,7 +277,7 @@ class SqliteStore:
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         if not is_large_commit(commit):
             return await self._run_commit(commit, lease)
-        async with self._large_writes.turn():
+        async with self._large_writes.hold_lock():
             return await self._run_commit(commit, lease, large=True)
 
     async def _run_commit(self, commit: Commit, lease: float, *, large: bool = False) -> bool:
@@ -300,13 +302,13 @@ class SqliteStore:
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
-        name = tag(run.key)
+        name = conversation_tag(run.key)
         return await self._reader.run(lambda db: reads.read_log(db, name, run.run_id, after, limit))
 
     @asynccontextmanager
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
         waiter = LogWaiter() if self._path is None else LogWaiter(self._poll_file, POLL_PAUSE)
-        with self._notifications.registered(tag(run.key), waiter):
+        with self._notifications.registered(conversation_tag(run.key), waiter):
             yield waiter
 
     async def _poll_file(self) -> None:

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from passback.core.messages import ToolSpec
-from passback.core.text import mended
-from passback.schemas.declared import Unfit, fit, size
+from passback.core.text import replace_surrogates
+from passback.schemas.declared import InvalidSchema, check_schema, count_parts
 from passback.toolsets.mcp.session import ToolDescription
 
 MAX_TOOLS: Final = 128  # of one server
@@ -70,11 +70,11 @@ def build_catalogue(
     for name, one in zip(names, described, strict=True):
         try:
             if uses[name] > 1:  # none of them: a call could not say which one it means
-                raise Unfit("several of its tools would have one name")
+                raise InvalidSchema("several of its tools would have one name")
             if len(tools) >= MAX_TOOLS:
-                raise Unfit(f"it has more than {MAX_TOOLS} tools")
+                raise InvalidSchema(f"it has more than {MAX_TOOLS} tools")
             spec, values = _tool_spec(name, one, room)
-        except Unfit as problem:
+        except InvalidSchema as problem:
             problems.setdefault(str(problem), []).append(name)
             continue
         room -= values
@@ -82,7 +82,7 @@ def build_catalogue(
             spec, one.name, trust_hints and one.read_only, trust_hints and one.repeatable
         )
     warnings = list(_problem_lines(problems))
-    instructions = mended(instructions.strip())
+    instructions = replace_surrogates(instructions.strip())
     if len(instructions) > _INSTRUCTION_CHARACTERS:
         instructions = f"{instructions[:_INSTRUCTION_CHARACTERS]}\n[cut]"
         warnings.append(f"cut its instructions after {_INSTRUCTION_CHARACTERS} characters")
@@ -104,16 +104,18 @@ def _offered_name(server: str, tool: str) -> str:
 def _tool_spec(name: str, one: ToolDescription, room: int) -> tuple[ToolSpec, int]:
     """Return the tool's spec and the number of its schema's values. Raises Unfit."""
     if not one.name:
-        raise Unfit("it has no name")
+        raise InvalidSchema("it has no name")
     if _is_deep(one.schema):  # first: what follows is recursive
-        raise Unfit(f"its schema is nested deeper than {_SCHEMA_DEPTH} levels")
+        raise InvalidSchema(f"its schema is nested deeper than {_SCHEMA_DEPTH} levels")
     if len(to_json(one.schema)) > _SCHEMA_BYTES:
-        raise Unfit(f"its schema is larger than {_SCHEMA_BYTES} bytes")
-    schema = fit(one.schema)
-    values = size(schema)
+        raise InvalidSchema(f"its schema is larger than {_SCHEMA_BYTES} bytes")
+    schema = check_schema(one.schema)
+    values = count_parts(schema)
     if values > room:
-        raise Unfit("the schemas of all its server's tools together are too large")
-    return ToolSpec(name, mended(one.description[:_DESCRIPTION_CHARACTERS]), schema), values
+        raise InvalidSchema("the schemas of all its server's tools together are too large")
+    return ToolSpec(
+        name, replace_surrogates(one.description[:_DESCRIPTION_CHARACTERS]), schema
+    ), values
 
 
 def _is_deep(schema: JsonValue) -> bool:

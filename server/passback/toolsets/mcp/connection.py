@@ -16,7 +16,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic import JsonValue, ValidationError
 
 from passback.core.messages import ToolResult
-from passback.core.text import mended, shortened
+from passback.core.text import replace_surrogates, shorten_result
 from passback.toolsets.mcp.content import to_tool_result
 from passback.toolsets.mcp.session import (
     MESSAGE_BYTES,
@@ -26,7 +26,7 @@ from passback.toolsets.mcp.session import (
     RecentOutput,
     ToolDescription,
 )
-from passback.toolsets.mcp.targets import Child, Target, redacted
+from passback.toolsets.mcp.targets import StdioTarget, Target, redacted
 from passback.toolsets.mcp.transports import child_streams, http_client
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ async def connect(
 async def _open_transport(
     stack: AsyncExitStack, name: str, target: Target, stream: MessageStream
 ) -> Transport:
-    if isinstance(target, Child):
+    if isinstance(target, StdioTarget):
         return child_streams(name, target, stream)
     client = await stack.enter_async_context(http_client(target, stream))
     return streamable_http_client(target.url, http_client=client, max_sse_event_size=MESSAGE_BYTES)
@@ -171,8 +171,8 @@ class _PackageSession:
             self._stream.finish("the connection was closed")
         if self._stream.over:
             raise self._stream.lost()
-        text = redacted(mended(error.message), self._secrets)
-        reason = f"The MCP server refused the call: {shortened(text, _REFUSAL_CHARACTERS)}"
+        text = redacted(replace_surrogates(error.message), self._secrets)
+        reason = f"The MCP server refused the call: {shorten_result(text, _REFUSAL_CHARACTERS)}"
         return ToolResult(reason, is_error=True)
 
     async def wait_for_change(self) -> None:

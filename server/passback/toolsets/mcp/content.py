@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart, ToolResult
-from passback.core.text import mended, shortened
+from passback.core.text import replace_surrogates, shorten_result
 from passback.toolsets.results import MEDIA_CHARACTERS, MEDIA_TYPE, MediaKind, media_kind
 
 _MAX_PARTS = 100
@@ -68,7 +68,7 @@ class _ResultBudget:
     def text_parts(self, text: str) -> Iterator[TextPart]:
         """Yield a text, cut if need be, or nothing if an earlier text was cut already."""
         if self._characters >= 0:
-            yield TextPart(shortened(mended(text), self._characters))
+            yield TextPart(shorten_result(replace_surrogates(text), self._characters))
             # below 0 once a text was cut, so that the mark of the cut appears only once
             self._characters -= len(text) if len(text) <= self._characters else len(text) + 1
 
@@ -91,7 +91,7 @@ class _ResultBudget:
             yield from self.text_parts(f"[left out: {shown}, which is larger than the limit]")
         else:
             self._media -= len(data)
-            label = None if name is None else mended(name[:_NAME_CHARACTERS])
+            label = None if name is None else replace_surrogates(name[:_NAME_CHARACTERS])
             url = f"data:{known};base64,{data}"
             yield MediaPart(kind, url, known, label)
 
@@ -116,7 +116,12 @@ class _ResultBudget:
         media_type = link.mime_type
         if media_type is not None and not MEDIA_TYPE.fullmatch(media_type):
             media_type = None
-        yield MediaPart("file", mended(url), media_type, mended(link.name[:_NAME_CHARACTERS]))
+        yield MediaPart(
+            "file",
+            replace_surrogates(url),
+            media_type,
+            replace_surrogates(link.name[:_NAME_CHARACTERS]),
+        )
 
 
 def _repeats_data(content: Sequence[protocol.ContentBlock], structured: JsonValue) -> bool:

@@ -14,8 +14,8 @@ from pydantic_core import from_json
 from typing_extensions import override
 
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
-from passback.core.messages import ToolCall, ToolResult, ToolSpec, folded
-from passback.core.permissions import ALLOWED, Decision, Permission, permission_of
+from passback.core.messages import ToolCall, ToolResult, ToolSpec, fold_name
+from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.mcp.catalogue import OfferedTool
 from passback.toolsets.mcp.keeper import Reconnector
@@ -26,7 +26,13 @@ from passback.toolsets.mcp.session import (
     RecentOutput,
     SessionForgotten,
 )
-from passback.toolsets.mcp.targets import Address, Child, ServerOptions, Target, check_options
+from passback.toolsets.mcp.targets import (
+    HttpTarget,
+    ServerOptions,
+    StdioTarget,
+    Target,
+    check_options,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -98,13 +104,13 @@ class MCPServer:
             ConfigurationError: an argument is invalid, or the package `mcp` is not installed.
         """
         folder = None if cwd is None else os.fspath(cwd)
-        allowance = permission_of(permission)
-        writes = None if write_permission is None else permission_of(write_permission)
+        allowance = as_permission(permission)
+        writes = None if write_permission is None else as_permission(write_permission)
         options = ServerOptions(
             allowance, trust_hints, seconds, start_seconds, result_limit, writes
         )
         words = command if isinstance(command, str) else tuple(command)
-        return cls(name, Child(words, dict(env or {}), folder), options)
+        return cls(name, StdioTarget(words, dict(env or {}), folder), options)
 
     @classmethod
     def http(
@@ -138,12 +144,12 @@ class MCPServer:
         Raises:
             ConfigurationError: as `stdio`.
         """
-        allowance = permission_of(permission)
-        writes = None if write_permission is None else permission_of(write_permission)
+        allowance = as_permission(permission)
+        writes = None if write_permission is None else as_permission(write_permission)
         options = ServerOptions(
             allowance, trust_hints, seconds, start_seconds, result_limit, writes
         )
-        return cls(name, Address(url, dict(headers or {})), options)
+        return cls(name, HttpTarget(url, dict(headers or {})), options)
 
     @override
     def __repr__(self) -> str:
@@ -263,10 +269,10 @@ def refuse_clashes(servers: Iterable[MCPServer], functions: Iterable[str]) -> No
     """Raise ConfigurationError if tools could get the same name, whatever the servers offer."""
     prefixes: set[str] = set()
     for server in servers:
-        prefix = folded(f"{server.name}__")
+        prefix = fold_name(f"{server.name}__")
         if prefix in prefixes:
             raise ConfigurationError(f"two MCP servers are named {server.name!r}, or look alike")
         prefixes.add(prefix)
     for name in functions:
-        if folded(name).startswith(tuple(prefixes)):
+        if fold_name(name).startswith(tuple(prefixes)):
             raise ConfigurationError(f"the name of the tool {name!r} is that of an MCP server's")

@@ -28,7 +28,7 @@ _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class StdioTarget:
     """A command whose standard input and output are the connection."""
 
     command: Sequence[str]
@@ -44,7 +44,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpTarget:
     """A URL that is reached by streamable HTTP."""
 
     url: str = field(repr=False)
@@ -57,7 +57,7 @@ class Address:
         return _secret_spellings([*texts, *(word for text in texts for word in text.split())])
 
 
-Target: TypeAlias = Child | Address
+Target: TypeAlias = StdioTarget | HttpTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def check_options(name: str, target: Target, options: ServerOptions, /) -> None:
             f"an MCP server cannot be named {name!r}: 1 to 32 letters, digits, '-' and '_', "
             "no '__', no '_' at an end"
         )
-    if isinstance(target, Child):
+    if isinstance(target, StdioTarget):
         if isinstance(target.command, str) or not target.command or not all(target.command):
             raise ConfigurationError(
                 f"the MCP server {name!r} has no command: a program and its arguments, one by one"

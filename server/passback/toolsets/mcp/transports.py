@@ -18,9 +18,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from typing_extensions import override
 
-from passback.core.text import mended
+from passback.core.text import replace_surrogates
 from passback.toolsets.mcp.session import MESSAGE_BYTES, MessageStream
-from passback.toolsets.mcp.targets import Address, Child, shown_line
+from passback.toolsets.mcp.targets import HttpTarget, StdioTarget, shown_line
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,9 @@ _MAX_LINE_BYTES = 16 * 1024
 
 
 @asynccontextmanager
-async def child_streams(name: str, child: Child, stream: MessageStream) -> AsyncGenerator[Streams]:
+async def child_streams(
+    name: str, child: StdioTarget, stream: MessageStream
+) -> AsyncGenerator[Streams]:
     """Start a process; on leaving, end it and every process that it has started.
 
     Raises:
@@ -134,7 +136,7 @@ def _parsed_message(text: bytes) -> JSONRPCMessage | None:
 def _without_surrogates(text: bytes) -> bytes:
     """Return the JSON without lone surrogates, which a server may leave where it cut a text."""
     with suppress(ValueError, RecursionError):
-        return mended(json.dumps(json.loads(text), ensure_ascii=False)).encode()
+        return replace_surrogates(json.dumps(json.loads(text), ensure_ascii=False)).encode()
     return b""
 
 
@@ -232,7 +234,7 @@ class TooLarge(httpx2.StreamError):
         super().__init__(f"more than {MESSAGE_BYTES} bytes")
 
 
-def http_client(address: Address, stream: MessageStream) -> httpx2.AsyncClient:
+def http_client(address: HttpTarget, stream: MessageStream) -> httpx2.AsyncClient:
     """Create an HTTP client that bounds responses and reports refusals to the stream.
 
     Reading has no timeout, as an event stream may be silent for long; calls have their deadlines.

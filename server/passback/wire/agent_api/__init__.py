@@ -19,18 +19,23 @@ from passback.core.ports import Parked
 from passback.http.answers import json_answer, owner_of, run_headers
 from passback.http.body import read_object
 from passback.http.headers import headers_of
-from passback.http.requests import accepted, conversation_id, idempotency_key, validated
+from passback.http.requests import (
+    check_conversation_id,
+    idempotency_key,
+    preferred_media_type,
+    validate_model,
+)
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.document import MOST_SECONDS, WaitedAnswer
+from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
 from passback.native.openapi import schemas_of
-from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOWED, followed_run
+from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOW_QUERY, followed_run
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EventStream,
     last_event_id,
+    last_event_of,
     opening_comment,
-    since_of,
     stream_headers,
 )
 from passback.wire.agent_api.describe import (
@@ -59,7 +64,7 @@ def build(services: Services, /) -> Wire:
                 f"{path}/{{session_id}}/stream",
                 wire.follow_run,
                 methods=["GET"],
-                query={"GET": ["stream", "id", *FOLLOWED]},
+                query={"GET": ["stream", "id", *FOLLOW_QUERY]},
             ),
         ],
         paths=describe_paths(path),
@@ -75,7 +80,7 @@ class _Process:
     async def process_request(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
-        post = validated(
+        post = validate_model(
             AgentRequest, await read_object(request, self._services.limits, self._services.bodies)
         )
         streams = _wants_stream(request, asked=post.stream is not False)
@@ -86,7 +91,7 @@ class _Process:
         # only a run that goes on after answers has events of calls that an earlier run made
         answers = any(isinstance(message, Answer) for message in command.messages)
         known = await known_calls(self._runs, started) if answers else None
-        since = since_of(started, seen)
+        since = last_event_of(started, seen)
         return await self._answer_run(started, post.id, known, since=since, streams=streams)
 
     async def follow_run(self, request: Request) -> ASGIApp:
@@ -95,7 +100,9 @@ class _Process:
         given = request.query_params.get("id")
         if given is not None and len(given) > ID_CHARACTERS:
             raise InvalidRequest(f"id has at most {ID_CHARACTERS} characters")
-        key = ConversationKey(owner_of(request), conversation_id(request.path_params["session_id"]))
+        key = ConversationKey(
+            owner_of(request), check_conversation_id(request.path_params["session_id"])
+        )
         run, since = await followed_run(request, self._runs, key)
         known = await known_calls(self._runs, run)
         return await self._answer_run(run, given, known, since=since, streams=streams)
@@ -132,7 +139,7 @@ class _Process:
         return WaitedAnswer(
             services,
             run,
-            seconds=MOST_SECONDS,
+            seconds=MAX_WAIT_SECONDS,
             gatherer=lambda _: encoder(),
             follow=services.process_path,
         )
@@ -149,7 +156,10 @@ def _wants_stream(request: Request, *, asked: bool) -> bool:
         NotAcceptable: `Accept` allows neither.
     """
     offers = (EVENTS_TYPE, DOCUMENT_TYPE) if asked else (DOCUMENT_TYPE, EVENTS_TYPE)
-    return accepted(", ".join(headers_of(request.scope).all(b"accept")), offers) == EVENTS_TYPE
+    return (
+        preferred_media_type(", ".join(headers_of(request.scope).all(b"accept")), offers)
+        == EVENTS_TYPE
+    )
 
 
 def _stream_parameter(request: Request) -> bool:

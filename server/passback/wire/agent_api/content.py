@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from passback.core.errors import InvalidRequest, PassbackError
 from passback.core.ids import new_message_id
-from passback.core.imported import Placed, arguments_in, with_history
+from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -27,9 +27,9 @@ from passback.core.messages import (
     as_text,
 )
 from passback.http.body import work_on
-from passback.http.requests import validated
+from passback.http.requests import validate_model
 from passback.http.wires import Services
-from passback.native.parts import PostedMedia, checked, data_url, read_media, read_result
+from passback.native.parts import PostedMedia, check_content, data_url, read_media, read_result
 from passback.native.submissions import read_approval
 from passback.wire.agent_api import posted
 from passback.wire.agent_api.posted import (
@@ -84,7 +84,7 @@ def _media_by_url(kind: str, field: str, url: str | None, name: str | None = Non
     if not url:
         raise InvalidRequest(f"{field} is missing")
     try:
-        part = read_media(validated(PostedMedia, {"type": kind, "url": url, "name": name}))
+        part = read_media(validate_model(PostedMedia, {"type": kind, "url": url, "name": name}))
     except InvalidRequest:  # its text names a field that this protocol does not have
         raise InvalidRequest(
             f"{field} has to be an http:, https: or data: URL, without control characters"
@@ -99,7 +99,7 @@ def _media_by_data(
 ) -> Part:
     body = dict[str, JsonValue](type=kind, data=data, media_type=media_type, name=name)
     try:
-        return read_media(validated(PostedMedia, body))
+        return read_media(validate_model(PostedMedia, body))
     except InvalidRequest:
         raise InvalidRequest(f"{field} has to be base64, and its type a plain word") from None
 
@@ -185,7 +185,7 @@ def read_text_message(
     parts = tuple(
         read_at(f"content.{at}", read_part, part) for at, part in enumerate(message.content or ())
     )
-    content = checked(parts, services.limits.attachment_bytes)
+    content = check_content(parts, services.limits.attachment_bytes)
     message_id = MessageId(message.id) if message.id else new_message_id()
     if role == "system":
         return SystemMessage(message_id, content)
@@ -212,7 +212,7 @@ def read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
     if len(found) != 1:
         raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
     [(at, data)] = found
-    return read_at(f"content.{at}.data", partial(validated, form), data)
+    return read_at(f"content.{at}.data", partial(validate_model, form), data)
 
 
 async def read_history(
@@ -227,18 +227,18 @@ async def read_history(
     has_history = any(each.is_from_agent for each in post.input)
     if not has_history or "assistant" not in services.allow_roles:
         return (), ""
-    read: list[Placed] = []
+    read: list[PlacedMessage] = []
     try:
         for at, each in enumerate(post.input):
             _add_to_history(read, f"input.{at}", services, each)
-        imported = await work_on(arguments_in(read), with_history, read, new_message_id)
+        imported = await work_on(imported_arguments(read), split_history, read, new_message_id)
         return imported.history, ""
     except InvalidRequest as error:
         return (), error.message
 
 
 def _add_to_history(
-    read: list[Placed], place: str, services: Services, message: AgentInput
+    read: list[PlacedMessage], place: str, services: Services, message: AgentInput
 ) -> None:
     """Append a message to the history. Calls go to the agent's message before them."""
     if message.type in RESULT_TYPES:
@@ -277,4 +277,4 @@ def _read_agent_text(services: Services, message: AgentInput) -> AssistantMessag
     if not as_text(parts, media=lambda part: part.url).strip():
         return None
     message_id = MessageId(message.id) if message.id else new_message_id()
-    return AssistantMessage(message_id, checked(parts, services.limits.attachment_bytes))
+    return AssistantMessage(message_id, check_content(parts, services.limits.attachment_bytes))

@@ -14,13 +14,13 @@ from passback.native.openapi import (
     RUN_ERRORS,
     STORE_ERRORS,
     answer_headers,
+    describe_operation,
+    describe_parameter,
     json_body,
     json_response,
-    operation,
-    parameter,
-    reference,
+    schema_reference,
 )
-from passback.native.responses import FOLLOWING
+from passback.native.responses import FOLLOW_PARAMETERS
 
 
 class AgentError(TypedDict):
@@ -125,7 +125,7 @@ AgentEvent: TypeAlias = Annotated[
 ]
 
 
-_SESSION_PARAMETER = parameter("session_id", "path", "The session's id, percent-encoded.")
+_SESSION_PARAMETER = describe_parameter("session_id", "path", "The session's id, percent-encoded.")
 _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "input": [
         {
@@ -137,7 +137,7 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "session_id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
 }
 _EVENT_SCHEMA: JsonObject = {
-    "oneOf": [reference(name) for name in ("AgentResponse", "AgentMessage", "AgentContent")]
+    "oneOf": [schema_reference(name) for name in ("AgentResponse", "AgentMessage", "AgentContent")]
 }
 
 
@@ -156,21 +156,23 @@ def describe_paths(path: str) -> dict[str, JsonValue]:
     """Return the OpenAPI paths of the routes below `path`."""
     return {
         path: {
-            "post": operation(
+            "post": describe_operation(
                 "process",
                 "Post an AgentRequest of the Agent API; get its events.",
                 _describe_responses(),
                 *POST_ERRORS,
                 parameters=[
-                    parameter("Idempotency-Key", "header", "As in `/send-message`."),
-                    parameter("Last-Event-ID", "header", "As in `/send-message`."),
+                    describe_parameter("Idempotency-Key", "header", "As in `/send-message`."),
+                    describe_parameter("Last-Event-ID", "header", "As in `/send-message`."),
                 ],
-                requestBody=json_body(reference("AgentRequest"), example=dict(_EXAMPLE_POST)),
+                requestBody=json_body(
+                    schema_reference("AgentRequest"), example=dict(_EXAMPLE_POST)
+                ),
             )
         },
         f"{path}/{{session_id}}/stream": {
             "parameters": [_SESSION_PARAMETER],
-            "get": operation(
+            "get": describe_operation(
                 "followResponse",
                 "Follow a run of a session as events of the Agent API: the newest or another one "
                 "from its start, or any from the last event that was seen.",
@@ -184,9 +186,11 @@ def describe_paths(path: str) -> dict[str, JsonValue]:
                 *RUN_ERRORS,
                 *STORE_ERRORS,
                 parameters=[
-                    *FOLLOWING,
-                    parameter("id", "query", "The response's id, if the request chose it."),
-                    parameter(
+                    *FOLLOW_PARAMETERS,
+                    describe_parameter(
+                        "id", "query", "The response's id, if the request chose it."
+                    ),
+                    describe_parameter(
                         "stream",
                         "query",
                         "`false`: one JSON response at the end.",
@@ -202,7 +206,7 @@ def _describe_responses() -> dict[str, JsonValue]:
     headers = answer_headers(POST_HEADERS)
     *_, last = _example_builder().generate_streaming_response(["On it."])
     whole: dict[str, JsonValue] = {
-        "application/json": {"schema": reference("AgentResponse"), "example": last},
+        "application/json": {"schema": schema_reference("AgentResponse"), "example": last},
         "text/event-stream": {
             "schema": {"type": "string"},
             "x-event-schema": dict(_EVENT_SCHEMA),
@@ -218,7 +222,7 @@ def _describe_responses() -> dict[str, JsonValue]:
         },
         "202": json_response(
             "The wait timed out, and the run continues.",
-            reference("RunGoesOn"),
+            schema_reference("RunGoesOn"),
             headers={**headers, "Location": {"schema": {"type": "string"}}},
         ),
     }

@@ -52,8 +52,8 @@ from passback.core.messages import (
     RunRef,
     ToolCall,
     Usage,
+    add_usages,
     as_text,
-    together,
 )
 from passback.core.ports import Runs
 from passback.streams.frames import EventId, SseEncoder
@@ -268,7 +268,7 @@ class AgentEncoder:
             case Nested(call_id, inner):
                 self._feed_nested(call_id, inner)
             case UsageReported(usage):
-                self._usage = together(self._usage, usage)
+                self._usage = add_usages(self._usage, usage)
                 if self._words is not None and self._words.usage is None:
                     self._words.usage = _usage_view(usage)
             case OutputAccepted(value):
@@ -288,7 +288,7 @@ class AgentEncoder:
             case ToolCallStarted() | ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 self._feed_call(event, {"parent_call_id": parent})
             case UsageReported(usage):
-                self._usage = together(self._usage, usage)
+                self._usage = add_usages(self._usage, usage)
             case _:
                 pass
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue
 
 from passback.core.posts import OnBusy, OnDisconnect
-from passback.http.requests import MaybeId
+from passback.http.requests import OptionalId
 from passback.native.declarations import DeclaredTool
 from passback.native.message_context import PostedBrief
 from passback.native.parts import MAX_ITEMS, Posted
@@ -101,7 +101,7 @@ class AgentInput(SnakeCased):
     role: Literal["user", "assistant", "system", "tool"] | None = None
     type: Annotated[str, Field(max_length=64)] = "message"
     content: Annotated[list[Part], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = None
-    id: MaybeId | None = None
+    id: OptionalId | None = None
     status: _ShortText | None = None
 
     @property

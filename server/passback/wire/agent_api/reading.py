@@ -16,7 +16,7 @@ from passback.core.posts import StartRun
 from passback.http.requests import posted_conversation_id
 from passback.http.wires import Services
 from passback.native.declarations import parse_tools
-from passback.native.message_context import briefed, read_brief, refuse_large
+from passback.native.message_context import add_context, read_context, refuse_large
 from passback.wire.agent_api.content import read_at, read_history, read_message
 from passback.wire.agent_api.posted import AGENT_TYPES, IGNORED_TYPES, AgentInput, AgentRequest
 
@@ -93,7 +93,7 @@ async def _with_context(
     messages: Sequence[PostedMessage],
     key: ConversationKey,
 ) -> tuple[PostedMessage, ...]:
-    brief = await read_brief(post, services.limits, key)
+    brief = await read_context(post, services.limits, key)
     # without a user message, the context of the last one counts: results only continue its run
     if any(isinstance(each, UserMessage) for each in messages):
         if (generation := _generation_options(post)) != Generation():
@@ -101,7 +101,7 @@ async def _with_context(
         if extras := post.model_extra:
             refuse_large("what the request says beyond the protocol", extras, services.limits)
             brief = replace(brief, extras=extras)
-    return briefed(messages, brief, AgentRequest)
+    return add_context(messages, brief, AgentRequest)
 
 
 def _generation_options(post: AgentRequest) -> Generation:

@@ -5,10 +5,10 @@ from starlette.requests import Request
 from passback.core.errors import InvalidRequest
 from passback.core.messages import ConversationKey
 from passback.http.answers import owner_of
-from passback.http.requests import conversation_id, whole_number
-from passback.native.openapi import STORE_ERRORS, parameter
+from passback.http.requests import check_conversation_id, parse_whole_number
+from passback.native.openapi import STORE_ERRORS, describe_parameter
 
-ID_PARAMETER = parameter(
+ID_PARAMETER = describe_parameter(
     "id",
     "path",
     "The conversation's id, percent-encoded.",
@@ -19,7 +19,7 @@ CONVERSATION_ERRORS = ("invalid_request", "conversation_not_found", "bad_request
 
 def conversation_key(request: Request) -> ConversationKey:
     """Return the conversation of the path. Raise InvalidRequest for an illegal id."""
-    return ConversationKey(owner_of(request), conversation_id(request.path_params["id"]))
+    return ConversationKey(owner_of(request), check_conversation_id(request.path_params["id"]))
 
 
 def number_parameter(
@@ -33,7 +33,7 @@ def number_parameter(
     given = request.query_params.get(name)
     if given is None:
         return default
-    number = whole_number(given, least=least, most=most)
+    number = parse_whole_number(given, least=least, most=most)
     if number is None:
         raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
     return number

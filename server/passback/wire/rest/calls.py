@@ -13,24 +13,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from passback.core.changes import Place
+from passback.core.changes import InboxPlace
 from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
 from passback.core.messages import CallId, OwedKind
 from passback.http.answers import empty_answer, json_answer, owner_of
 from passback.http.body import read_object, read_optional_object
-from passback.http.requests import validated
+from passback.http.requests import validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.history import instant, owed_views
+from passback.native.history import owed_views, utc_timestamp
 from passback.native.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
     STORE_ERRORS,
+    describe_operation,
+    describe_parameter,
     json_body,
     json_response,
-    operation,
-    parameter,
-    reference,
+    schema_reference,
     schemas_of,
 )
 from passback.native.parts import Posted
@@ -149,14 +149,14 @@ class _Calls:
         if request.method == "DELETE":
             await self._runs.release_call(key, call_id, await self._read_claimant(request))
             return empty_answer(request.scope)
-        asked = validated(
+        asked = validate_model(
             ClaimCall, await read_object(request, self._services.limits, self._services.bodies)
         )
         held = await self._runs.claim_call(key, call_id, asked.claimant, seconds=asked.seconds)
         shown: ClaimView = {
             "callId": call_id,
             "claimant": asked.claimant,
-            "expiresAt": instant(held.until),
+            "expiresAt": utc_timestamp(held.until),
         }
         return json_answer(request.scope, shown)
 
@@ -165,7 +165,7 @@ class _Calls:
 
         The query may name it because many programs cannot send a body with a DELETE.
         """
-        posted = validated(
+        posted = validate_model(
             DropClaim,
             await read_optional_object(request, self._services.limits, self._services.bodies),
         )
@@ -173,10 +173,10 @@ class _Calls:
         if named is not None and posted.claimant not in {None, named}:
             raise InvalidRequest("the body and the address name two different claimants")
         # `ClaimCall` has the bounds of a claimant, and refuses a missing one
-        return validated(ClaimCall, {"claimant": posted.claimant or named}).claimant
+        return validate_model(ClaimCall, {"claimant": posted.claimant or named}).claimant
 
 
-def _read_page(request: Request) -> tuple[Place | None, int]:
+def _read_page(request: Request) -> tuple[InboxPlace | None, int]:
     """Return the place where the page begins, and its size limit.
 
     Raises:
@@ -193,11 +193,11 @@ def _read_page(request: Request) -> tuple[Place | None, int]:
     found = _CURSOR.fullmatch(cursor)
     if found is None:
         raise InvalidCursor("after has to be the next of an earlier page")
-    return Place(int(found[1]), found[2]), limit
+    return InboxPlace(int(found[1]), found[2]), limit
 
 
-_CALL_ID_PARAMETER = parameter("callId", "path", "The call's id, percent-encoded.")
-_CLAIMANT_PARAMETER = parameter(
+_CALL_ID_PARAMETER = describe_parameter("callId", "path", "The call's id, percent-encoded.")
+_CLAIMANT_PARAMETER = describe_parameter(
     "claimant", "query", "Who gives the claim back; the body may say it instead."
 )
 _EXAMPLE_CLAIM: Mapping[str, JsonValue] = {
@@ -215,14 +215,14 @@ _CLAIM_ERRORS = (
 )
 _PATHS: Mapping[str, JsonValue] = {
     "/tool-calls": {
-        "get": operation(
+        "get": describe_operation(
             "getToolCalls",
             "Every call that waits for its result, in all conversations, oldest first.",
             {
                 "200": json_response(
                     "A page of whole conversations. One that owes more than `limit` calls is a "
                     "page of its own.",
-                    reference("InboxView"),
+                    schema_reference("InboxView"),
                 )
             },
             "invalid_request",
@@ -230,9 +230,11 @@ _PATHS: Mapping[str, JsonValue] = {
             "keys_needed",
             *STORE_ERRORS,
             parameters=[
-                parameter("status", "query", "Which calls.", {"const": "owed"}, required=True),
-                parameter("after", "query", "The `next` of the page before."),
-                parameter(
+                describe_parameter(
+                    "status", "query", "Which calls.", {"const": "owed"}, required=True
+                ),
+                describe_parameter("after", "query", "The `next` of the page before."),
+                describe_parameter(
                     "limit",
                     "query",
                     "How many to give at most.",
@@ -248,21 +250,21 @@ _PATHS: Mapping[str, JsonValue] = {
     },
     _CLAIM: {
         "parameters": [ID_PARAMETER, _CALL_ID_PARAMETER],
-        "post": operation(
+        "post": describe_operation(
             "claimToolCall",
             "Claim a call that waits for its result, or renew the claim: no other client can, "
             "until it is over.",
             {
                 "200": json_response(
-                    "The claim holds.", reference("ClaimView"), example=dict(_EXAMPLE_CLAIM)
+                    "The claim holds.", schema_reference("ClaimView"), example=dict(_EXAMPLE_CLAIM)
                 )
             },
             *_CLAIM_ERRORS,
             requestBody=json_body(
-                reference("ClaimCall"), example={"claimant": "tab-7f3a", "seconds": 30}
+                schema_reference("ClaimCall"), example={"claimant": "tab-7f3a", "seconds": 30}
             ),
         ),
-        "delete": operation(
+        "delete": describe_operation(
             "dropToolCallClaim",
             "Give a claim back. A call that is answered has none: that is no error.",
             {
@@ -274,7 +276,7 @@ _PATHS: Mapping[str, JsonValue] = {
             *[code for code in _CLAIM_ERRORS if code != "tool_result_conflict"],
             parameters=[_CLAIMANT_PARAMETER],
             requestBody=json_body(
-                reference("DropClaim"), required=False, example={"claimant": "tab-7f3a"}
+                schema_reference("DropClaim"), required=False, example={"claimant": "tab-7f3a"}
             ),
         ),
     },

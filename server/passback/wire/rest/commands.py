@@ -10,7 +10,13 @@ from typing_extensions import TypedDict
 from passback.http.answers import json_answer
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.openapi import json_response, operation, parameter, reference, schemas_of
+from passback.native.openapi import (
+    describe_operation,
+    describe_parameter,
+    json_response,
+    schema_reference,
+    schemas_of,
+)
 
 
 class CommandView(TypedDict):
@@ -44,13 +50,17 @@ def build(services: Services, /) -> Wire:
 
 _PATHS: Mapping[str, JsonValue] = {
     "/commands": {
-        "get": operation(
+        "get": describe_operation(
             "listCommands",
             "The slash commands of an agent.",
-            {"200": json_response("In the order of their names.", reference("CommandsView"))},
+            {
+                "200": json_response(
+                    "In the order of their names.", schema_reference("CommandsView")
+                )
+            },
             "agent_not_found",
             parameters=[
-                parameter(
+                describe_parameter(
                     "agentId", "query", "Whose; without it, the agent's that is asked by default."
                 )
             ],

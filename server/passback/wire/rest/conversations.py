@@ -16,27 +16,33 @@ from passback.core.errors import Conflict, CursorExpired, InvalidRequest
 from passback.core.messages import RunId, RunRef
 from passback.http.answers import empty_answer, json_answer, write_json, written_answer
 from passback.http.body import read_optional_object
-from passback.http.requests import included, run_id, validated
+from passback.http.requests import check_run_id, parse_include, validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.encoder import INCLUDABLE
-from passback.native.history import ConversationView, MessageView, conversation_view, view
+from passback.native.history import ConversationView, MessageView, conversation_view, message_view
 from passback.native.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
     RUN_ERRORS,
     STORE_ERRORS,
     WAIT,
+    describe_operation,
+    describe_parameter,
     json_body,
     json_response,
-    operation,
-    parameter,
-    reference,
     run_responses,
+    schema_reference,
     schemas_of,
 )
 from passback.native.parts import Posted
-from passback.native.responses import FOLLOWED, FOLLOWING, asked_form, followed_run, run_answer
+from passback.native.responses import (
+    FOLLOW_PARAMETERS,
+    FOLLOW_QUERY,
+    followed_run,
+    requested_format,
+    run_answer,
+)
 from passback.wire.rest.asked import (
     CONVERSATION_ERRORS,
     ID_PARAMETER,
@@ -95,7 +101,7 @@ def build(services: Services, /) -> Wire:
                 "/conversations/{id}/stream",
                 wire.follow_run,
                 methods=["GET"],
-                query={"GET": ["wait", "include", *FOLLOWED]},
+                query={"GET": ["wait", "include", *FOLLOW_QUERY]},
             ),
             Endpoint(
                 "/conversations/{id}/cancel",
@@ -147,7 +153,7 @@ class _Rest:
         page = await self._runs.messages(conversation_key(request), start=start, limit=limit)
         end = page.start + len(page.messages)
         shown: MessagesView = {
-            "messages": [view(message) for message in page.messages],
+            "messages": [message_view(message) for message in page.messages],
             # a page without messages must not name itself as the next one
             "next": end if page.messages and end < page.total else None,
             "total": page.total,
@@ -161,7 +167,7 @@ class _Rest:
         the newest one, from its start.
         """
         asked, key, include = (
-            asked_form(request),
+            requested_format(request),
             conversation_key(request),
             _included_words(request, INCLUDABLE),
         )
@@ -199,7 +205,7 @@ class _Rest:
             InvalidRequest: body and query name different runs.
             UnknownRun: the id is not one that a run can have.
         """
-        posted = validated(
+        posted = validate_model(
             CancelRun,
             await read_optional_object(request, self._services.limits, self._services.bodies),
         )
@@ -207,7 +213,7 @@ class _Rest:
         if asked and posted.run_id not in {None, asked}:
             raise InvalidRequest("the body and the address name two different runs")
         named = asked or posted.run_id
-        return run_id(named) if named else None
+        return check_run_id(named) if named else None
 
     async def report_alive(self, request: Request) -> Response:
         return json_answer(request.scope, {"status": "ok"})
@@ -227,19 +233,19 @@ class _Rest:
 
 def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
     """Return the words of the query's `include`. Raise InvalidRequest for an unknown one."""
-    return included(request.query_params.get("include", "").split(","), known)
+    return parse_include(request.query_params.get("include", "").split(","), known)
 
 
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
         "parameters": [ID_PARAMETER],
-        "get": operation(
+        "get": describe_operation(
             "getConversation",
             "The status of a conversation, and the calls that the client owes.",
             {
                 "200": json_response(
                     "The conversation.",
-                    reference("ConversationView"),
+                    schema_reference("ConversationView"),
                     example={
                         "id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
                         "status": "running",
@@ -277,14 +283,14 @@ _PATHS: Mapping[str, JsonValue] = {
             *CONVERSATION_ERRORS,
             "server_busy",
             parameters=[
-                parameter(
+                describe_parameter(
                     "include",
                     "query",
                     f"`{_STRUCTURED_DATA}`: adds the whole structured data.",
                 )
             ],
         ),
-        "delete": operation(
+        "delete": describe_operation(
             "deleteConversation",
             "Delete a conversation with its runs and messages.",
             {"204": {"description": "It is gone.", "headers": dict(REQUEST_ID_HEADER)}},
@@ -292,8 +298,8 @@ _PATHS: Mapping[str, JsonValue] = {
         ),
     },
     _PERMISSION: {
-        "parameters": [ID_PARAMETER, parameter("name", "path", "The tool's name.")],
-        "delete": operation(
+        "parameters": [ID_PARAMETER, describe_parameter("name", "path", "The tool's name.")],
+        "delete": describe_operation(
             "retractPermission",
             "Remove a tool's lasting permission, a denial as well as an approval.",
             {
@@ -309,19 +315,19 @@ _PATHS: Mapping[str, JsonValue] = {
     },
     "/conversations/{id}/messages": {
         "parameters": [ID_PARAMETER],
-        "get": operation(
+        "get": describe_operation(
             "getMessages",
             "A page of messages, oldest first.",
-            {"200": json_response("The page.", reference("MessagesView"))},
+            {"200": json_response("The page.", schema_reference("MessagesView"))},
             *CONVERSATION_ERRORS,
             parameters=[
-                parameter(
+                describe_parameter(
                     "after",
                     "query",
                     "How many messages to pass over.",
                     {"type": "integer", "minimum": 0, "default": 0},
                 ),
-                parameter(
+                describe_parameter(
                     "limit",
                     "query",
                     "How many to give at most.",
@@ -337,7 +343,7 @@ _PATHS: Mapping[str, JsonValue] = {
     },
     "/conversations/{id}/stream": {
         "parameters": [ID_PARAMETER],
-        "get": operation(
+        "get": describe_operation(
             "streamRun",
             "Follow a run: the newest or another one from its start, or any from the last event "
             "that was seen.",
@@ -355,25 +361,27 @@ _PATHS: Mapping[str, JsonValue] = {
             *RUN_ERRORS,
             parameters=[
                 WAIT,
-                *FOLLOWING,
-                parameter("include", "query", "As in `/send-message`, separated by commas."),
+                *FOLLOW_PARAMETERS,
+                describe_parameter(
+                    "include", "query", "As in `/send-message`, separated by commas."
+                ),
             ],
         ),
     },
     "/conversations/{id}/cancel": {
         "parameters": [ID_PARAMETER],
-        "post": operation(
+        "post": describe_operation(
             "cancelRun",
             "Stop a run, the current one if none is named. Its answer so far is kept.",
             {
                 "200": json_response(
                     "No run was named, and none went on or waited.",
-                    reference("CancelView"),
+                    schema_reference("CancelView"),
                     example={"cancelled": False},
                 ),
                 "202": json_response(
                     "The run has been asked to end, or has left the queue.",
-                    reference("CancelView"),
+                    schema_reference("CancelView"),
                     example={"cancelled": True},
                 ),
             },
@@ -381,33 +389,39 @@ _PATHS: Mapping[str, JsonValue] = {
             *BODY_ERRORS[1:],  # the first is in CONVERSATION_ERRORS
             "run_not_found",
             "conflict",
-            parameters=[parameter("runId", "query", "Which run; the body may name it instead.")],
+            parameters=[
+                describe_parameter("runId", "query", "Which run; the body may name it instead.")
+            ],
             requestBody=json_body(
-                reference("CancelRun"),
+                schema_reference("CancelRun"),
                 required=False,
                 example={"runId": "run_5f0c2a9be1d84f6a7c3e9b10"},
             ),
         ),
     },
     "/healthz": {
-        "get": operation(
+        "get": describe_operation(
             "isAlive",
             "Whether the process is alive.",
             {
                 "200": json_response(
-                    "The process is alive.", reference("HealthView"), example={"status": "ok"}
+                    "The process is alive.",
+                    schema_reference("HealthView"),
+                    example={"status": "ok"},
                 )
             },
         )
     },
     "/readyz": {
-        "get": operation(
+        "get": describe_operation(
             "isReady",
             "Whether new posts can be served: the store answers, and the server is not about to "
             "stop.",
             {
                 "200": json_response(
-                    "New posts can be served.", reference("HealthView"), example={"status": "ready"}
+                    "New posts can be served.",
+                    schema_reference("HealthView"),
+                    example={"status": "ready"},
                 )
             },
             *STORE_ERRORS,
@@ -415,7 +429,7 @@ _PATHS: Mapping[str, JsonValue] = {
         )
     },
     "/openapi.json": {
-        "get": operation(
+        "get": describe_operation(
             "describe",
             "This document.",
             {"200": json_response("The OpenAPI document.", {"type": "object"})},

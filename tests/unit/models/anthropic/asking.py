@@ -22,7 +22,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.models.anthropic.encoding import Request, encode
+from passback.models.anthropic.encoding import EncodedMessage, encode_message
 
 ID = MessageId("m")
 CACHED = {"cache_control": {"type": "ephemeral"}}
@@ -31,8 +31,8 @@ HI = UserMessage(ID, "hi")
 OBJECT: dict[str, JsonValue] = {"type": "object", "properties": {}}
 
 
-def encoded(*messages: ModelMessage, **fields: Any) -> Request:
-    return encode("claude-test", "anthropic", ModelRequest(messages, **fields))
+def encoded(*messages: ModelMessage, **fields: Any) -> EncodedMessage:
+    return encode_message("claude-test", "anthropic", ModelRequest(messages, **fields))
 
 
 def body(*messages: ModelMessage, **fields: Any) -> dict[str, Any]:

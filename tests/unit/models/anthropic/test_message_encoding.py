@@ -37,9 +37,9 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.core.transcript import paired
+from passback.core.transcript import paired_messages
 from passback.models.anthropic.content import Block, Thought
-from passback.models.anthropic.encoding import MAX_TOKENS, encode
+from passback.models.anthropic.encoding import MAX_TOKENS, encode_message
 
 
 # ---------------------------------------------------------------- the request
@@ -311,6 +311,6 @@ def test_any_history_keeps_the_rules_of_the_service(
     history: list[ModelMessage], options: dict[str, Any]
 ) -> None:
     specs = [ToolSpec("tool", "", OBJECT)]
-    request = ModelRequest(paired(history), "Be kind.", specs, options)
-    whole = json.loads(encode("claude-test", "anthropic", request).body)
+    request = ModelRequest(paired_messages(history), "Be kind.", specs, options)
+    whole = json.loads(encode_message("claude-test", "anthropic", request).body)
     assert breaches_of(whole) == []

@@ -14,7 +14,7 @@ from tests.unit.models.anthropic.asking import HI, body
 from passback.core.deltas import ModelRequest
 from passback.models.anthropic import Anthropic
 from passback.models.anthropic.client import DEFAULT_BASE_URL
-from passback.models.anthropic.outputs import told
+from passback.models.anthropic.outputs import translate_schema
 
 TEXT: JsonValue = {"type": "string"}
 
@@ -104,7 +104,7 @@ def test_a_pydantic_model_is_told_without_what_the_service_cannot_hold_to() -> N
         ),
         "title": "Line",
     }
-    assert told(Invoice.model_json_schema()) == {
+    assert translate_schema(Invoice.model_json_schema()) == {
         "type": "object",
         "title": "Invoice",
         "description": "An invoice.",
@@ -136,7 +136,7 @@ KEPT: dict[str, tuple[JsonValue, JsonValue]] = {
 
 @pytest.mark.parametrize(("given", "kept"), KEPT.values(), ids=KEPT)
 def test_what_the_service_takes_is_told(given: JsonValue, kept: JsonValue) -> None:
-    assert told(of(a=given)) == closed(a=kept)
+    assert translate_schema(of(a=given)) == closed(a=kept)
 
 
 UNTOLD: dict[str, JsonValue] = {
@@ -172,18 +172,20 @@ UNTOLD: dict[str, JsonValue] = {
 
 @pytest.mark.parametrize("given", UNTOLD.values(), ids=UNTOLD)
 def test_a_schema_of_whose_shape_something_would_be_lost_is_not_told(given: JsonValue) -> None:
-    assert told({**of(a=given), "$defs": {}}) is None
+    assert translate_schema({**of(a=given), "$defs": {}}) is None
 
 
 def test_what_is_recursive_or_grows_without_end_is_not_told() -> None:
-    assert told(Chain.model_json_schema()) is None
+    assert translate_schema(Chain.model_json_schema()) is None
     twice = {
         f"d{n}": of(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"})
         for n in range(20)
     }
-    assert told({**of(a={"$ref": "#/$defs/d0"}), "$defs": {**twice, "d20": TEXT}}) is None
-    assert told({"type": "object", "anyOf": [of(a=TEXT)]}) is None
-    assert told({"anyOf": [of(a=TEXT)]}) is None
+    assert (
+        translate_schema({**of(a={"$ref": "#/$defs/d0"}), "$defs": {**twice, "d20": TEXT}}) is None
+    )
+    assert translate_schema({"type": "object", "anyOf": [of(a=TEXT)]}) is None
+    assert translate_schema({"anyOf": [of(a=TEXT)]}) is None
 
 
 # ---------------------------------------------------------------- whatever it is
@@ -224,7 +226,7 @@ def test_whatever_is_told_is_taken_and_allows_nothing_of_another_shape(
     schema: JsonValue, named: JsonValue, value: JsonValue
 ) -> None:
     whole: dict[str, JsonValue] = {**of(a=schema), "$defs": {"d": named}}
-    shape = told(whole)
+    shape = translate_schema(whole)
     if shape is None:
         return
     request = {

@@ -124,7 +124,7 @@ BOUNDS = Bounds(retries=2, retry_delay=1.0, max_retry_after=5.0)
 
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_the_pause_doubles_and_varies(attempt: int) -> None:
-    pauses = {BOUNDS.pause(ModelUnavailable("x"), attempt) for _ in range(50)}
+    pauses = {BOUNDS.retry_pause(ModelUnavailable("x"), attempt) for _ in range(50)}
     assert len(pauses) > 1
     assert all(pause and 0.5 * 2**attempt <= pause <= 2**attempt for pause in pauses)
 
@@ -142,15 +142,15 @@ def test_the_pause_doubles_and_varies(attempt: int) -> None:
 def test_whether_there_is_another_attempt(
     failure: ModelError, attempt: int, pause: float | None
 ) -> None:
-    assert BOUNDS.pause(failure, attempt) == pause
+    assert BOUNDS.retry_pause(failure, attempt) == pause
 
 
 def test_a_service_that_was_silent_too_long_is_not_asked_again() -> None:
     failure = ModelUnavailable("x")
     failure.__cause__ = httpx.ReadTimeout("silent")
-    assert BOUNDS.pause(failure, 0) is None
+    assert BOUNDS.retry_pause(failure, 0) is None
     failure.__cause__ = httpx.ConnectTimeout("no connection")
-    assert BOUNDS.pause(failure, 0) is not None
+    assert BOUNDS.retry_pause(failure, 0) is not None
 
 
 def test_only_what_a_repeat_can_help_is_repeated() -> None:

@@ -26,14 +26,14 @@ from passback.core.messages import (
 )
 from passback.models.http.bodies import wire_ids
 from passback.models.openai_chat.client import OpenAIChat
-from passback.models.openai_chat.encoding import request_body
+from passback.models.openai_chat.encoding import encode_request
 
 ID = MessageId("m")
 
 
 def body(*messages: ModelMessage, **fields: Any) -> dict[str, Any]:
     request = ModelRequest(messages, **fields)
-    parsed: dict[str, Any] = json.loads(request_body("gpt-test", "openai:gpt-test", request))
+    parsed: dict[str, Any] = json.loads(encode_request("gpt-test", "openai:gpt-test", request))
     return parsed
 
 

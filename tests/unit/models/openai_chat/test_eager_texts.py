@@ -21,7 +21,7 @@ from tests.unit.models.openai_chat.chat_service import (
 
 from passback.core.deltas import Finish, ModelDelta, TextChunk
 from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
-from passback.core.ports import Eager
+from passback.core.ports import EagerBatches
 from passback.models.openai_chat import Bounds, OpenAIChat
 from passback.pacing import LARGE
 
@@ -54,7 +54,7 @@ class Heard:
         """To the end; gives the failure, if there is one."""
         try:
             async with client.stream(HI) as batches:
-                assert isinstance(batches, Eager)
+                assert isinstance(batches, EagerBatches)
                 batches.try_deliver(self.take)
                 async for batch in batches:
                     self.hear(batch)
@@ -147,7 +147,7 @@ async def test_nothing_is_given_once_the_stream_was_left() -> None:
     reply, heard = one_by_one()
     async with connected(reply, bounds=HURRIED) as (_, client):
         async with client.stream(HI) as batches:
-            assert isinstance(batches, Eager)
+            assert isinstance(batches, EagerBatches)
             batches.try_deliver(heard.take)
             heard.hear(await anext(batches))
         for gate in heard.gates:
