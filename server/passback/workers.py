@@ -104,7 +104,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSlot:
-    """A worker's sockets and configuration. Use `taken_slot` to get it.
+    """A worker's sockets and configuration. Use `take_slot` to get it.
 
     Args:
         listening: the socket on which all workers listen.
@@ -207,7 +207,7 @@ class WorkerPool:
         listening: the socket on which all workers listen. It is closed when they are to stop, so
             that no client can connect.
         order: the configuration of all workers.
-        command: starts a worker, see `WORKER`.
+        command: starts a worker, see `WORKER_COMMAND`.
         pace: the backoff of restarts.
     """
 

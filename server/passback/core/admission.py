@@ -442,7 +442,7 @@ def decide_unread_post(
         post: any post.
 
     Raises:
-        NothingToDo, Reused, UnknownToolCall, ResultConflict, ConversationBusy: as `accept`.
+        NothingToDo, Reused, UnknownToolCall, ResultConflict, ConversationBusy: as `decide_post`.
     """
     refuse_empty(post)
     if (run_id := run_by_key(post, snapshot.receipts)) is not None:

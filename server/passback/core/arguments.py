@@ -44,7 +44,7 @@ def check_arguments(
 
 
 def check_fields(given: object, table: Mapping[str, ArgumentRule], /) -> None:
-    """Check the fields of a value, as `refuse_misfits`."""
+    """Check the fields of a value, as `check_arguments`."""
     values = {name: getattr(given, name) for name in table}
     check_arguments(type(given).__name__, values, table)
 

@@ -43,7 +43,7 @@ class ImportedPost:
 
 
 def imported_arguments(posted: Iterable[PlacedMessage], /) -> Iterator[str]:
-    """Yield the arguments of all calls, which `with_history` parses (slow for large ones)."""
+    """Yield the arguments of all calls, which `split_history` parses (slow for large ones)."""
     for _, message in posted:
         if isinstance(message, AssistantMessage):
             yield from (call.arguments for call in message.tool_calls)

@@ -319,7 +319,7 @@ MAX_REPORTED_TOKENS: Final = 10**12
 
 
 def limit_usage(usage: Usage, /) -> Usage:
-    """Return the usage that a service reports, each number limited to 0 to `MOST_TOKENS`."""
+    """Return a reported usage with each number within 0 and `MAX_REPORTED_TOKENS`."""
     said = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
     if min(said) >= 0 and max(said) <= MAX_REPORTED_TOKENS:
         return usage

@@ -96,7 +96,7 @@ class LastingIndex:
 
     @classmethod
     def of(cls, answers: Collection[LastingPermission], /) -> "LastingIndex":
-        """Index answers as `with_newest` returns them."""
+        """Index answers as `merge_lasting` returns them."""
         return cls(
             {each.tool: each for each in answers if not each.approved},
             {(each.tool, each.digest) for each in answers if each.approved},
@@ -109,7 +109,7 @@ def merge_lasting(
     """Return lasting permissions with newer ones added, oldest first.
 
     A denial replaces all earlier answers for its tool and is replaced by any newer answer. An
-    approval replaces one of the same declaration. Beyond `MOST_APPROVALS` the oldest approvals are
+    approval replaces one of the same declaration. Beyond `MAX_APPROVALS` the oldest approvals are
     dropped. Denials are never dropped: `refuse_too_many_denials` limits them.
     """
     kept: list[LastingPermission] = []

@@ -65,8 +65,8 @@ class ModelClient(Protocol):
     """A model that answers in a stream.
 
     The stream yields batches: the deltas of one read of the network, with neighbouring texts
-    joined. Batches may be `Eager`. Leaving the context closes the connection to the provider. One
-    client serves many streams at once.
+    joined. Batches may be `EagerBatches`. Leaving the context closes the connection to the
+    provider. One client serves many streams at once.
     """
 
     @property

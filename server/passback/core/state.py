@@ -219,7 +219,7 @@ class ConversationState:
 
 
 def owner_view(state: State, data: JsonValue = None, /) -> ConversationState:
-    """Return the state that a conversation's owner may see; `data` is that of `data_of`."""
+    """Return the state that a conversation's owner may see; `data` is that of `posted_data`."""
     return ConversationState(
         state.plan,
         state.usage,

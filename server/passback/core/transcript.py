@@ -217,7 +217,7 @@ def innermost_message(message: Message, /) -> Message:
 def unwrap_message(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
     """Return the calls on which sub-agents work, outermost first, and the message itself.
 
-    The opposite of `within`.
+    The opposite of `wrap_in_children`.
     """
     path: list[CallId] = []
     while isinstance(message, ChildMessage):
@@ -306,7 +306,7 @@ def posted_data(messages: Sequence[Message], earlier: JsonValue = None, /) -> Js
 
 
 def view_start(messages: Sequence[Message], /) -> int:
-    """Return the index of the first message that `view` needs."""
+    """Return the index of the first message that `shown_messages` needs."""
     last = _last_summary(messages)
     return 0 if last is None else _first_kept(*last)
 

@@ -101,7 +101,7 @@ def guarded(
 
     Raises:
         CallLate: the deadline passed.
-        CallBroken: it raised something, or what `containing` turns into errors.
+        CallBroken: it raised something, or what `contain_exits` turns into errors.
     """
     with anyio.move_on_after(seconds) as scope:
         try:
@@ -270,7 +270,7 @@ def extra_prompt(
 
     `shown` formats its text. The result never raises: if the function raises, takes longer than
     `seconds` or returns no text, the model is told that something is missing. A longer text is cut
-    after `TEXT_BYTES`.
+    after `EXTRA_PROMPT_BYTES`.
     """
 
     async def prompt_text(run: RunRef) -> str:
@@ -285,7 +285,7 @@ def extra_prompt(
 
 
 def _bounded_text(text: object, run: RunRef) -> str:
-    """Return a text of at most `TEXT_BYTES`. Raises TypeError if it is not a text."""
+    """Return a text of at most `EXTRA_PROMPT_BYTES`. Raises TypeError if it is not a text."""
     if not isinstance(text, str):
         raise TypeError(f"the context of an agent has to be a text, not {type(text).__name__}")
     encoded = replace_surrogates(text).encode()

@@ -275,7 +275,7 @@ class RunLog:
         return sum(sizes) > LARGE
 
     def take_write(self, *, large: bool = False) -> LogWrite | None:
-        """Return what is to be stored, and hold the right to write it until `stored`; None:
+        """Return what is to be stored, and hold the right to write it until `write_answered`; None:
         nothing.
         """
         try:

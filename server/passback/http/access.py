@@ -116,7 +116,8 @@ def check_site(headers: Headers, access: Access, /, *, is_open: bool) -> None:
 
     Args:
         headers: of the request.
-        access: the rules. A page that `may_read` our answers may ask from any site, by CORS.
+        access: the rules. A page that may read our answers (`may_read_answers`) may ask from any
+            site, by CORS.
         is_open: the path needs no credentials, so a link may lead to it.
 
     Raises:

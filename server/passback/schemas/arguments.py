@@ -73,7 +73,7 @@ async def find_objection(spec: ToolSpec, arguments: str, key: ConversationKey, /
 
 
 def check_json(schema: bytes, text: str, seconds: float, /, *, each: bool = False) -> str | None:
-    """Check any JSON at once, as `objection`; `each`: the schema is for the items of a list.
+    """Check any JSON at once, as `find_objection`; `each`: the schema is for the items of a list.
 
     Raises:
         TooMuch: it takes more than `seconds` of this thread's CPU time.

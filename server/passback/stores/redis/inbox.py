@@ -53,7 +53,7 @@ class InboxIndex:
     async def note_owing(self, key: ConversationKey, /) -> Sequence[Entry]:
         """Note that a conversation is about to owe something.
 
-        Returns entries for `remove_settled`, if the inbox has more than `ROOM`.
+        Returns entries for `remove_settled`, if the inbox has more than `INBOX_ROOM`.
         """
         member = f"{conversation_tag(key)}{key.id}".encode("utf-8", "surrogatepass")
         given = (member, self._ttl, INBOX_ROOM, SAMPLE)
