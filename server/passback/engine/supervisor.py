@@ -276,17 +276,18 @@ class Supervisor:
         at once.
         """
         self._draining = True
-        await self._wait_until_idle(grace)
+        with anyio.move_on_after(grace):
+            await self._until_idle()
         self._stopped = True
         for active in self._active.values():
             active.leave()
-        await self._wait_until_idle(self._timing.final_commit_timeout)
+        with anyio.move_on_after(self._timing.final_commit_timeout):
+            await self._until_idle()
 
-    async def _wait_until_idle(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            while self._active:
-                self._idle = anyio.Event() if self._idle.is_set() else self._idle
-                await self._idle.wait()
+    async def _until_idle(self) -> None:
+        while self._active:
+            self._idle = anyio.Event() if self._idle.is_set() else self._idle
+            await self._idle.wait()
 
     async def _start_task(
         self,
