@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from typing_extensions import override
+
 from passback import cli
 from passback.core.deltas import ModelRequest, TextChunk, UsageChunk
 from passback.core.events import (
@@ -26,29 +28,34 @@ from passback.core.events import (
 )
 from passback.core.ids import new_message_id
 from passback.core.messages import AssistantMessage, ModelMessage, Usage
-from passback.engine import supervisor
+from passback.engine import service
 from passback.engine.agents import Answering
 from passback.engine.children import Journal
 from passback.engine.log import End
-from passback.engine.loop import RunWork
+from passback.engine.loop import Loop
 from passback.engine.spending import Meter
 
 
-class OneAnswer:
-    """A run of one model call; at the door of `passback.engine.loop.Loop`."""
+class OneAnswer(Loop):
+    """A run of one model call."""
 
-    def __init__(
-        self, work: RunWork, log: Journal, _leaving: Callable[[], bool], _meter: Meter
-    ) -> None:
-        self._work = work
+    _prepared: Answering | None = None
+
+    @override
+    def prepare(self) -> None:
+        self._prepared = self._prepared or self._ask()
+
+    @override
+    def bind(self, log: Journal, _meter: Meter, _leaving: Callable[[], bool]) -> None:
         self._log = log
 
+    @override
     async def run(self) -> None:
         message_id, log = new_message_id(), self._log
         log.append([TurnStarted(message_id)])
         text: list[str] = []
         usage: Usage | None = None
-        async with self._work.prepared or _ask(self._work) as batches:
+        async with self._prepared or self._ask() as batches:
             async for deltas in batches:
                 events: list[RunEvent] = []
                 for delta in deltas:
@@ -63,20 +70,15 @@ class OneAnswer:
         reported = () if usage is None else (UsageReported(usage),)
         await log.commit((message,), (*reported, RunFinished(Completed())), End(()))
 
+    @override
     async def stop(self, outcome: Outcome) -> None:
         await self._log.commit((), (RunFinished(outcome),), End((), cut=True))
 
-
-def _ask(work: RunWork) -> Answering:
-    messages = cast("Sequence[ModelMessage]", work.messages)
-    return work.spec.model.stream(ModelRequest(messages, work.spec.prompt))
-
-
-def _prepare(work: RunWork) -> None:
-    work.prepared = _ask(work)
+    def _ask(self) -> Answering:
+        messages = cast("Sequence[ModelMessage]", self.messages)
+        return self.spec.model.stream(ModelRequest(messages, self.spec.prompt))
 
 
 if __name__ == "__main__":
-    vars(supervisor)["Loop"] = OneAnswer  # the one place that makes them
-    RunWork.prepare = _prepare  # type: ignore[assignment, method-assign]  # its first request is left out, too
+    vars(service)["Loop"] = OneAnswer  # the place that makes those of posts
     sys.exit(cli.main())

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -113,6 +114,7 @@ def _play(name: str, scenario: Scenario, points: int, seed: int) -> Row:
     try:
         tally = anyio.run(scenario.run, points, seed, progress)
     except (OSError, AssertionError, TimeoutError, httpx.HTTPError, ExceptionGroup) as error:
+        traceback.print_exception(error)  # its text does not say what was waited for
         tally = Tally(faults=[f"the scenario broke off: {error!r}"])
     row = Row(name, scenario.about, seed, time.monotonic() - began, tally)
     _say(f"  {name}: {len(tally.faults)} faults in {row.seconds:.0f} s")

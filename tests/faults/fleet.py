@@ -10,7 +10,7 @@ import anyio
 import anyio.abc
 import httpx
 from tests.faults.pace import pause
-from tests.support.server import SERVE, Server, running_server
+from tests.support.server import SERVE, START_SECONDS, Server, running_server
 
 
 @dataclass(eq=False, slots=True)
@@ -135,7 +135,7 @@ class Fleet:
     async def ready(self) -> None:
         """Wait until every worker can reach the store."""
         async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
-            with anyio.fail_after(30):
+            with anyio.fail_after(START_SECONDS):
                 for url in self.urls():
                     while not await _is_ready(http, url):
                         await pause(0.05)

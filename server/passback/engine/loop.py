@@ -2,13 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import anyio
 
-from passback.core.budgets import Spent
 from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context
 from passback.core.deltas import ModelDelta, TextChunk
@@ -106,11 +105,12 @@ def _feed_and_show(assembler: Assembler, show: Show, deltas: Sequence[ModelDelta
 _BUDGET_SPENT = Completed("budget")
 
 
-@dataclass(slots=True)
-class RunWork:
-    """The starting point of a run under one lease.
+class Loop:
+    """The turns of one agent: of a run, or of a sub-agent in it.
 
-    Attributes:
+    `run` ends it by itself; after an error or a cancellation `stop` does.
+
+    Args:
         spec: the agent.
         toolbox: its tools.
         messages: the transcript from `state.history_start` on.
@@ -120,89 +120,95 @@ class RunWork:
         depth: depth of nested agents.
         lasting: permissions for good, as the calling agent has them; None: by `state` and
             `messages`.
-        sight: the context window, once it is known.
-        prepared: the first request, once it is encoded.
-        owner_spent: what the owner's runs have spent today, if it was asked for.
-        seen: the transcript as the model sees it, once it is known.
+        seen: the transcript as the model sees it, if it is known.
         told: returns the extra prompt of the agent that this one is a fork of; None: it is no fork.
         limiters: limit the sub-agents of the run that work at once, by depth.
     """
 
-    spec: AgentSpec
-    toolbox: Toolbox
-    messages: Sequence[Message]
-    turns: int = 0
-    state: State = field(default_factory=State)
-    taken_over: bool = False
-    depth: int = 0
-    lasting: LastingIndex | None = None
-    sight: Context | None = None
-    prepared: Answering | None = None
-    owner_spent: Spent | None = None
-    seen: list[Message] | None = None
-    told: Callable[[], Awaitable[str]] | None = None
-    limiters: dict[int, anyio.CapacityLimiter] = field(
-        default_factory=dict[int, anyio.CapacityLimiter]
-    )
-
-    def shown(self) -> list[Message]:
-        """Return the transcript as the model sees it; made once, because it may be large."""
-        if self.seen is None:
-            self.seen = self.spec.seen(self.messages)
-        return self.seen
-
-    def prepare(self) -> None:
-        """Encode the first request early, if the run begins with a model call."""
-        if unanswered_calls(self.messages) or self.spec.told is not None:
-            return
-        self.sight = self.spec.watch(self.toolbox)
-        shown = self.sight.at_once(self.shown())
-        if shown is not None:
-            schema = self.spec.output.requested_schema(self.messages, self.state)
-            self.prepared = self.spec.ask(self.toolbox, shown, schema)
-
-
-class Loop:
-    """One run. `run` ends it by itself; after an error or a cancellation `stop` does.
-
-    Args:
-        leaving: called before each turn: returns whether the run is to be left to another worker.
-        meter: the run's, shared with sub-agents.
-    """
+    _log: Journal
+    _meter: Meter
+    _leaving: Callable[[], bool]
+    _told: Callable[[], Awaitable[str]]
+    _seen: list[Message]
+    _lasting: LastingIndex
 
     def __init__(
-        self, work: RunWork, log: Journal, leaving: Callable[[], bool], meter: Meter
+        self,
+        spec: AgentSpec,
+        toolbox: Toolbox,
+        messages: Sequence[Message],
+        *,
+        turns: int = 0,
+        state: State | None = None,
+        taken_over: bool = False,
+        depth: int = 0,
+        lasting: LastingIndex | None = None,
+        seen: list[Message] | None = None,
+        told: Callable[[], Awaitable[str]] | None = None,
+        limiters: dict[int, anyio.CapacityLimiter] | None = None,
     ) -> None:
-        self._spec = work.spec
-        self._toolbox = work.toolbox
-        self._log = log
-        self._messages = list(work.messages)
-        self._seen = work.shown()
-        self._turns = work.turns
-        self._start = work.state.history_start
-        self._state = self._stored = work.state
-        # approvals come with posts only
-        lasting = work.lasting
-        if lasting is None:
-            lasting = LastingIndex.of(work.state.permissions(work.messages))
-        self._lasting = lasting
-        self._taken_over = work.taken_over
-        self._depth = work.depth
-        self._sight = work.sight or work.spec.watch(work.toolbox)
-        self._prepared = work.prepared
-        self._is_fork = work.told is not None
-        self._told = work.told or ExtraPromptOnce(work.spec.told, log.run)
+        self.spec = spec
+        self._toolbox = toolbox
+        self._messages = list(messages)
+        self._given_seen = seen
+        self._turns = turns
+        self.state = self._stored = State() if state is None else state
+        self._start = self.state.history_start
+        self._given_lasting = lasting
+        self._taken_over = taken_over
+        self._depth = depth
+        self._given_told = told
         self._counts_told = False
-        self._limiters = work.limiters
-        self._leaving = leaving
-        self._meter = meter
+        self._limiters = {} if limiters is None else limiters
+        self._is_prepared = False
+        self._request: Answering | None = None
+        self._window: Context | None = None
         self._assembler: Assembler | None = None
-        self._model = last_model_name(work.messages) if work.turns else ""
+        self._model = last_model_name(messages) if turns else ""
 
     @property
     def messages(self) -> Sequence[Message]:
         """The transcript so far."""
         return self._messages
+
+    def prepare(self) -> None:
+        """Encode the first request, if the agent begins with a model call.
+
+        Called while the store is busy, it costs the user no time; else `run` calls it.
+        """
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        spec, seen, lasting = self.spec, self._given_seen, self._given_lasting
+        self._seen = spec.seen(self._messages) if seen is None else seen
+        # approvals come with posts only
+        if lasting is None:
+            lasting = LastingIndex.of(self.state.permissions(self._messages))
+        self._lasting = lasting
+        if unanswered_calls(self._messages) or spec.told is not None:
+            return
+        shown = self._sight.at_once(self._seen)
+        if shown is not None:
+            schema = spec.output.requested_schema(self._messages, self.state)
+            self._request = spec.ask(self._toolbox, shown, schema)
+
+    @property
+    def _sight(self) -> Context:
+        if self._window is None:
+            self._window = self.spec.watch(self._toolbox)
+        return self._window
+
+    def bind(self, log: Journal, meter: Meter, leaving: Callable[[], bool]) -> None:
+        """Set what the turns are written to and counted by, before `run` and `stop`.
+
+        Args:
+            log: the run's log, or a sub-agent's part of it.
+            meter: the run's, shared with sub-agents.
+            leaving: called before each turn: returns whether the run is to be left to another
+                worker.
+        """
+        self._log, self._meter, self._leaving = log, meter, leaving
+        self._told = self._given_told or ExtraPromptOnce(self.spec.told, log.run)
 
     async def run(self) -> None:
         """Run turns until the run has ended, or is left to another worker between two turns.
@@ -211,6 +217,7 @@ class Loop:
             ModelError, StoreError: nothing of the turn that failed was committed.
             ModelAstray, OutputInvalid: too many futile turns; they are committed.
         """
+        self.prepare()
         try:
             await self._run_turns()
         except BudgetSpent:
@@ -223,17 +230,17 @@ class Loop:
         if unanswered_calls(self._messages) and await self._answer_calls():
             return
         self._taken_over = False
-        if not self._depth and (called := self._spec.commands.last_command(self._messages)):
+        if not self._depth and (called := self.spec.commands.last_command(self._messages)):
             await self._run_command(called)
             return
-        while self._turns < self._spec.max_turns:
+        while self._turns < self.spec.max_turns:
             if self._leaving():
                 return
             # a model that makes the same mistake again and again would use up all its turns
-            if count_futile_turns(self._messages) >= self._spec.max_futile_turns:
+            if count_futile_turns(self._messages) >= self.spec.max_futile_turns:
                 raise futile_run_error(self._messages)
             self._turns += 1
-            turn = await self._spec.judge.judge_turn(
+            turn = await self.spec.judge.judge_turn(
                 await self._ask_model(), self._toolbox, self._log.run, self._lasting
             )
             if await self._settle_turn(turn):
@@ -244,6 +251,7 @@ class Loop:
         """End a run that was stopped: keep the text that readers saw, close the
         unanswered calls.
         """
+        self.prepare()
         append: list[Message] = []
         if self._assembler is not None and (partial := self._assembler.partial()) is not None:
             append.append(partial)
@@ -255,21 +263,21 @@ class Loop:
 
     async def _run_command(self, call: CommandCall) -> None:
         """Answer a command in place of the model."""
-        context = CommandContext(self._log.run, self._spec.deps)
-        commands = self._spec.commands
+        context = CommandContext(self._log.run, self.spec.deps)
+        commands = self.spec.commands
         with await self._reserve_budget() if commands.needs_model(call) else nullcontext():
             compact = partial(self._sight.compact, self._seen, self._count_usage)
             reply = await commands.run_command(call, context, compact)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
-        self._state = state_after_command(self._state, call)
+        self.state = state_after_command(self.state, call)
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
     async def _reserve_budget(self) -> AbstractContextManager[None]:
-        return await self._meter.reserve(self._sight, self._spec.price)
+        return await self._meter.reserve(self._sight, self.spec.price)
 
     def _count_usage(self, usage: Usage | None, model: str = "") -> None:
-        spec = self._spec
+        spec = self.spec
         self._meter.count_usage(usage, spec.price, model or spec.model.name)
 
     async def _ask_model(self) -> ModelTurn:
@@ -287,11 +295,11 @@ class Loop:
         return turn
 
     async def _listen_to_model(self) -> ModelTurn:
-        answering = self._prepared or await self._model_request()
-        self._prepared = None
+        answering = self._request or await self._model_request()
+        self._request = None
         message_id = new_message_id()
         assembler = Assembler(
-            message_id, self._toolbox.executor_of, new_call_id, self._spec.model.name
+            message_id, self._toolbox.executor_of, new_call_id, self.spec.model.name
         )
         with await self._reserve_budget():
             self._assembler = assembler
@@ -307,12 +315,12 @@ class Loop:
         return turn
 
     async def _model_request(self) -> Answering:
-        spec = self._spec
+        spec = self.spec
         told = await self._told()
         if told and not self._counts_told:
-            self._sight, self._counts_told = spec.watch(self._toolbox, told), True
+            self._window, self._counts_told = spec.watch(self._toolbox, told), True
         shown = await self._fit_messages()
-        schema = spec.output.requested_schema(self._messages, self._state)
+        schema = spec.output.requested_schema(self._messages, self.state)
         return spec.ask(self._toolbox, shown, schema, told)
 
     async def _fit_messages(self) -> Sequence[ModelMessage]:
@@ -328,7 +336,7 @@ class Loop:
         return fitted.messages
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
-        return self._meter.with_remaining(events, self._spec.max_turns - self._turns)
+        return self._meter.with_remaining(events, self.spec.max_turns - self._turns)
 
     async def _settle_turn(self, turn: ModelTurn) -> bool:
         """Commit a turn and run its server calls. True: the run has ended."""
@@ -351,8 +359,8 @@ class Loop:
         """End the run, or tell the model why its last answer is not accepted. True: the run has
         ended.
         """
-        said = await self._spec.output.judge_answer(
-            turn, self._messages, self._state, self._log.run.key
+        said = await self.spec.output.judge_answer(
+            turn, self._messages, self.state, self._log.run.key
         )
         if isinstance(said, SystemMessage):
             await self._commit_messages([*append, said], events)
@@ -375,7 +383,7 @@ class Loop:
         """
         made: list[ToolCall] = []
         for call in calls:
-            judge, run = self._spec.judge, self._log.run
+            judge, run = self.spec.judge, self._log.run
             denial = await judge.denial_reason(call, self._toolbox, run) if call.asks else None
             if denial is None:
                 made.append(call)
@@ -419,7 +427,7 @@ class Loop:
         events: list[RunEvent] = [*ends, result_event(answer)]
         if result.plan is not None:
             events.append(PlanUpdated(result.plan))
-            self._state = self._state.with_plan(result.plan, self._log.run.run_id)
+            self.state = self.state.with_plan(result.plan, self._log.run.run_id)
         await self._commit_messages([answer], events)
 
     async def _close_perhaps_begun(self) -> None:
@@ -433,7 +441,7 @@ class Loop:
         return CallContext(
             self._log.run,
             call.id,
-            self._spec.deps,
+            self.spec.deps,
             progress,
             ended=progress.end,
             show=self._log.append,
@@ -446,7 +454,7 @@ class Loop:
             depth=self._depth,
             meter=self._meter,
             lasting=self._lasting,
-            data=posted_data(self._messages, self._state.data),
+            data=posted_data(self._messages, self.state.data),
             origin=self._fork_origin,
             limiters=self._limiters,
         )
@@ -455,13 +463,13 @@ class Loop:
         """Return what a fork that is called at this point begins with. None: this agent
         is a fork.
         """
-        if self._is_fork:
+        if self._given_told is not None:
             return None
         last = len(self._messages) - 1
         while not isinstance(self._messages[last], AssistantMessage):
             last -= 1
         # a fork answers the agent, not the user: no output schema applies
-        spec = replace(self._spec, output=OutputJudge())
+        spec = replace(self.spec, output=OutputJudge())
         before = slice(last)
         return Origin(spec, self._toolbox, self._messages[before], self._seen[before], self._told)
 
@@ -495,7 +503,7 @@ class Loop:
             RunFinished(outcome, self._model),
         )
         if not cut:
-            self._state = self._state.after_own_end()
+            self.state = self.state.after_own_end()
         # before the write: if its reply is lost, the log repeats it ahead of what comes next
         state = self._extend_transcript(append, ends=True)
         end = End(owed_answers(self._messages), cut)
@@ -513,15 +521,15 @@ class Loop:
     def _extend_transcript(self, append: Sequence[Message], *, ends: bool = False) -> State | None:
         """Add messages to the transcript, and return the new state, or None if it is as stored."""
         self._assembler = None
-        self._state = self._state.with_answers(append, self._messages)
+        self.state = self.state.with_answers(append, self._messages)
         self._messages.extend(append)
-        self._seen.extend(self._spec.seen(append))
-        usage = self._state.usage_with(append)
+        self._seen.extend(self.spec.seen(append))
+        usage = self.state.usage_with(append)
         if any(isinstance(message, SummaryMessage) for message in append):
-            read = self._messages[self._state.history_start - self._start :]
-            self._state = self._state.with_history_start(
+            read = self._messages[self.state.history_start - self._start :]
+            self.state = self.state.with_history_start(
                 self._start + view_start(self._messages), read
             )
-        self._state = self._meter.noted_state(self._state, self._stored, usage, ends=ends)
-        stored, self._stored = self._stored, self._state
-        return None if self._state == stored else self._state
+        self.state = self._meter.noted_state(self.state, self._stored, usage, ends=ends)
+        stored, self._stored = self._stored, self.state
+        return None if self.state == stored else self.state

@@ -3,16 +3,19 @@ unanswered tool calls.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import anyio
+from anyio.abc import TaskGroup
 
 from passback.core.admission import Begins, begin_queued_run
 from passback.core.changes import Change, Lease, LoadedConversation, OpenTurns, QueuedPost, Status
-from passback.core.errors import CursorExpired, UnknownRun
+from passback.core.errors import CursorExpired, StoreError, UnknownRun
 from passback.core.events import (
     START,
     Failed,
@@ -53,8 +56,14 @@ from passback.engine.agents import Agents
 from passback.engine.assembler import result_event
 from passback.engine.children import nest_event
 from passback.engine.loading import ConversationLoader
-from passback.engine.loop import RunWork
-from passback.engine.supervisor import Assignment, Supervisor, Timing
+from passback.engine.loop import Loop
+from passback.engine.supervisor import (
+    Run,
+    Supervisor,
+    Timing,
+    contain_failure,
+    keep_running,
+)
 
 _Path: TypeAlias = tuple[CallId, ...]
 
@@ -119,22 +128,22 @@ def _join_pieces(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
 
 logger = logging.getLogger(__name__)
 
+_SCAN_LIMIT = 16  # limit of conversations that one scan finds; the next scan finds the others
+
+_jitter = random.SystemRandom()
+
 LOST_RUN = Failed("lost", "the workers of this run died before its end", retryable=True)
 
 
 class Recovery:
-    """Reads a conversation, then acts under a lease, so that two workers never do the same.
-
-    Args:
-        supervisor: returns the supervisor; a function, because the supervisor calls this in turn.
-    """
+    """Reads a conversation, then acts under a lease, so that two workers never do the same."""
 
     def __init__(
         self,
         store: Store,
         agents: Agents,
         timing: Timing,
-        supervisor: Callable[[], Supervisor],
+        supervisor: Supervisor,
         loads: ConversationLoader,
     ) -> None:
         self._store = store
@@ -148,6 +157,35 @@ class Recovery:
         """Seconds after which a silent worker counts as lost."""
         return self._timing.lease
 
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Look for lost runs, and after the runs of this process, while the context is open."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keep_running, self._scan_lost_runs, self._timing.heartbeat)
+            tasks.start_soon(self._follow_up, tasks)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _follow_up(self, tasks: TaskGroup) -> None:
+        while True:
+            key = await self._supervisor.unsettled.get()
+            tasks.start_soon(contain_failure, self.recover, key)
+
+    async def _scan_lost_runs(self) -> None:
+        """Scan for runs whose worker is lost. Random intervals keep workers that start together
+        apart.
+        """
+        while not self._supervisor.is_leaving():
+            await anyio.sleep(self._timing.scan * _jitter.uniform(0.5, 1.5))
+            try:
+                keys = await self._store.abandoned(_SCAN_LIMIT, lease=self._timing.lease)
+            except StoreError as error:
+                logger.warning("scan for lost runs failed: %s", error.code)
+                keys = ()
+            async with anyio.create_task_group() as tasks:
+                for key in keys:
+                    tasks.start_soon(contain_failure, self.recover, key)
+
     async def recover(self, key: ConversationKey, *, supersede: bool = False) -> None:
         """Do what a conversation needs, if anything.
 
@@ -159,7 +197,7 @@ class Recovery:
             StoreError: the outcome is unknown.
         """
         # a worker that leaves must not take over what it would give away at once
-        if self._supervisor().is_leaving():
+        if self._supervisor.is_leaving():
             return
         async with self._loads.locked(key, recovers=True):
             again = await self._recover_once(key, supersede=supersede)
@@ -224,15 +262,16 @@ class Recovery:
         own = await self._read_from(loaded.status.run_start, run.key, loaded)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
-        assignment = Assignment(
+        loop = Loop(actor.spec, toolbox, messages, turns=turns, state=state, taken_over=True)
+        taken_over = Run(
+            loop,
             events,
-            RunWork(actor.spec, toolbox, messages, turns, state, taken_over=True),
             continues=True,
             cut=loaded.status.cancelled,
             cancel_on_disconnect=loaded.status.cancel_on_disconnect,
         )
         take = partial(self._store.take_over, change, run.run_id, events, lease=self._timing.lease)
-        if await self._supervisor().start(run.key.owner, take, assignment) is not None:
+        if await self._supervisor.start(run.key.owner, take, taken_over) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
 
     async def _fail_lost_run(self, run: RunRef, loaded: LoadedConversation) -> bool:
@@ -265,28 +304,28 @@ class Recovery:
             state=change.state or (loaded.status.state if rolled_back else None),
         )
         client = loaded.tools if post.tools is None else post.tools
-        work = await self._prepare_work(client, loaded, change)
+        loop = await self._new_loop(client, loaded, change)
         opening = opening_events(queued.run_id, verdict.append)
         if loaded.status.state.plan != plan:
             opening = (*opening, PlanUpdated(loaded.status.state.plan))
-        assignment = Assignment(
+        run = Run(
+            loop,
             opening,
-            work,
             continues=True,
             cut=any(other.stops for other in others),
             cancel_on_disconnect=change.cancel_on_disconnect,
         )
-        await self._begin_run(change, queued.run_id, assignment, others)
+        await self._begin_run(change, queued.run_id, run, others)
 
     async def _begin_run(
-        self, change: Change, run_id: RunId, run: Assignment, known: Sequence[QueuedPost]
+        self, change: Change, run_id: RunId, run: Run, known: Sequence[QueuedPost]
     ) -> bool:
         """Return whether the run began. `known`: the posts behind it that were read."""
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
         lease: Lease | None = None
         # a run that has begun is also told of the posts that stop it
         with anyio.CancelScope(shield=True):
-            lease = await self._supervisor().start(change.key.owner, take, run)
+            lease = await self._supervisor.start(change.key.owner, take, run)
             if lease is not None:
                 await self._apply_late_stops(lease.run, known)
         return lease is not None
@@ -320,15 +359,15 @@ class Recovery:
             return
         queue = (await self._store.load(run.key, within=0)).queue
         if any(each.stops for each in queue if each.run_id in late):
-            self._supervisor().cancel(run)
+            self._supervisor.cancel(run)
 
-    async def _prepare_work(
+    async def _new_loop(
         self, client: Sequence[ToolSpec], loaded: LoadedConversation, change: Change
-    ) -> RunWork:
+    ) -> Loop:
         messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
         actor = self._agents.addressed_agent(messages, state.addressed_agent)
         toolbox = await actor.tool_sources.build_toolbox(client)
-        return RunWork(actor.spec, toolbox, messages, state=state)
+        return Loop(actor.spec, toolbox, messages, state=state)
 
     async def _time_out_calls(self, key: ConversationKey, loaded: LoadedConversation) -> None:
         """Close the calls that timed out; the model goes on with the answers that there are."""
@@ -337,10 +376,10 @@ class Recovery:
             loaded.messages, _queued_answers(loaded.queue), new_message_id, overdue=True
         )
         change = _beginning_change(key, loaded, verdict, run_id)
-        work = await self._prepare_work(loaded.tools, loaded, change)
+        loop = await self._new_loop(loaded.tools, loaded, change)
         opening = opening_events(run_id, verdict.append)
         cut = any(each.stops for each in loaded.queue)
-        if await self._begin_run(change, run_id, Assignment(opening, work, cut=cut), loaded.queue):
+        if await self._begin_run(change, run_id, Run(loop, opening, cut=cut), loaded.queue):
             logger.info(
                 "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
             )

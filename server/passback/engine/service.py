@@ -85,11 +85,11 @@ from passback.core.posts import (
 from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.loading import ConversationLoader, refuse_too_large
-from passback.engine.loop import RunWork
+from passback.engine.loop import Loop
 from passback.engine.reader import Reader
 from passback.engine.recovery import Recovery, opening_events, run_start_of, state_after
 from passback.engine.spending import owner_spent
-from passback.engine.supervisor import Assignment, Supervisor, Timing
+from passback.engine.supervisor import Run, Supervisor, Timing
 
 ATTEMPTS = 20  # of a change that other writers overtake
 
@@ -224,10 +224,8 @@ class RunService:
         self._agents = agents
         self._timing = timing or Timing()
         self._loads = ConversationLoader(store)
-        self._recovery = Recovery(
-            store, agents, self._timing, lambda: self._supervisor, self._loads
-        )
-        self._supervisor = Supervisor(store, self._timing, self._recovery.recover)
+        self._supervisor = Supervisor(store, self._timing)
+        self._recovery = Recovery(store, agents, self._timing, self._supervisor, self._loads)
         self._claims = CallClaims(store)
         self._readiness = Readiness(store.ping)
         self._heard_of: set[ConversationKey] = set()
@@ -236,7 +234,7 @@ class RunService:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Own the tasks of the runs until the context is left."""
-        async with self._supervisor.running():
+        async with self._supervisor.running(), self._recovery.running():
             yield
 
     async def drain(self, grace: float) -> None:
@@ -405,11 +403,15 @@ class RunService:
         toolbox = await actor.tool_sources.build_toolbox(client)
         opening = opening_events(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
-        work = RunWork(actor.spec, toolbox, messages, state=change.state or loaded.status.state)
-        work.owner_spent = await owner_spent(self._store, actor.spec.budget, run)
-        assignment = Assignment(opening, work, cancel_on_disconnect=change.cancel_on_disconnect)
+        loop = Loop(actor.spec, toolbox, messages, state=change.state or loaded.status.state)
+        begun = Run(
+            loop,
+            opening,
+            cancel_on_disconnect=change.cancel_on_disconnect,
+            owner_spent=await owner_spent(self._store, actor.spec.budget, run),
+        )
         take = partial(self._store.begin, change, run.run_id, opening, lease=self._timing.lease)
-        lease = await self._supervisor.start(post.key.owner, take, assignment, refusable=True)
+        lease = await self._supervisor.start(post.key.owner, take, begun, refusable=True)
         return None if lease is None else run
 
     async def _hand_back(

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,7 +9,7 @@ from time import monotonic
 
 import anyio
 
-from passback.core.budgets import Left
+from passback.core.budgets import Left, Spent
 from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError, TooManyRuns
 from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
@@ -19,7 +18,7 @@ from passback.core.ports import Store
 from passback.core.values import value
 from passback.engine.guarding import contain_exits
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.loop import Loop, RunWork
+from passback.engine.loop import Loop
 from passback.engine.spending import Meter
 
 
@@ -50,37 +49,57 @@ class OwnerRuns:
             del self._counts[owner]
 
 
-@value
-class Assignment:
-    """A run to work on in this process, under a lease of its own.
+class Run:
+    """A run of this process, until it has ended, is left to another worker, or is lost to one.
 
     Args:
+        loop: the turns of its agent.
         opening: its log's first events under this lease.
         continues: its log has events of earlier leases.
         cut: end it at once as cancelled: a post that stops it waits already.
         cancel_on_disconnect: cancel it when nobody follows it.
+        owner_spent: what the owner's runs have spent today, if it was asked for.
     """
 
-    opening: tuple[RunEvent, ...]
-    work: RunWork
-    continues: bool = False
-    cut: bool = False
-    cancel_on_disconnect: bool = False
+    log: RunLog
+    meter: Meter
 
-
-class ActiveRun:
-    """A run of this process, until it has ended, is left to another worker, or is lost to one."""
-
-    def __init__(self, lease: Lease, run: Assignment, writer: LogWriter, store: Store) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        opening: tuple[RunEvent, ...],
+        *,
+        continues: bool = False,
+        cut: bool = False,
+        cancel_on_disconnect: bool = False,
+        owner_spent: Spent | None = None,
+    ) -> None:
+        self.loop = loop
+        self.opening = opening
+        self._continues = continues
+        self._cut = cut
+        self.cancel_on_disconnect = cancel_on_disconnect
+        self._owner_spent = owner_spent
         self.scope = anyio.CancelScope()
-        work = run.work
-        self.meter = Meter(work.spec.budget, work.state, lease, store, work.owner_spent)
-        self.log = RunLog(lease, run.opening, writer, self._lease_is, continues=run.continues)
-        self.cancel_on_disconnect = run.cancel_on_disconnect
         self.outcome: Outcome | None = None
         """The outcome to end it with; None: it does not end, another worker goes on."""
         self.lost = False
         self.alone_since: float | None = None
+
+    def begin(
+        self, lease: Lease, store: Store, writer: LogWriter, leaving: Callable[[], bool]
+    ) -> None:
+        """Open its log under a lease that was taken for it."""
+        loop = self.loop
+        self.meter = Meter(loop.spec.budget, loop.state, lease, store, self._owner_spent)
+        self.log = RunLog(lease, self.opening, writer, self._lease_is, continues=self._continues)
+        loop.bind(self.log, self.meter, leaving)
+        if self._cut:
+            self.stop(Cancelled())
+
+    @property
+    def ref(self) -> RunRef:
+        return self.log.run
 
     def stop(self, outcome: Outcome) -> None:
         """Cancel its work, and end it with an outcome."""
@@ -108,10 +127,6 @@ class ActiveRun:
 
 
 logger = logging.getLogger(__name__)
-
-_SCAN_LIMIT = 16  # limit of conversations that one scan finds; the next scan finds the others
-
-_jitter = random.SystemRandom()
 
 BROKEN_RUN = Failed("internal", "the server failed; its log says why")
 
@@ -156,22 +171,42 @@ class Timing:
     tool_timeout: float | None = None
 
 
+async def keep_running(helper: Callable[[], Awaitable[None]], pause: float, /) -> None:
+    """Run a helper until cancelled, `pause` seconds after each error: nothing else is to end."""
+    while True:
+        try:
+            await helper()
+        except Exception:  # the run supervisor's own loop
+            logger.exception("background task broken", extra={"action": "helper_broken"})
+        await anyio.sleep(pause)
+
+
+async def contain_failure(
+    recover: Callable[[ConversationKey], Awaitable[None]], key: ConversationKey, /
+) -> None:
+    """Do something for a conversation; log what fails, and leave it to the next attempt."""
+    try:
+        with contain_exits():
+            await recover(key)
+    except PassbackError as error:
+        logger.warning("conversation not recovered: %s", error.code)
+    except Exception:  # the run supervisor: a broken conversation must not end the others
+        logger.exception("conversation broken", extra={"action": "conversation_broken"})
+
+
 class Supervisor:
     """Starts runs and sees each of them to its end, also if it fails.
 
-    Args:
-        recover: called for a conversation with queued posts, and for one that no worker may own.
+    Attributes:
+        unsettled: conversations whose run has ended here and which somebody has to look after:
+            posts wait in them, or nobody knows whether the end was stored.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        timing: Timing,
-        recover: Callable[[ConversationKey], Awaitable[None]],
-    ) -> None:
+    def __init__(self, store: Store, timing: Timing) -> None:
         self._store = store
-        self._look_after = recover
         self._timing = timing
+        # at most one entry for each run that has ended, so it needs no bound of its own
+        self.unsettled = asyncio.Queue[ConversationKey]()
         self._writer = LogWriter(
             store,
             delay=timing.log_delay,
@@ -179,7 +214,7 @@ class Supervisor:
             patience=timing.patience,
             tool_timeout=timing.tool_timeout,
         )
-        self._active: dict[RunId, ActiveRun] = {}
+        self._active: dict[RunId, Run] = {}
         self._owner_runs = OwnerRuns(timing.owner_runs)
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
@@ -190,10 +225,8 @@ class Supervisor:
     async def running(self) -> AsyncGenerator[None]:
         """Own the tasks. On leaving, runs that still go on are left to other workers."""
         async with anyio.create_task_group() as helpers:
-            helpers.start_soon(self._keep_running, self._writer.run)
-            helpers.start_soon(self._keep_running, self._renew_leases)
-            helpers.start_soon(self._keep_running, self._scan_lost_runs)
-            helpers.start_soon(self._keep_running, self._watch_followers)
+            for helper in (self._writer.run, self._renew_leases, self._watch_followers):
+                helpers.start_soon(keep_running, helper, self._timing.heartbeat)
             # asyncio's own: a task of anyio's has a scope, an event and a handle more, in every run
             async with asyncio.TaskGroup() as self._tasks:
                 try:
@@ -215,7 +248,7 @@ class Supervisor:
         self,
         owner: OwnerId,
         take: Callable[[], Awaitable[Lease | None]],
-        run: Assignment,
+        run: Run,
         /,
         *,
         refusable: bool = False,
@@ -248,7 +281,7 @@ class Supervisor:
     def log_of(self, run: RunRef) -> RunLog | None:
         """Return the log of a run of this process, or None."""
         active = self._active.get(run.run_id)
-        return active.log if active is not None and active.log.lease.run == run else None
+        return active.log if active is not None and active.ref == run else None
 
     def left(self, run: RunRef) -> Left | None:
         """Return what is left of the limits beyond the run, as `Runs.left`."""
@@ -263,8 +296,7 @@ class Supervisor:
 
     def runs_of(self, key: ConversationKey) -> list[RunRef]:
         """Return the runs of a conversation in this process."""
-        runs = [active.log.lease.run for active in self._active.values()]
-        return [run for run in runs if run.key == key]
+        return [run.ref for run in self._active.values() if run.ref.key == key]
 
     def abandon_runs(self, runs: Iterable[RunRef]) -> None:
         """Stop runs whose conversation is deleted: nothing of them can be stored."""
@@ -279,8 +311,8 @@ class Supervisor:
         with anyio.move_on_after(grace):
             await self._until_idle()
         self._stopped = True
-        for active in self._active.values():
-            active.leave()
+        for run in self._active.values():
+            run.leave()
         with anyio.move_on_after(self._timing.final_commit_timeout):
             await self._until_idle()
 
@@ -293,15 +325,16 @@ class Supervisor:
         self,
         owner: OwnerId,
         take: Callable[[], Awaitable[Lease | None]],
-        run: Assignment,
+        run: Run,
         taken: "asyncio.Future[Lease | None]",
     ) -> None:
         # encoded while the store is busy
-        asyncio.get_running_loop().call_soon(run.work.prepare)
+        asyncio.get_running_loop().call_soon(run.loop.prepare)
         try:
             try:
                 lease = await take()
-                entered = None if lease is None else self._add_run(lease, run)
+                if lease is not None:
+                    self._add_run(lease, run)
                 if not taken.done():
                     taken.set_result(lease)
             except Exception as error:  # noqa: BLE001  # it is for the one who asked
@@ -310,89 +343,83 @@ class Supervisor:
                 return
             finally:
                 taken.cancel()  # that one is not to wait for ever
-            if entered is not None:
-                del take, run, taken  # else they stay as long as the run
+            if lease is not None:
+                del take, lease, taken  # else they stay as long as the run
                 # ask the model now: what the caller prepares for readers must not delay it
-                await self._supervise_run(*entered)
+                await self._supervise_run(run)
         finally:
             self._owner_runs.remove(owner)
 
-    def _add_run(self, lease: Lease, run: Assignment) -> tuple[ActiveRun, Loop]:
-        active = ActiveRun(lease, run, self._writer, self._store)
-        loop = Loop(run.work, active.log, self.is_leaving, active.meter)
-        if run.cut:
-            active.stop(Cancelled())
+    def _add_run(self, lease: Lease, run: Run) -> None:
+        run.begin(lease, self._store, self._writer, self.is_leaving)
         if self._stopped:  # it was admitted, then the server stopped
-            active.leave()
+            run.leave()
         run_id = lease.run.run_id
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].mark_lost()
-        self._active[run_id] = active
-        return active, loop
+        self._active[run_id] = run
 
-    async def _supervise_run(self, active: ActiveRun, loop: Loop) -> None:
-        run = active.log.lease.run
-        place = {"run_id": run.run_id, "conversation_id": run.key.id}
+    async def _supervise_run(self, run: Run) -> None:
+        place = {"run_id": run.ref.run_id, "conversation_id": run.ref.key.id}
         # written while the model thinks, not before it is asked
         started = partial(logger.info, "run started", extra={"action": "run_started", **place})
         asyncio.get_running_loop().call_soon(started)
-        active.meter.start_timer(active.end_by_budget)
+        run.meter.start_timer(run.end_by_budget)
         try:
-            with active.scope:
-                await self._run_loop(active, loop, place)
+            with run.scope:
+                await self._run_loop(run, place)
         finally:
-            active.meter.stop_timer()
-            if not active.log.ended and not active.lost:
-                await self._end_or_leave(active, loop, place)
-            if not active.log.ended:
-                active.log.abandon()
-            self._forget_run(active)
+            run.meter.stop_timer()
+            if not run.log.ended and not run.lost:
+                await self._end_or_leave(run, place)
+            if not run.log.ended:
+                run.log.abandon()
+            self._forget_run(run)
             logger.info("run ended", extra={"action": "run_ended", **place})
-        if (active.log.posts_wait or active.log.may_have_ended) and self._tasks is not None:
-            # in a task of its own: this run is over, and no longer counts as one of its owner's
-            self._tasks.create_task(self._recover_contained(self._look_after, run.key))
+        if run.log.posts_wait or run.log.may_have_ended:
+            self.unsettled.put_nowait(run.ref.key)
 
-    async def _run_loop(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
-        if active.scope.cancel_called:
+    async def _run_loop(self, run: Run, place: Mapping[str, str]) -> None:
+        if run.scope.cancel_called:
             return  # not even a request to the model
         try:
             with contain_exits():
-                await loop.run()
+                await run.loop.run()
         except LeaseLost:
-            active.lost = True
+            run.lost = True
             logger.warning("lease lost", extra={"action": "lease_lost", **place})
         except PassbackError as error:
             logger.warning("run failed: %s", error.code, extra={"action": "run_failed", **place})
-            active.outcome = Failed(error.code, error.message, error.retryable, error.retry_after)
+            run.outcome = Failed(error.code, error.message, error.retryable, error.retry_after)
         except Exception:  # the run supervisor: one broken run must not end the others
             logger.exception("run broken", extra={"action": "run_broken", **place})
-            active.outcome = BROKEN_RUN
+            run.outcome = BROKEN_RUN
 
-    async def _end_or_leave(self, active: ActiveRun, loop: Loop, place: Mapping[str, str]) -> None:
+    async def _end_or_leave(self, run: Run, place: Mapping[str, str]) -> None:
         """End a run that did not end itself, or leave it to another worker."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.final_commit_timeout):
             try:
-                if active.outcome is None:
-                    await self._hand_over(active, place)
+                if run.outcome is None:
+                    await self._hand_over(run, place)
                 else:
-                    await self._retry_end(active, partial(loop.stop, active.outcome), place)
+                    await self._retry_end(run, partial(run.loop.stop, run.outcome), place)
             except LeaseLost:
                 logger.warning("lease lost", extra={"action": "lease_lost", **place})
             except Exception:  # the run supervisor: a lost end must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
-    async def _hand_over(self, active: ActiveRun, place: Mapping[str, str]) -> None:
+    async def _hand_over(self, run: Run, place: Mapping[str, str]) -> None:
         """Release the lease. Settle what is in doubt first: it may be the result of a tool."""
         try:
-            await active.log.settle_writes()
-            await self._store.release(active.log.lease)
+            await run.log.settle_writes()
+            await self._store.release(run.log.lease)
         except StoreError as error:
             # then the lease lapses by itself
             told = {"action": "lease_kept", **place}
             logger.warning("lease not released: %s", error.code, extra=told)
 
     async def _retry_end(
-        self, active: ActiveRun, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
+        self, run: Run, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
     ) -> None:
         """End a run; retry while the store fails."""
         while True:
@@ -404,61 +431,22 @@ class Supervisor:
                 logger.warning(
                     "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
                 )
-            attempt = active.log.settle_writes
+            attempt = run.log.settle_writes
             await anyio.sleep(self._timing.heartbeat)
 
-    def _forget_run(self, active: ActiveRun) -> None:
-        run_id = active.log.lease.run.run_id
-        if self._active.get(run_id) is active:
+    def _forget_run(self, run: Run) -> None:
+        run_id = run.ref.run_id
+        if self._active.get(run_id) is run:
             del self._active[run_id]
-        active.log.detach()
+        run.log.detach()
         if not self._active:
             self._idle.set()
-
-    async def _keep_running(self, helper: Callable[[], Awaitable[None]]) -> None:
-        """Run a helper until cancelled: an error with one run must not end the others."""
-        while True:
-            try:
-                await helper()
-            except Exception:  # the run supervisor's own loop
-                logger.exception("background task broken", extra={"action": "helper_broken"})
-            await anyio.sleep(self._timing.heartbeat)
-
-    async def _recover_contained(
-        self, recover: Callable[[ConversationKey], Awaitable[None]], key: ConversationKey
-    ) -> None:
-        """Recover a conversation; leave what fails to the next attempt."""
-        try:
-            with contain_exits():
-                await recover(key)
-        except PassbackError as error:
-            logger.warning("conversation not recovered: %s", error.code)
-        except Exception:  # the run supervisor: a broken conversation must not end the others
-            logger.exception("conversation broken", extra={"action": "conversation_broken"})
-
-    async def _scan_lost_runs(self) -> None:
-        """Scan for runs whose worker is lost. Random intervals keep workers that start together
-        apart.
-        """
-        while True:
-            await anyio.sleep(self._timing.scan * _jitter.uniform(0.5, 1.5))
-            if self._draining:
-                return
-            try:
-                keys = await self._store.abandoned(_SCAN_LIMIT, lease=self._timing.lease)
-            except StoreError as error:
-                logger.warning("scan for lost runs failed: %s", error.code)
-                continue
-            async with anyio.create_task_group() as tasks:
-                for key in keys:
-                    tasks.start_soon(self._recover_contained, self._look_after, key)
 
     async def _renew_leases(self) -> None:
         silence = self._timing.heartbeat
         while True:
             await anyio.sleep(silence / 3)
-            runs = self._active.values()
-            logs = [active.log for active in runs if active.log.is_silent(silence)]
+            logs = [run.log for run in self._active.values() if run.log.is_silent(silence)]
             if not logs:
                 continue
             try:
@@ -478,16 +466,14 @@ class Supervisor:
         """Cancel runs with `cancel_on_disconnect` that nobody has followed for a while."""
         while True:
             await anyio.sleep(self._timing.heartbeat)
-            for active in tuple(self._active.values()):
-                if not active.cancel_on_disconnect or active.log.followers:
-                    active.alone_since = None
-                elif active.alone_since is None:
-                    active.alone_since = monotonic()
-                elif monotonic() - active.alone_since >= self._timing.disconnect_grace:
-                    active.alone_since = None
-                    await self._recover_contained(
-                        self._cancel_unless_followed, active.log.lease.run.key
-                    )
+            for run in tuple(self._active.values()):
+                if not run.cancel_on_disconnect or run.log.followers:
+                    run.alone_since = None
+                elif run.alone_since is None:
+                    run.alone_since = monotonic()
+                elif monotonic() - run.alone_since >= self._timing.disconnect_grace:
+                    run.alone_since = None
+                    await contain_failure(self._cancel_unless_followed, run.ref.key)
 
     async def _cancel_unless_followed(self, key: ConversationKey) -> None:
         status = await self._store.status(key)

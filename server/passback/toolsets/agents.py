@@ -31,7 +31,7 @@ from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import ServedAgent
 from passback.engine.children import CallContext, ChildJournal, Origin
-from passback.engine.loop import Loop, RunWork
+from passback.engine.loop import Loop
 
 MAX_DEPTH = 5  # nested calls from agent to agent
 
@@ -162,11 +162,11 @@ class AgentTools:
         opening = () if context.transcript else (_task_message(task, origin),)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
-        work = RunWork(
+        loop = Loop(
             spec,
             origin.toolbox,
             (*origin.messages, *own),
-            sum(isinstance(each, AssistantMessage) for each in own),
+            turns=sum(isinstance(each, AssistantMessage) for each in own),
             taken_over=context.taken_over,
             depth=context.depth + 1,
             lasting=context.lasting,
@@ -175,7 +175,7 @@ class AgentTools:
             told=origin.told,
             limiters=context.limiters,
         )
-        loop = Loop(work, journal, context.leaving, context.meter)
+        loop.bind(journal, context.meter, context.leaving)
         try:
             await loop.run()
         except (LeaseLost, StoreError):

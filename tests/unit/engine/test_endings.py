@@ -52,10 +52,10 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
-from passback.engine.loop import RunWork
+from passback.engine.loop import Loop
 from passback.engine.reader import CONVERSATION_DELETED
 from passback.engine.service import RunService
-from passback.engine.supervisor import BROKEN_RUN, Assignment, Supervisor
+from passback.engine.supervisor import BROKEN_RUN, Run, Supervisor
 from passback.engine.toolbox import Toolbox
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -362,10 +362,10 @@ async def test_runs_need_their_service_around_them(memory: Store) -> None:
     spec = AgentSpec(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
         await post(RunService(memory, Agents([ServedAgent(spec)])), says())
-    supervisor = Supervisor(memory, QUICK, lambda _: anyio.lowlevel.checkpoint())
+    supervisor = Supervisor(memory, QUICK)
 
     async def take() -> Lease:
         return Lease(RunRef(KEY, RunId("r")), 1, "fence")
 
     with pytest.raises(RuntimeError):
-        await supervisor.start(KEY.owner, take, Assignment((), RunWork(spec, Toolbox({}, ()), ())))
+        await supervisor.start(KEY.owner, take, Run(Loop(spec, Toolbox({}, ()), ()), ()))

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 from tests.support.faults import Fault, Faults
-from tests.support.runs import KEY, OTHER, contents, over, post, reply, says, worker
+from tests.support.runs import KEY, OTHER, contents, outcome, over, post, reply, says, worker
 from typing_extensions import override
 
 from passback.core.context import Context, Unbounded
@@ -16,6 +16,7 @@ from passback.core.errors import UnknownConversation
 from passback.core.messages import RunRef
 from passback.core.ports import ModelClient, Store
 from passback.engine.service import RunService
+from passback.engine.supervisor import BROKEN_RUN
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 
@@ -91,19 +92,19 @@ async def test_nobody_waits_for_a_worker_that_broke_down(memory: Store) -> None:
 
 
 class Unwatchable(Unbounded):
-    """A policy that breaks before its run has begun."""
+    """A policy that breaks when the run begins."""
 
     @override
     def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
         raise ZeroDivisionError
 
 
-async def test_a_run_that_cannot_be_set_up_fails_its_post_alone(memory: Store) -> None:
+async def test_a_run_that_cannot_be_set_up_fails_alone(memory: Store) -> None:
     async def told(_run: RunRef) -> str:
         return ""
 
     model = ScriptedModel([])
     async with worker(memory, model, context=Unwatchable(), told=told) as runs:
-        for key in (KEY, OTHER):
-            with pytest.raises(ZeroDivisionError):
-                await post(runs, says(), key=key)
+        for key in (KEY, OTHER, KEY):
+            run = await post(runs, says(), key=key)
+            assert await outcome(runs, run) == BROKEN_RUN
