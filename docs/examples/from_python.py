@@ -9,6 +9,7 @@ from passback import Agent, tool
 from passback.core.events import RunFinished, TextDelta
 from passback.core.messages import ToolSpec
 from passback.models.scripted import ScriptedModel, calls, says
+from passback.session import Session
 
 
 @tool(permission="ask")
@@ -38,7 +39,7 @@ look_around = ToolSpec("look_around", "What is in the kitchen.", {"type": "objec
 
 
 async def main() -> None:
-    async with agent.session(store="memory:", tools=[look_around]) as session:
+    async with Session(agent, store="memory:", tools=[look_around]) as session:
         events = session.submit("Is there tea?")
         while True:
             async for event in events:

@@ -7,11 +7,13 @@
 
     agent = Agent(prompt="You run a game.", tools=[roll])
 
-`passback serve module:agent` serves it.
+`passback serve module:agent` serves it. `passback.session` talks to it from Python, and
+`passback.testing` has what its tests need.
 """
 
 from passback.agent import Agent, Fork
 from passback.core.budgets import Budget, BudgetLimits
+from passback.core.commands import CommandContext
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.functions import ToolError, tool
@@ -22,6 +24,7 @@ __all__ = [
     "Agent",
     "Budget",
     "BudgetLimits",
+    "CommandContext",
     "Fork",
     "MCPServer",
     "Permission",

@@ -1,12 +1,11 @@
 """Agents as users write them: an `Agent` has a prompt and tools.
 
-`passback serve module:agent` serves it, `Agent.session` runs it from Python.
+`passback serve module:agent` serves it, `passback.session` runs it from Python.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, JsonValue, PydanticUserError, ValidationError
 
@@ -36,7 +35,7 @@ from passback.core.arguments import (
 from passback.core.budgets import Budget
 from passback.core.commands import COMMAND_NAME, CommandHandler
 from passback.core.errors import ConfigurationError
-from passback.core.messages import JsonObject, ToolSpec
+from passback.core.messages import JsonObject
 from passback.core.permissions import Decision, Rule, pattern_rule
 from passback.core.ports import ExtraPrompt, ModelClient, prompt_section
 from passback.core.toolsets import Toolset
@@ -56,9 +55,6 @@ from passback.toolsets.functions import (
 from passback.toolsets.mcp import MCPServer
 from passback.toolsets.mcp.server import refuse_clashes
 from passback.toolsets.plan import PlanTools
-
-if TYPE_CHECKING:
-    from passback.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,27 +169,6 @@ class Agent:
         for name, models in (("model", [self.model]), ("models", self.models or ())):
             _refuse_unknown_models(name, models)
         self.permission_rules()
-
-    def session(
-        self,
-        *,
-        store: str = "memory:",
-        conversation: str | None = None,
-        owner: str = "local",
-        tools: Sequence[ToolSpec] = (),
-        settings: Mapping[str, str] | None = None,
-    ) -> "Session":
-        """Return a conversation with this agent for use from Python; see `Session`."""
-        from passback.session import Session  # noqa: PLC0415  # imports this module
-
-        return Session(
-            self,
-            store=store,
-            conversation=conversation,
-            owner=owner,
-            tools=tools,
-            settings=settings,
-        )
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
         """Return the agent's toolsets, its sub-agents excepted.

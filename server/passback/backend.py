@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import anyio
 
 from passback.agent import Agent
-from passback.casting import AgentBuilder, named_in_errors
+from passback.agent_builder import AgentBuilder, named_in_errors
 from passback.core.errors import ToolsetUnavailable
 from passback.core.toolsets import ConnectedToolset
 from passback.engine.service import RunService

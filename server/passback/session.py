@@ -5,10 +5,10 @@ Engine and events are the same as the server's.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Generic, Self, TypeAlias, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -75,7 +75,7 @@ _TAKES: Mapping[str, ArgumentRule] = {
 class Session:
     """One conversation with one agent.
 
-        async with agent.session(store="sqlite:///talks.db") as session:
+        async with Session(agent, store="sqlite:///talks.db") as session:
             async for event in session.submit("Hello"):
                 ...
 
@@ -119,7 +119,7 @@ class Session:
         self._unopened: Backend | None = Backend(self._settings, [agent])
         self._limits = request_limits(self._settings)
         self._tools = tuple(tools)
-        self._holder: _BackendHolder | None = None
+        self._holder: ContextHolder[Backend] | None = None
         self._closed = False
 
     @property
@@ -135,7 +135,7 @@ class Session:
         """
         if self._holder is not None:
             raise InvalidRequest("this session is open already")
-        self._holder = await _BackendHolder.open(self._take_backend())
+        self._holder = await ContextHolder.open(_open(self._take_backend()))
         return self
 
     async def __aexit__(
@@ -251,11 +251,11 @@ class Session:
             # None keeps the conversation's tools, where an empty list would clear them
             post = StartRun(self._key, (message,), tools or None)
             if self._holder is not None:
-                await _send_events(self._holder.backend.runs, post, send)
+                await _send_events(self._holder.value.runs, post, send)
                 return
-            holder = await _BackendHolder.open(self._take_backend())
+            holder = await ContextHolder.open(_open(self._take_backend()))
             try:
-                await _send_events(holder.backend.runs, post, send)
+                await _send_events(holder.value.runs, post, send)
             finally:
                 await holder.close()
 
@@ -316,7 +316,7 @@ class Session:
         self._refuse_closed()
         if self._holder is None:
             raise RuntimeError("this needs `async with` around the session")
-        return self._holder.backend
+        return self._holder.value
 
 
 async def _send_events(runs: Runs, post: StartRun, send: MemoryObjectSendStream[RunEvent]) -> None:
@@ -329,22 +329,30 @@ async def _send_events(runs: Runs, post: StartRun, send: MemoryObjectSendStream[
                 await send.send(logged.event)
 
 
-class _BackendHolder:
-    """Holds a backend open in a task of its own.
+T = TypeVar("T")
 
-    The backend's task group must be left by the task that entered it; a session may be closed by
-    another one.
+
+class ContextHolder(Generic[T]):
+    """Holds a context manager open in a task of its own.
+
+    A task group must be left by the task that entered it; a session may be closed by another one.
+
+    Attributes:
+        value: what the context manager gave.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    value: T
+
+    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
+        self._context = context
         self._close = anyio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, backend: Backend) -> "_BackendHolder":
-        holder = cls(backend)
+    async def open(cls, context: AbstractAsyncContextManager[T]) -> "ContextHolder[T]":
+        """Enter a context manager. Raises what it raises."""
+        holder = cls(context)
         holder._task = asyncio.create_task(holder._hold_open())
         await asyncio.wait([holder._task, holder._opened], return_when=asyncio.FIRST_COMPLETED)
         if holder._task.done():  # opening failed: raise its error
@@ -352,11 +360,18 @@ class _BackendHolder:
         return holder
 
     async def close(self) -> None:
+        """Leave the context manager, without an error."""
         self._close.set()
         if self._task is not None:
             await self._task
 
     async def _hold_open(self) -> None:
-        async with self.backend.running():
+        async with self._context as self.value:
             self._opened.set_result(None)
             await self._close.wait()
+
+
+@asynccontextmanager
+async def _open(backend: Backend) -> AsyncGenerator[Backend]:
+    async with backend.running():
+        yield backend

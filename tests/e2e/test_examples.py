@@ -30,6 +30,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.models.scripted import ScriptedModel
+from passback.session import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +83,7 @@ async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
     agent = runpy.run_path(str(EXAMPLES / "prompt_layers.py"))["agent"]
     assert isinstance(agent, Agent)
     assert isinstance(agent.model, ScriptedModel)
-    async with agent.session(owner="anonymous") as session:
+    async with Session(agent, owner="anonymous") as session:
         async for _ in session.submit("Where is it?"):
             pass
     [request] = agent.model.requests
@@ -111,7 +112,7 @@ async def test_the_model_is_told_what_is_remembered_of_the_owner_alone(
     agent, remembered = example["agent"], example["remembered"]
     assert isinstance(agent, Agent)
     assert isinstance(agent.model, ScriptedModel)
-    async with agent.session(owner="anonymous") as session:
+    async with Session(agent, owner="anonymous") as session:
         async for _ in session.submit("The usual."):
             pass
     [request] = agent.model.requests

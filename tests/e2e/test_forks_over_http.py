@@ -7,6 +7,7 @@ from tests.support.model_server import Request, listening
 from passback import Agent, Fork, tool
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import ToolMessage
+from passback.session import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ async def test_the_request_of_a_fork_begins_with_that_of_its_agent(dialect: Dial
             context=lambda run: f"You work for {run.key.owner}.",
         )
         service = {"MODEL_BASE_URL": model.base_url, "MODEL_API_KEY": "key"}
-        async with agent.session(settings=service) as session:
+        async with Session(agent, settings=service) as session:
             said = [event async for event in session.submit("What is in the cellar?")]
             results = [m.content for m in await session.messages() if isinstance(m, ToolMessage)]
     model.assert_obeyed()

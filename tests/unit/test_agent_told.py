@@ -27,6 +27,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.models.scripted import ScriptedModel, calls, says
+from passback.session import Session
 from passback.settings import Settings
 
 RUN = RunRef(ConversationKey(OwnerId("ann"), ConversationId("c")), RunId("r"))
@@ -101,7 +102,7 @@ async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results
     model = ScriptedModel([query, says("so")])
     rows = "who,open\nBob,n/a\n" + "Ann,120\n" * 4000
     data: JsonValue = {"bills": {"mediaType": "text/csv", "text": rows}}
-    async with Agent(model, data_tools=True).session() as session:
+    async with Session(Agent(model, data_tools=True)) as session:
         _ = [event async for event in session.submit("How much?", structured_data=data)]
     [words] = [one for one in model.requests[0].messages if isinstance(one, UserMessage)]
     assert '"mixed":{"open":"text: 1 of its first 2046 fields is not a number"}' in str(
@@ -124,7 +125,7 @@ async def test_a_context_is_asked_of_the_authors_function() -> None:
 async def test_the_time_stays_with_its_message_and_nothing_before_it_changes() -> None:
     """What the model's service has in its cache of a request, the next one begins with."""
     model = ScriptedModel([says("one"), says("two")])
-    async with Agent(model=model, prompt="You sell.").session() as session:
+    async with Session(Agent(model=model, prompt="You sell.")) as session:
         for words in ("hi", "go on"):
             async for _ in session.submit(words):
                 pass
@@ -139,7 +140,7 @@ async def test_the_time_stays_with_its_message_and_nothing_before_it_changes() -
 @pytest.mark.anyio
 async def test_an_agent_may_be_told_nothing_but_the_words() -> None:
     model = ScriptedModel([says("one")])
-    async with Agent(model=model, conduct="", tell_time=False).session() as session:
+    async with Session(Agent(model=model, conduct="", tell_time=False)) as session:
         async for _ in session.submit("hi"):
             pass
     [request] = model.requests

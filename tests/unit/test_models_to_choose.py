@@ -15,6 +15,7 @@ from passback.core.errors import ConfigurationError, UnknownModel
 from passback.core.messages import AssistantMessage, Usage
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, calls, says
+from passback.session import Session
 from passback.settings import load_settings
 
 pytestmark = pytest.mark.anyio
@@ -233,7 +234,7 @@ async def test_a_price_is_that_of_the_model_that_was_chosen() -> None:
 
 async def test_a_caller_in_python_chooses_too() -> None:
     agent = Agent(model=model("x:own"), models=[model("x:other", "two")])
-    async with agent.session() as session:
+    async with Session(agent) as session:
         with pytest.raises(UnknownModel):
             await anext(session.submit("hi", model="z"))
         _ = [event async for event in session.submit("hi", model="other")]

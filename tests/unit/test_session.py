@@ -31,7 +31,7 @@ def text(said: Sequence[RunEvent]) -> str:
 async def test_an_agent_answers_and_remembers() -> None:
     model = ScriptedModel([says("Hello."), says("You said hi.")])
     with anyio.fail_after(10):
-        async with Agent(model=model).session() as session:
+        async with Session(Agent(model=model)) as session:
             first = [event async for event in session.submit("hi")]
             second = [event async for event in session.submit("what did I say?")]
             messages = await session.messages()
@@ -48,7 +48,7 @@ async def test_a_session_without_a_context_keeps_its_conversation_in_its_store(
     model = ScriptedModel([says("Hello."), says("Again.")])
     agent = Agent(model=model)
     with anyio.fail_after(10):
-        session = agent.session(store=store, conversation="c")
+        session = Session(agent, store=store, conversation="c")
         assert text([event async for event in session.submit("hi")]) == "Hello."
         assert text([event async for event in session.submit("hi")]) == "Again."
         async with Session(agent, store=store, conversation="c") as other:
@@ -65,7 +65,7 @@ async def test_what_is_owed_is_answered_by_the_caller() -> None:
     script = [calls(("paint", {}), ("paint", {})), calls(("erase", {})), says("done")]
     with anyio.fail_after(10):
         agent = Agent(model=ScriptedModel(script), tools=[erase])
-        async with agent.session(tools=[PAINT]) as session:
+        async with Session(agent, tools=[PAINT]) as session:
             assert await session.owed() == ()
             said = [event async for event in session.submit("go")]
             finished = said[-1]
@@ -86,7 +86,7 @@ async def test_a_run_that_is_left_goes_on_until_it_is_cancelled() -> None:
     gate = anyio.Event()
     model = ScriptedModel([["a", gate, *says("b")], says("c")])
     with anyio.fail_after(10):
-        async with Agent(model=model).session() as session:
+        async with Session(Agent(model=model)) as session:
             assert not await session.cancel()
             submission = session.submit("hi")
             async for event in submission:
@@ -102,7 +102,7 @@ async def test_a_run_that_is_left_goes_on_until_it_is_cancelled() -> None:
 
 async def test_a_message_that_is_not_taken_raises_where_it_is_iterated() -> None:
     with anyio.fail_after(10):
-        async with Agent(model=ScriptedModel([])).session() as session:
+        async with Session(Agent(model=ScriptedModel([]))) as session:
             with pytest.raises(UnknownToolCall):
                 await anext(session.answer("call_x", "blue"))
             assert await session.messages() == ()
@@ -110,17 +110,17 @@ async def test_a_message_that_is_not_taken_raises_where_it_is_iterated() -> None
 
 async def test_mistakes_are_told_where_they_are_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="PASSBACK_STORE"):
-        Agent().session(store="nonsense:")
+        Session(Agent(), store="nonsense:")
     with pytest.raises(ConfigurationError, match="PASSBACK_MAX_TURNS"):
-        Agent().session(settings={"MAX_TURNS": "x"})
-    session = Agent().session()
+        Session(Agent(), settings={"MAX_TURNS": "x"})
+    session = Session(Agent())
     with pytest.raises(RuntimeError, match="async with"):
         await session.owed()
     (tmp_path / "file").touch()
     with anyio.fail_after(10), pytest.raises(ConfigurationError):
-        async with Agent().session(store=f"sqlite:///{tmp_path}/file/talks.db"):
+        async with Session(Agent(), store=f"sqlite:///{tmp_path}/file/talks.db"):
             pass
-    session = Agent().session(store=f"sqlite:///{tmp_path}/file/talks.db")
+    session = Session(Agent(), store=f"sqlite:///{tmp_path}/file/talks.db")
     with anyio.fail_after(10), pytest.raises(ConfigurationError):
         await anext(session.submit("hi"))
 
@@ -141,7 +141,7 @@ async def test_the_state_of_a_session_is_one_value() -> None:
     never = LastingPermission("erase", declaration_digest(spec), False, "No.")
     settings = {"prices": "scripted=2/8"}
     with anyio.fail_after(10):
-        async with agent.session(settings=settings) as session:
+        async with Session(agent, settings=settings) as session:
             assert await session.state() == ConversationState()
             await session.retract("erase")
             await read(session.submit("go", structured_data=[{"a": 1}]))

@@ -64,7 +64,7 @@ async def heard(said: AsyncIterator[RunEvent]) -> list[RunEvent]:
 
 async def test_a_message_says_all_that_a_post_can() -> None:
     model = ScriptedModel([says('{"name": "blue"}')])
-    async with Agent(model=model, tell_time=False).session() as session:
+    async with Session(Agent(model=model, tell_time=False)) as session:
         events = await heard(
             session.submit(
                 [TextPart("Which?"), DataPart(5)],
@@ -94,7 +94,7 @@ async def test_data_count_until_others_are_given_or_they_are_cleared() -> None:
         seen.append(context.data)
 
     turns = [each for _ in range(4) for each in (calls(("look", {})), says("so"))]
-    async with Agent(model=ScriptedModel(turns), tools=[look]).session() as session:
+    async with Session(Agent(model=ScriptedModel(turns), tools=[look])) as session:
         await heard(session.submit("one", structured_data={"a": 1}))
         await heard(session.submit("two"))
         await heard(session.submit("three", structured_data=0))
@@ -104,7 +104,7 @@ async def test_data_count_until_others_are_given_or_they_are_cleared() -> None:
 
 
 async def test_parts_may_be_written_as_they_are_posted() -> None:
-    async with Agent(model=ScriptedModel([says("so")])).session() as session:
+    async with Session(Agent(model=ScriptedModel([says("so")]))) as session:
         await heard(session.submit(({"type": "text", "text": "hi"}, {"type": "data", "data": 5})))
         [message, _] = await session.messages()
     assert isinstance(message, UserMessage)
@@ -113,7 +113,7 @@ async def test_parts_may_be_written_as_they_are_posted() -> None:
 
 async def test_an_answer_may_be_any_json() -> None:
     model = ScriptedModel([calls(("paint", {})), says("so")])
-    async with Agent(model=model).session(tools=[PAINT, ASK_USER]) as session:
+    async with Session(Agent(model=model), tools=[PAINT, ASK_USER]) as session:
         last = (await heard(session.submit("go")))[-1]
         assert isinstance(last, RunFinished)
         assert isinstance(last.outcome, HandedBack)
@@ -173,7 +173,7 @@ async def test_what_a_post_may_not_say_changes_nothing(
         "max_result_bytes": "1024",
         "max_attachment_bytes": "1024",
     }
-    async with Agent(model=ScriptedModel([])).session(settings=limits) as session:
+    async with Session(Agent(model=ScriptedModel([])), settings=limits) as session:
         with pytest.raises(error) as raised:
             await heard(say(session))
         assert type(raised.value) is error
@@ -191,7 +191,7 @@ async def test_what_a_post_may_not_say_changes_nothing(
     ],
 )
 async def test_tools_are_judged_as_a_posts_are(tool: ToolSpec, error: type[ClientError]) -> None:
-    async with Agent(model=ScriptedModel([])).session(tools=[PAINT, tool]) as session:
+    async with Session(Agent(model=ScriptedModel([])), tools=[PAINT, tool]) as session:
         with pytest.raises(error):
             await heard(session.submit("hi"))
 
@@ -216,12 +216,12 @@ async def test_a_session_is_checked_when_it_is_made(
     given: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error) as raised:
-        Agent(model=ScriptedModel([])).session(**given)
+        Session(Agent(model=ScriptedModel([])), **given)
     assert str(raised.value).startswith(told)
 
 
 async def test_a_session_is_used_by_one_and_not_after_its_end() -> None:
-    session = Agent(model=ScriptedModel([])).session()
+    session = Session(Agent(model=ScriptedModel([])))
     async with session:
         with pytest.raises(InvalidRequest, match="open already"):
             await session.__aenter__()
@@ -239,9 +239,7 @@ async def test_a_session_is_used_by_one_and_not_after_its_end() -> None:
 
 async def test_whoever_leaves_an_iteration_leaves_its_run_going() -> None:
     gate = anyio.Event()
-    async with Agent(
-        model=ScriptedModel([["a", gate, *says("b")], says("c")])
-    ).session() as session:
+    async with Session(Agent(model=ScriptedModel([["a", gate, *says("b")], says("c")]))) as session:
         submission = session.submit("hi")
         with anyio.fail_after(10):
             async for event in submission:

@@ -20,6 +20,7 @@ from passback.core.messages import CallId, PlanEntry, RunId, RunRef, ToolCall
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, Step, calls, says
+from passback.session import Session
 from passback.toolsets.plan import PlanTools
 
 pytestmark = pytest.mark.anyio
@@ -131,5 +132,5 @@ async def test_an_agent_offers_it_where_its_author_says_so() -> None:
     assert got is not None
     assert got.plan == ()
     with anyio.fail_after(10):
-        async with Agent(model=ScriptedModel([says("hi")]), plan=True).session() as session:
+        async with Session(Agent(model=ScriptedModel([says("hi")]), plan=True)) as session:
             assert [event async for event in session.submit("hi")]

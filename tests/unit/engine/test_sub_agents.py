@@ -54,6 +54,7 @@ from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.agents import AgentSpec, ServedAgent
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Turn, calls, says
+from passback.session import Session
 from passback.toolsets.agents import MAX_CONCURRENT_AGENTS, AgentTool, AgentTools
 from passback.toolsets.functions import FunctionTools, tool
 
@@ -171,7 +172,7 @@ async def test_sub_agents_work_side_by_side_whatever_their_tools_do() -> None:
     tasks = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
     lead = Agent(model=ScriptedModel([tasks, says("ok")]), agents=[meeting("one"), meeting("two")])
     with anyio.fail_after(5):
-        async with lead.session() as session:
+        async with Session(lead) as session:
             said = [event async for event in session.submit("go")]
             messages = await session.messages()
     assert sorted(map(str, answers(messages))) == ["one", "two"]

@@ -12,6 +12,7 @@ from passback.context.prompt import SERVERS_GUIDE
 from passback.core.messages import RunRef, ToolResult
 from passback.engine.guarding import ExtraPromptFunction
 from passback.models.scripted import ScriptedModel, calls, says
+from passback.session import Session
 from passback.toolsets.mcp import MCPServer
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +91,7 @@ async def test_the_model_is_told_them_behind_what_is_cached(
             context=context,
         )
         with anyio.fail_after(30):
-            async with agent.session(owner="ann") as session:
+            async with Session(agent, owner="ann") as session:
                 async for _ in session.submit("hi"):
                     pass
     behind = f"\n\n{SERVERS_GUIDE}\n{BLOCK}" + (
@@ -103,7 +104,7 @@ async def test_the_model_is_told_them_behind_what_is_cached(
 
 async def test_an_agent_without_servers_is_told_nothing_of_them() -> None:
     model = ScriptedModel([says("so")])
-    async with Agent(model, prompt="# Role\nBe brief.", conduct="").session() as session:
+    async with Session(Agent(model, prompt="# Role\nBe brief.", conduct="")) as session:
         async for _ in session.submit("hi"):
             pass
     [request] = model.requests
