@@ -1,7 +1,7 @@
 """Repeated and resent posts: find the messages that are already stored. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from passback.core.errors import ResultConflict, Reused
 from passback.core.ids import is_server_made
@@ -46,6 +46,30 @@ def message_fingerprint(message: PostedMessage, /) -> str:
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     brief = message.brief if isinstance(message, UserMessage) else None
     return content_fingerprint(message.content, is_error, brief)
+
+
+ResentRole: TypeAlias = Literal["user", "answer", "text", "call", "ignored"]
+"""The kind of a message in a resent conversation: the user's, an answer to a call, the agent's text,
+its call or thought, or one that does not count."""
+
+
+def new_indexes(roles: Sequence[ResentRole], /) -> list[int]:
+    """Return the indexes of the new messages where a client resends the whole conversation.
+
+    They are those after the agent's last text. Answers may stand between the calls that they
+    answer. Messages of the user before these calls are history.
+    """
+    new: list[int] = []
+    behind_calls = False
+    for at in reversed(range(len(roles))):
+        role = roles[at]
+        # all before a text of the agent is history
+        if role == "text" or (role == "user" and behind_calls):
+            break
+        if role in {"answer", "user"}:
+            new.append(at)
+        behind_calls = behind_calls or role == "call"
+    return new[::-1]
 
 
 def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:

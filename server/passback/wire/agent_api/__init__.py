@@ -30,6 +30,7 @@ from passback.http.wires import Services, Wire
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
 from passback.native.openapi import schemas_of
 from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOW_QUERY, followed_run
+from passback.native.tracks import Calls, earlier_calls
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EventStream,
@@ -46,8 +47,6 @@ from passback.wire.agent_api.describe import (
 )
 from passback.wire.agent_api.encoder import (
     AgentEncoder,
-    Calls,
-    known_calls,
     refuse_invented_event,
     requires_action,
 )
@@ -90,7 +89,7 @@ class _Process:
             return _parked_response(request, started, post.id, streams=streams)
         # only a run that goes on after answers has events of calls that an earlier run made
         answers = any(isinstance(message, Answer) for message in command.messages)
-        known = await known_calls(self._runs, started) if answers else None
+        known = await earlier_calls(self._runs, started) if answers else None
         since = last_event_of(started, seen)
         return await self._answer_run(started, post.id, known, since=since, streams=streams)
 
@@ -104,7 +103,7 @@ class _Process:
             owner_of(request), check_conversation_id(request.path_params["session_id"])
         )
         run, since = await followed_run(request, self._runs, key)
-        known = await known_calls(self._runs, run)
+        known = await earlier_calls(self._runs, run)
         return await self._answer_run(run, given, known, since=since, streams=streams)
 
     async def _answer_run(

@@ -4,20 +4,17 @@ It keeps the whole answer in memory, because the protocol repeats it in the last
 """
 
 import time
-from collections import deque
 from collections.abc import (
     AsyncIterator,
     Callable,
     Collection,
-    Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
 from typing import Final, TypeAlias, assert_never
 
 from passback.builders import Event, ResponseBuilder, encode
-from passback.core.errors import CursorExpired, InvalidCursor, UnknownConversation
+from passback.core.errors import CursorExpired, InvalidCursor
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -43,72 +40,17 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import (
-    AssistantMessage,
     CallId,
-    ChildMessage,
-    ConversationKey,
-    Message,
     Owed,
     RunRef,
-    ToolCall,
     Usage,
     add_usages,
     as_text,
 )
 from passback.core.ports import Runs
+from passback.native.tracks import Calls, TrackQueue
 from passback.streams.frames import EventId, SseEncoder
-from passback.wire.agent_api.tracks import CallTrack, TextTrack, Track, WholeTrack
-
-_PAGE_MESSAGES = 100  # messages per read of the store
-_MOST_MESSAGES = 2_000  # messages that are searched for calls, from the end
-
-Calls = Mapping[CallId, ToolCall]
-
-
-async def known_calls(runs: Runs, run: RunRef, /) -> Calls:
-    """Return the calls that a run may have results of, though an earlier run made them.
-
-    For the newest run the first message is known: the calls are those of the last turn before. For
-    any other run, all calls in the last messages of the conversation are returned. Without such a
-    conversation there are none.
-
-    Raises:
-        StoreError: the messages cannot be read.
-    """
-    calls: dict[CallId, ToolCall] = {}
-    try:
-        status = await runs.status(run.key)
-        is_newest = status.run_id == run.run_id
-        end = status.run_start if is_newest else status.message_count
-        first = max(0, end - _MOST_MESSAGES)
-        while end > first:
-            messages = await _read_range(runs, run.key, max(first, end - _PAGE_MESSAGES), end)
-            calls.update((call.id, call) for call in _iterate_calls(messages))
-            if is_newest and any(isinstance(each, AssistantMessage) for each in messages):
-                break
-            end -= _PAGE_MESSAGES
-    except UnknownConversation:
-        return {}
-    return calls
-
-
-async def _read_range(runs: Runs, key: ConversationKey, start: int, end: int) -> Sequence[Message]:
-    """Return the messages from `start` to `end`, with several reads where they are large."""
-    found: list[Message] = []
-    while len(found) < end - start:
-        page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
-        if not page.messages:  # the conversation was deleted, or a rollback has shortened it
-            break
-        found += page.messages
-    return found
-
-
-def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
-    for message in messages:
-        if isinstance(message, ChildMessage):
-            yield from _iterate_calls([message.message])
-        elif isinstance(message, AssistantMessage):
-            yield from message.tool_calls
+from passback.wire.agent_api.tracks import CallTrack, MessageTrack, TextTrack, WholeTrack
 
 
 async def refuse_invented_event(
@@ -183,10 +125,7 @@ class AgentEncoder:
     ) -> None:
         self.chars = 0
         self._response = ResponseBuilder(session_id, response_id, clock=clock)
-        self._tracks: deque[Track] = deque()
-        self._sending: Track | None = (
-            None  # the message whose first events were sent, and whose last were not
-        )
+        self._tracks = TrackQueue[MessageTrack]()
         self._words: TextTrack | None = None
         self._calls: dict[CallId, CallTrack] = {}
         self._known = known or {}
@@ -234,16 +173,16 @@ class AgentEncoder:
         self._count_chars(text)
         words = self._words
         if words is not None and words.type == kind:
-            if self._tracks[0] is words:  # the common case: no other message is being sent
+            if self._tracks.is_first(words):  # the common case: no other message is sent
                 return (words.encode_delta(text),)
             words.add_text(text)
             return ()
         self._end_text()
         self._text_count += 1
         place = "" if self._text_count == 1 else f"_{self._text_count}"
-        self._words = words = TextTrack(f"{self._turn}{place}", kind)
+        self._words = words = TextTrack(self._response, f"{self._turn}{place}", kind)
         words.add_text(text)
-        self._tracks.append(words)
+        self._tracks.add(words)
         return self._send_ready()
 
     def _end_text(self) -> None:
@@ -274,8 +213,8 @@ class AgentEncoder:
             case OutputAccepted(value):
                 self._end_text()
                 data: Event = value if isinstance(value, dict) else {"value": value}
-                self._tracks.append(
-                    WholeTrack(f"{self._turn}_output", "message", "assistant", data)
+                self._tracks.add(
+                    WholeTrack(self._response, f"{self._turn}_output", "message", "assistant", data)
                 )
             case _:  # the protocol has no event for it
                 pass
@@ -322,9 +261,9 @@ class AgentEncoder:
         data: Event = {"call_id": call_id, "name": name}
         if kind == "mcp_call":
             data["server_label"] = label
-        call = CallTrack(f"msg_{call_id}", kind, data, metadata)
+        call = CallTrack(self._response, f"msg_{call_id}", kind, data, metadata)
         self._calls[call_id] = call
-        self._tracks.append(call)
+        self._tracks.add(call)
         return call
 
     def _server_label(self, name: str) -> str:
@@ -353,8 +292,16 @@ class AgentEncoder:
         if result.synthetic:
             whole["synthetic"] = result.synthetic
         first: Event = {**data, "output": ""}
-        self._tracks.append(
-            WholeTrack(f"msg_{call_id}_output", kind, "tool", whole, first=first, metadata=metadata)
+        self._tracks.add(
+            WholeTrack(
+                self._response,
+                f"msg_{call_id}_output",
+                kind,
+                "tool",
+                whole,
+                first=first,
+                metadata=metadata,
+            )
         )
 
     def _begin_response(self, event: RunQueued | RunStarted | None = None) -> Sequence[str]:
@@ -368,21 +315,11 @@ class AgentEncoder:
         return frames
 
     def _send_ready(self) -> Sequence[str]:
-        """Return the events of all messages that are done, and the first ones of the next."""
+        """Return the events that may be sent, those of the response's begin before them."""
         if not self._tracks:
             return ()
-        frames = [] if self._response.status == "in_progress" else [*self._begin_response()]
-        while self._tracks:
-            track = self._tracks[0]
-            frames += (
-                track.new_events() if track is self._sending else track.begin_events(self._response)
-            )
-            self._sending = track
-            if not track.done:
-                break
-            frames += track.end_events()
-            self._tracks.popleft()
-        return frames
+        begun = () if self._response.status == "in_progress" else self._begin_response()
+        return [*begun, *self._tracks.ready_events()]
 
     def _finish_response(self, outcome: Outcome, model: str = "") -> Sequence[str]:
         if isinstance(outcome, Completed | HandedBack) and outcome != Completed("max_tokens"):
@@ -412,8 +349,9 @@ class AgentEncoder:
                     **({"reason": each.reason} if each.reason else {}),
                 }
                 metadata = _parent_metadata(each)
-                self._tracks.append(
+                self._tracks.add(
                     WholeTrack(
+                        self._response,
                         f"msg_{each.id}_approval",
                         "mcp_approval_request",
                         "assistant",

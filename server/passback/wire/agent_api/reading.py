@@ -13,6 +13,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.posts import StartRun
+from passback.core.repeats import ResentRole, new_indexes
 from passback.http.requests import posted_conversation_id
 from passback.http.wires import Services
 from passback.native.declarations import parse_tools
@@ -31,7 +32,7 @@ async def read_request(
     """
     if post.n not in {None, 1}:
         raise InvalidRequest("n has to be 1: there is one answer to a request")
-    new = new_messages(post.input)
+    new = [(at, post.input[at]) for at in new_indexes([_role_of(each) for each in post.input])]
     if post.input and not new:
         raise NothingToDo(
             "input has nothing new: add a user's message or a result after the agent's last one"
@@ -62,29 +63,14 @@ async def read_request(
     )
 
 
-def new_messages(given: Sequence[AgentInput], /) -> list[tuple[int, AgentInput]]:
-    """Return the messages after the agent's last text, with their indexes.
-
-    Answers may stand between the calls that they answer. Messages of the user before these calls
-    are history.
-    """
-    new: list[tuple[int, AgentInput]] = []
-    behind_calls = False
-    for at in reversed(range(len(given))):
-        message = given[at]
-        if message.is_answer:
-            new.append((at, message))
-        elif message.type in IGNORED_TYPES:
-            continue
-        elif message.is_from_agent:
-            if message.type not in AGENT_TYPES:  # a text of the agent: all before it is history
-                break
-            behind_calls = True
-        elif behind_calls:
-            break
-        else:
-            new.append((at, message))
-    return new[::-1]
+def _role_of(message: AgentInput) -> ResentRole:
+    if message.is_answer:
+        return "answer"
+    if message.type in IGNORED_TYPES:
+        return "ignored"
+    if message.is_from_agent:
+        return "call" if message.type in AGENT_TYPES else "text"
+    return "user"
 
 
 async def _with_context(
