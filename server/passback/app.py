@@ -111,8 +111,9 @@ def load_wire(name: str, services: Services) -> Wire:
     # a dotted name would import another module of the package
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
         wires = [each.name for each in pkgutil.iter_modules(passback.wire.__path__)]
+        suggestion = did_you_mean(nearest_names(name, wires))
         raise ConfigurationError(
-            f"PASSBACK_WIRES: there is no wire called {name!r}{did_you_mean(nearest_names(name, wires))};"
+            f"PASSBACK_WIRES: there is no wire called {name!r}{suggestion};"
             f" the wires are {', '.join(sorted(wires))}"
         )
     wire: Wire = importlib.import_module(module).build(services)

@@ -1,7 +1,7 @@
 """The events of a run, in the order in which `Session.submit` yields them.
 
-A run begins with `RunStarted` and ends with `RunFinished`, whose `outcome` says how. `Rewound` takes
-back what was said after a position, and `Nested` wraps an event of a sub-agent.
+A run begins with `RunStarted` and ends with `RunFinished`, whose `outcome` says how. `Rewound`
+takes back what was said after a position, and `Nested` wraps an event of a sub-agent.
 """
 
 from passback.core.events import (

@@ -60,7 +60,8 @@ class OpenTurn:
 
 @value
 class OpenTurns:
-    """The turns that were open at a commit, one at least. What all others had said by then is committed.
+    """The turns that were open at a commit, one at least. What all others had said by then is
+    committed.
 
     Attributes:
         end: the last event of the commit.

@@ -49,8 +49,8 @@ def message_fingerprint(message: PostedMessage, /) -> str:
 
 
 ResentRole: TypeAlias = Literal["user", "answer", "text", "call", "ignored"]
-"""The kind of a message in a resent conversation: the user's, an answer to a call, the agent's text,
-its call or thought, or one that does not count."""
+"""The kind of a message in a resent conversation: the user's, an answer to a call, the agent's
+text, its call or thought, or one that does not count."""
 
 
 def new_indexes(roles: Sequence[ResentRole], /) -> list[int]:

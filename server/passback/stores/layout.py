@@ -126,7 +126,9 @@ def unpack_state(record: bytes | None, history_start: int, /) -> State:
 
 
 class PackedOpenTurns(NamedTuple):
-    """An `OpenTurns` as a store writes it: a record, and the number of the event that is then the last committed one."""
+    """An `OpenTurns` as a store writes it: a record, and the number of the event that is then the
+    last committed one.
+    """
 
     record: bytes
     committed: int
