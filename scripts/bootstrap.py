@@ -1,4 +1,5 @@
-"""Make `.venv` hold what a command needs, from the lock files. Quick, and offline, when it already does.
+"""Make `.venv` hold what a command needs, from the lock files. Quick, and offline, when it already
+does.
 
 Usage: python scripts/bootstrap.py runtime|test|dev
 
@@ -55,7 +56,9 @@ def _stamped() -> dict[str, str]:
 
 
 def _digest() -> str:
-    """What the environment is made from; the folder too, as scripts in it name it."""
+    """Return a digest of what the environment is made from; of the folder, too, as scripts
+    name it.
+    """
     digest = hashlib.sha256(os.fsencode(ROOT))
     names = ("pyproject.toml", *(f"requirements/{name}.txt" for name in ("build", *LEVELS)))
     for name in names:
@@ -85,7 +88,7 @@ def _works() -> bool:
 
 
 def _moved() -> bool:
-    """Whether the environment was made in another folder: its scripts start that folder's Python."""
+    """Return True if the environment was made in another folder: its scripts start that Python."""
     scripts = [VENV / "bin" / name for name in ("pip", "passback")]
     heads = [script.read_bytes()[:1024] for script in scripts if script.is_file()]
     return any(os.fsencode(VENV) not in head for head in heads)

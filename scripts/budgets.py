@@ -101,7 +101,7 @@ def _function_sizes(
 
 
 def _depth(node: ast.AST) -> int:
-    """How many blocks lie in each other below this node; a function inside counts for itself."""
+    """Return how deep blocks are nested below this node; a function inside counts for itself."""
     deepest = 0
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):

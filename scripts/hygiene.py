@@ -1,7 +1,7 @@
 """Check every text file of the repository for what must not be in one.
 
-Hosts of package registries and paths of one machine: the files must mean the same everywhere.
-Notes to oneself: an issue is the place. Merge leftovers, blanks at line ends, a missing last newline.
+Hosts of package registries and paths of one machine: the files must mean the same everywhere. Notes
+to oneself: an issue is the place. Merge leftovers, blanks at line ends, a missing last newline.
 """
 
 import re
@@ -12,8 +12,13 @@ from repository import files, relative
 
 # written so that no pattern finds itself
 RULES = {
-    "names a package registry": r"(?:\bpypi|pythonhosted|\bnpmjs|yarnpkg|deb\.debian)\.(?:org|com|io)",
-    "names a folder of one machine": r"(?<![\w.~$}*-])/(?:work|root|home/(?!you\b)[a-z]\w*|Users/\w+)(?:/|\b)(?!:)",
+    "names a package registry": (
+        r"(?:\bpypi|pythonhosted|\bnpmjs|yarnpkg|deb\.debian)\.(?:org|com|io)"
+    ),
+    "names a folder of one machine": (
+        r"(?<![\w.~$}*-])"
+        r"/(?:work|root|home/(?!you\b)[a-z]\w*|Users/\w+)(?:/|\b)(?!:)"
+    ),
     "holds a note to oneself": r"\b(?:TO[D]O|FIX[M]E)\b",
     "holds a leftover of a merge": r"^(?:<{7}|>{7}) ",
     "ends a line with blanks": r"[ \t]+$",

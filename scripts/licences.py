@@ -11,7 +11,8 @@ from repository import ROOT
 
 # permissive, or (MPL, PSF) without a claim on those who only import the package
 COMPATIBLE = {
-    "0BSD", "Apache", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0",
+    "0BSD", "Apache", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause",
+    "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0",
 }  # fmt: skip
 # packages that say it in words of their own, or in none
 SPOKEN = {

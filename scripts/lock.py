@@ -1,4 +1,5 @@
-"""Write `requirements/*.txt`: every package, with its version and hashes, for all platforms and Pythons.
+"""Write `requirements/*.txt`: every package, with its version and hashes, for all platforms and
+Pythons.
 
 Usage: scripts/lock [--upgrade | --check]
 

@@ -2,8 +2,9 @@
 
 Usage: scripts/check [--fast]
 
-All of them run, also after one has failed, so that one look shows all there is to mend. `--fast` leaves out
-those that take longer than a second or two: pyright, and TypeScript's check of the JavaScript.
+All of them run, also after one has failed, so that one look shows all there is to mend. `--fast`
+leaves out those that take longer than a second or two: pyright, and TypeScript's check of the
+JavaScript.
 """
 
 import os

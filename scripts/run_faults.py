@@ -1,8 +1,10 @@
 """Play the fault scenarios with the programs that they need. Called by scripts/faults.
 
-Usage: scripts/faults [--quick | --nightly] [--only NAME] [--points N] [--seed N] [--jobs N] [--json FILE] [--report PAGE]
+Usage: scripts/faults [--quick | --nightly] [--only NAME] [--points N] [--seed N] [--jobs N] [--json
+FILE] [--report PAGE]
 
-The scenarios are in tests/faults. Without redis-server or nginx nothing is played: half a proof is none.
+The scenarios are in tests/faults. Without redis-server or nginx nothing is played: half a proof is
+none.
 """
 
 import os

@@ -2,11 +2,12 @@
 
 Usage: scripts/test [--benchmarks] [--coverage] [pytest's arguments]
 
-The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE, TEST_NGINX,
-TEST_JQ, TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_PLAIN_SERVER.
-A missing one is said aloud, and its tests skip; where CI is set it is a failure. With --benchmarks, the servers of the
-benchmarks are asked first, only for whether they answer rightly; likewise. With --coverage the last line is
-`N passed, N failed, N skipped`; before it stand the tests that failed beside the others and passed alone.
+The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE,
+TEST_NGINX, TEST_JQ, TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_PLAIN_SERVER. A missing one is
+said aloud, and its tests skip; where CI is set it is a failure. With --benchmarks, the servers of
+the benchmarks are asked first, only for whether they answer rightly; likewise. With --coverage the
+last line is `N passed, N failed, N skipped`; before it stand the tests that failed beside the
+others and passed alone.
 """
 
 import os
@@ -23,11 +24,14 @@ CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
 _PROCESSES = str(min(4, (os.cpu_count() or 1) + 1))
 SPREAD = ("-n", _PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder")
-"""Files are spread over the cores, and one more: many tests wait. The tests of one file share servers.
-tests/conftest.py says which are begun first; by itself, xdist begins with those of the most tests."""
+"""Files are spread over the cores, and one more: many tests wait. The tests of one file share
+servers. tests/conftest.py says which are begun first; by itself, xdist begins with those of the
+most tests."""
 
 AGAIN = 3
-"""So many failed tests are run once more, alone. One that passes then is told, and is a fault of its own, to be mended."""
+"""So many failed tests are run once more, alone. One that passes then is told, and is a fault of
+its own, to be mended.
+"""
 
 NOT_POSSIBLE = 2
 """The exit code of the benchmarks where something that they need is missing."""
@@ -114,7 +118,7 @@ def _failed(report: Path) -> list[str]:
 
 
 def _is_enough(environment: dict[str, str]) -> bool:
-    """Whether each folder reaches its floor in pyproject.toml."""
+    """Return True if each folder reaches its floor in pyproject.toml."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     enough = True
     for folder, floor in settings["tool"]["passback"]["coverage"].items():

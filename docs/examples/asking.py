@@ -2,7 +2,8 @@
 
 passback serve asking:agent
 
-The page at / has the tool `get-time-zone` and shows questions; other clients declare it in their post.
+The page at / has the tool `get-time-zone` and shows questions; other clients declare it in their
+post.
 """
 
 from passback import Agent, tool

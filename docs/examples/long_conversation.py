@@ -2,7 +2,8 @@
 
 passback serve long_conversation:agent
 
-Ask it seven times, or say /compact: the model sums up what was said, and the history stays as it was.
+Ask it seven times, or say /compact: the model sums up what was said, and the history stays as it
+was.
 """
 
 from passback import Agent

@@ -1,4 +1,5 @@
-"""An agent that is told what is known of whoever asks: the Markdown files of a folder for each owner.
+"""An agent that is told what is known of whoever asks: the Markdown files of a folder for each
+owner.
 
 passback serve memory:agent
 """

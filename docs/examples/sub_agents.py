@@ -2,7 +2,8 @@
 
 passback serve sub_agents:agent
 
-The clerk uses the client's tool `get-time-zone`: the page at / has it, other clients declare it in their post.
+The clerk uses the client's tool `get-time-zone`: the page at / has it, other clients declare it in
+their post.
 """
 
 from passback import Agent, tool

@@ -9,7 +9,8 @@ from passback.core.errors import ModelUnavailable
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, says
 
-# these play what real models would do; PASSBACK_MODEL=openai:NAME,anthropic:OTHER makes such a list of real ones
+# these play what real models would do; PASSBACK_MODEL=openai:NAME,anthropic:OTHER makes such a list
+# of real ones
 busy = ScriptedModel(
     [[ModelUnavailable("the model's service is overloaded")]], name="busy", per_message=True
 )

@@ -1,4 +1,4 @@
-"""What the tests of an agent need: a scripted model, a server in memory, a client that streams.
+"""The parts that the tests of an agent need: a scripted model, a server in memory, a client that streams.
 
 async def test_the_cook_reads_the_menu() -> None:
     model = ScriptedModel([calls(("menu", {})), says("There is soup.")])

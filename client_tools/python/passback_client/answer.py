@@ -1,4 +1,4 @@
-"""What an answer says, kept right when a part of it is taken back."""
+"""The content of an answer, kept right when a part of it is taken back."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ _ID = re.compile(
 
 
 class Place(NamedTuple):
-    """Where in its run an event stands; places of one run are ordered."""
+    """The place of an event in its run; places of one run are ordered."""
 
     run: str
     epoch: int
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Said:
-    """What was said up to a place.
+    """The content of an answer up to a place.
 
     Attributes:
         texts: the pieces of each run, by its id.
@@ -62,7 +62,7 @@ class _Said:
         return replace(self, texts=texts, calls=self.calls.copy(), usages=[*self.usages])
 
     def take(self, event: Event, limits: Limits) -> bool:
-        """Whether it says something that is kept here. Raises LimitExceeded."""
+        """Add an event; return True if it has content that is kept here. Raises LimitExceeded."""
         match event:
             case Text(content):
                 self._add(Place.parse(event.id).run, content, limits)
@@ -140,32 +140,42 @@ class Answer:
 
     @property
     def texts(self) -> list[str]:
-        """What was said in each run that said something."""
+        """The text of each run that has one."""
         return ["".join(pieces) for pieces in self._said.texts.values()]
 
     @property
     def text(self) -> str:
-        """All that was said; the runs between which client tools ran are parted by an empty line."""
+        """All that was said; the runs between which client tools ran are parted by an empty
+        line.
+        """
         return "\n\n".join(self.texts)
 
     @property
     def output(self) -> JsonValue:
-        """The accepted value, where the answer had to fit an output schema: an object. The text is a draft then."""
+        """The accepted value, where the answer had to fit an output schema: an object. The text is
+        a draft then.
+        """
         return self._said.output
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The agent's own, in the order in which they began; those of a sub-agent are within the call that it works on."""
+        """The agent's own, in the order in which they began; those of a sub-agent are within the
+        call that it works on.
+        """
         return self._said.calls.tree()
 
     @property
     def model(self) -> str | None:
-        """The name of the model that spoke last, sub-agents aside; None: none did, or it is not told."""
+        """The name of the model that spoke last, sub-agents aside; None: none did, or it is not
+        told.
+        """
         return self._said.model
 
     @property
     def model_calls(self) -> tuple[Usage, ...]:
-        """What each model call used, sub-agents' included; `ask` knows it, and who includes `usage`."""
+        """The usage of each model call, sub-agents' included; `ask` knows it, and who includes
+        `usage`.
+        """
         return tuple(self._said.usages)
 
     @property
@@ -190,7 +200,9 @@ class Answer:
 
 
 def _is_behind(event_id: str, to: Place) -> bool:
-    """Whether the event is of the same run, and comes later; what has no place stays."""
+    """Return True if the event is of the same run, and comes later; an event without a place
+    stays.
+    """
     if _ID.fullmatch(event_id) is None:
         return False
     place = Place.parse(event_id)

@@ -36,12 +36,13 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What `approve` answers.
+    """The answer of `approve`.
 
     Attributes:
         approved: whether the call is made.
         reason: why it is not; the model reads it.
-        always: further calls of the tool in this conversation are allowed, or denied for the same reason, and not asked for.
+        always: further calls of the tool in this conversation are allowed, or denied for the same
+            reason, and not asked for.
     """
 
     approved: bool
@@ -57,7 +58,9 @@ Approve: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
 
 
 class Approver:
-    """Asks `approve`, and remembers what is decided for good on the client's tools; the server does so for its own."""
+    """Asks `approve`, and remembers what is decided for good on the client's tools; the server does
+    so for its own.
+    """
 
     def __init__(self, approve: Approve, remembered: int = _REMEMBERED) -> None:
         self._approve = approve

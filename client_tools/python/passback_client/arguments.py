@@ -1,4 +1,4 @@
-"""What a program gives, checked when it is given: a table says of each argument what it takes."""
+"""Checks of arguments: a table says of each argument what it takes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""When to try again."""
+"""The pauses between attempts."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -54,7 +54,8 @@ class Backoff:
         self._failures = 0
 
     def pause_after(self, error: PassbackError, asked: float | None = None) -> float:
-        """Seconds to wait before the next attempt: at least what the server asked for, and a jitter.
+        """Seconds to wait before the next attempt: at least what the server asked for, and a
+        jitter.
 
         Args:
             error: what went wrong; its `retry_after` counts.
@@ -115,7 +116,9 @@ async def repeated(backoff: Backoff, request: Callable[[], Awaitable[_T]]) -> _T
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Seconds, out of a `Retry-After` header: a number of them, or a date. None for anything else."""
+    """Seconds, out of a `Retry-After` header: a number of them, or a date. None for anything
+    else.
+    """
     if value is None:
         return None
     if value.isascii() and value.isdigit() and len(value) <= 9:

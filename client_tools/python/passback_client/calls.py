@@ -1,4 +1,6 @@
-"""The calls of an answer, in a tree: what a sub-agent does stands within the call that it works on."""
+"""The calls of an answer, in a tree: what a sub-agent does stands within the call that it
+works on.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -78,7 +80,7 @@ class _Draft:
 
 
 def chars_of(event: CallEvent) -> int:
-    """How much of it is kept."""
+    """Return the number of characters that are kept."""
     match event:
         case ToolCallArgs(delta=text) | AgentText(delta=text) | ToolResult(result=text):
             return len(text)
@@ -149,13 +151,15 @@ class Calls:
         self._drafts[call.id] = _Draft(call, None if parent == call.id else parent)
 
     def _owe(self, owed: OwedCall) -> None:
-        """Who resumes has not seen how the calls began."""
+        """Add the calls that are owed: a reader that resumes has not seen how they began."""
         if owed.id not in self._drafts:
             self._begin(Call(owed.id, owed.name, "", complete=True), owed.parent_call_id)
             self._drafts[owed.id].arguments.append(owed.arguments)
 
     def _draft(self, call_id: str) -> _Draft:
-        """Who resumes in the middle of a sub-agent's work has not seen its call."""
+        """Return the call, which a reader that resumes in the middle of a sub-agent's work has not
+        seen.
+        """
         return self._drafts.setdefault(call_id, _Draft(Call(call_id, "", "", complete=True)))
 
 

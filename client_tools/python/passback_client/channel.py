@@ -1,4 +1,6 @@
-"""The server's HTTP routes: one request each, no repeats. What httpx raises becomes an error of ours here."""
+"""The server's HTTP routes: one request each, no repeats. What httpx raises becomes an error of
+ours here.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -51,7 +53,7 @@ _KINDS: Mapping[str, type[Refused]] = {
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What is posted, as bytes: a repeat is the very same post.
+    """A post, as bytes: a repeat is the very same post.
 
     Args:
         body: JSON.
@@ -115,7 +117,7 @@ class Connection:
         return None if self._decoder.retry is None else self._decoder.retry / 1000
 
     async def read(self) -> Sequence[SseEvent]:
-        """What the next bytes complete, perhaps nothing.
+        """Return the events that the next bytes complete, perhaps none.
 
         Raises:
             Unreachable: the connection ended, in whatever way.
@@ -130,7 +132,9 @@ class Connection:
         return self._decoder.feed(chunk)
 
     async def finish(self) -> None:
-        """After the last event: read the end, so that the connection can be used again, then close."""
+        """After the last event: read the end, so that the connection can be used again, then
+        close.
+        """
         with suppress(httpx.RequestError), anyio.move_on_after(_DRAIN_SECONDS):
             await anext(self._chunks, b"")
         await self.aclose()
@@ -265,7 +269,9 @@ class Channel:
         await response.aclose()
 
     async def _check_named(self, response: httpx.Response) -> None:
-        """Raise BadAnswer at first contact for an answer that does not name its request, as a passback server's do."""
+        """Raise BadAnswer at first contact for an answer that does not name its request, as a
+        passback server's do.
+        """
         if not self.contact.is_made and "x-request-id" not in response.headers:
             raise await self._foreign(response)
 

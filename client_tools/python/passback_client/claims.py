@@ -21,7 +21,8 @@ _GIVE_BACK_SECONDS = 2
 
 
 class Claims:
-    """Those of one hand-back, from `async with` on; what was not answered then is given back at its end.
+    """Those of one hand-back, from `async with` on; what was not answered then is given back at its
+    end.
 
     Args:
         channel: to the server.
@@ -40,7 +41,8 @@ class Claims:
         self._held: set[str] = set()
 
     async def take(self, calls: Sequence[OwedCall]) -> Sequence[OwedCall]:
-        """Wait until some of them are this client's to answer: none when all have been settled by others.
+        """Wait until some of them are this client's to answer: none when all have been settled by
+        others.
 
         Raises:
             PassbackError: the server refuses, or does not answer.
@@ -97,7 +99,7 @@ class Claims:
             await _together(give_back, self._held)
 
     async def _claim(self, call_ids: Iterable[str]) -> Mapping[str, PassbackError]:
-        """What is settled, and what others have. Raises PassbackError: another refusal, or no answer."""
+        """Claim the calls; return what is settled, and what others have. Raises PassbackError."""
         claimant, seconds = self._claimant, self._retry.claim
         assert claimant is not None
         refusals: dict[str, PassbackError] = {}

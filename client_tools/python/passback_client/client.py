@@ -60,15 +60,17 @@ class Client:
         url: of the server; it may have a path.
         api_key: sent as bearer token, and never shown.
         tools: that this client executes, each a typed function or a `Tool`; `tool` adds more.
-        approve: asked before calls that need it, of the server's tools and of this client's. Without it, approvals
-            stay owed, and wait for `decide`.
-        claims: calls are claimed before they are run, so that of several clients in one conversation one runs them.
+        approve: asked before calls that need it, of the server's tools and of this client's.
+            Without it, approvals stay owed, and wait for `decide`.
+        claims: calls are claimed before they are run, so that of several clients in one
+            conversation one runs them.
         limits: how much is accepted.
         retry: how often and when a request is repeated.
         transport: instead of httpx's own.
 
     Raises:
-        BadSetup: an argument is not of its kind, the address or the key cannot be used, or something in `tools` is no tool.
+        BadSetup: an argument is not of its kind, the address or the key cannot be used, or
+            something in `tools` is no tool.
     """
 
     def __init__(
@@ -107,10 +109,12 @@ class Client:
 
     # ---------------------------------------------------------------- tools
     def add_tool(self, tool: AnyTool) -> None:
-        """Declare a tool, or a typed function as one; posts that are made later tell the server of it.
+        """Declare a tool, or a typed function as one; posts that are made later tell the server of
+        it.
 
         Raises:
-            BadSetup: there is one of this name; it needs approval, and nobody can be asked; it is none.
+            BadSetup: there is one of this name; it needs approval, and nobody can be asked; it is
+                none.
         """
         self._add(as_tool(tool, "the tool"))
 
@@ -145,9 +149,10 @@ class Client:
     ) -> F | Callable[[F], F]:
         """Make a tool of a typed function, plain or async; the function stays what it is.
 
-        Its name, docstring and annotations are what the model is told. A parameter annotated with `ToolContext` is
-        filled in. A plain function runs in a thread. What it returns is text, a list of parts, or anything that
-        pydantic can write as JSON; what it raises is told to the model.
+        Its name, docstring and annotations are what the model is told. A parameter annotated with
+        `ToolContext` is filled in. A plain function runs in a thread. What it returns is text, a
+        list of parts, or anything that pydantic can write as JSON; what it raises is told to the
+        model.
 
         Args:
             function: the tool.
@@ -166,7 +171,8 @@ class Client:
         return decorate if function is None else decorate(function)
 
     def questions(self, function: Q, /) -> Q:
-        """Let the agent ask its user: this function, plain or async, takes `Question`s and gives a `Reply` to each.
+        """Let the agent ask its user: this function, plain or async, takes `Question`s and gives a
+        `Reply` to each.
 
         Raises:
             BadSetup: there is one.
@@ -203,16 +209,19 @@ class Client:
             intent: what the user wants, in the program's words.
             constraints: what the agent has to keep to.
             instructions: the program's own, for the answer to this message.
-            output_schema: what the answer has to fit, also when calls of tools come first: `Answer.output` has it.
+            output_schema: what the answer has to fit, also when calls of tools come first:
+                `Answer.output` has it.
             model: who answers this message, where the server lets clients choose.
             on_busy: what the message means while another run goes on.
             on_disconnect: what becomes of the run when nobody follows it.
             include: more kinds of events.
             idempotency_key: names the post, so that another process can repeat it.
-            wait_while_busy: where the message is rejected because another run goes on, try again later.
+            wait_while_busy: where the message is rejected because another run goes on, try again
+                later.
 
         Raises:
-            BadSetup: what is said is not JSON; the key, the agent's name or the schema cannot be sent.
+            BadSetup: what is said is not JSON; the key, the agent's name or the schema cannot be
+                sent.
         """
         brief = Brief(structured_data, intent, constraints, instructions, output_schema, model)
         news: JsonObject = {
@@ -239,15 +248,16 @@ class Client:
     ) -> Stream:
         """Answer an `Interrupt`, or an approval that is owed, and go on as after `send`.
 
-        The stream is refused with the code `tool_result_conflict` when it was answered otherwise before.
+        The stream is refused with the code `tool_result_conflict` when it was answered otherwise
+        before.
 
         Args:
             conversation_id: the conversation.
             interrupt_id: of the `Interrupt`, or the `OwedCall`.
             approved: whether the call is made.
             reason: why it is not; the model reads it.
-            always: further calls of this tool in the conversation are allowed, or denied, and not asked for; `retract` takes
-                that back.
+            always: further calls of this tool in the conversation are allowed, or denied, and not
+                asked for; `retract` takes that back.
             on_disconnect: as for `send`, and so are the two that follow.
             include: more kinds of events.
             idempotency_key: names the post.
@@ -267,14 +277,17 @@ class Client:
         include: Sequence[Include] = (),
         idempotency_key: str | None = None,
     ) -> Stream:
-        """Answer a call that is owed, of a client's tool or of `ask_user`, and go on as after `send`.
+        """Answer a call that is owed, of a client's tool or of `ask_user`, and go on as after
+        `send`.
 
-        The stream is refused with the code `tool_result_conflict` when it was answered otherwise before.
+        The stream is refused with the code `tool_result_conflict` when it was answered otherwise
+        before.
 
         Args:
             conversation_id: the conversation.
             call_id: of the `OwedCall`.
-            content: the result: a text, a list of parts, or any other JSON; of questions `{"answers": [...]}`.
+            content: the result: a text, a list of parts, or any other JSON; of questions
+                `{"answers": [...]}`.
             is_error: the tool failed, or the user would not answer.
             on_disconnect: as for `send`, and so are the two that follow.
             include: more kinds of events.
@@ -296,9 +309,10 @@ class Client:
 
         Args:
             conversation_id: the conversation.
-            after: the `Stream.cursor` behind which to read on, also in a run that has ended. Without it, a run that
-                goes on is read from its start.
-            on_disconnect: what becomes of the runs that this client's answers begin, when nobody follows them.
+            after: the `Stream.cursor` behind which to read on, also in a run that has ended.
+                Without it, a run that goes on is read from its start.
+            on_disconnect: what becomes of the runs that this client's answers begin, when nobody
+                follows them.
             include: more kinds of events; as they were, if `after` is given.
         """
         how = _How(self._line(include), on_disconnect)
@@ -340,7 +354,8 @@ class Client:
         return await self._cancel(conversation_id, run_id)
 
     async def retract(self, conversation_id: str, tool: str) -> None:
-        """Take back what was decided for good (`always`) about a tool of the server: it is asked for again.
+        """Take back what was decided for good (`always`) about a tool of the server: it is asked
+        for again.
 
         Raises PassbackError, with the code `conversation_busy` while a run goes on.
         """
@@ -349,7 +364,7 @@ class Client:
 
     # ---------------------------------------------------------------- looking
     async def conversation(self, conversation_id: str) -> Conversation:
-        """How a conversation stands. Raises PassbackError."""
+        """Return the state of a conversation. Raises PassbackError."""
         channel = self._channel
         return read_conversation(
             await repeated(self._backoff(), lambda: channel.conversation(conversation_id))
@@ -358,7 +373,9 @@ class Client:
     async def messages(
         self, conversation_id: str, *, after: int = 0, limit: int = 100
     ) -> MessagePage:
-        """Messages of a conversation, oldest first; `after` is how many to pass over. Raises PassbackError."""
+        """Messages of a conversation, oldest first; `after` is how many to pass over. Raises
+        PassbackError.
+        """
         channel = self._channel
         return read_page(
             await repeated(self._backoff(), lambda: channel.messages(conversation_id, after, limit))
@@ -414,7 +431,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """How something is posted, whatever it says."""
+    """The options of a post, whatever its content."""
 
     line: Line
     on_disconnect: OnDisconnect | None = None

@@ -1,4 +1,6 @@
-"""First contact: the errors for an address where something else than a passback server answers, or nobody does."""
+"""First contact: the errors for an address where something else than a passback server answers, or
+nobody does.
+"""
 
 import json
 import re
@@ -16,7 +18,10 @@ _QUOTED = 80  # characters of an answer that is not ours
 _NAMED_BY = {"text/event-stream": "X-Conversation-Id", "application/json": "X-Request-Id"}
 """The header that names each kind of answer of a passback server."""
 _BEARER = re.compile("bearer", re.IGNORECASE)
-_FOREIGN = "the address or the port is wrong; a proxy there does not reach the server, or changes its answers"
+_FOREIGN = (
+    "the address or the port is wrong; "
+    "a proxy there does not reach the server, or changes its answers"
+)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""How a conversation stands, and what was said in it."""
+"""The state of a conversation, and its messages."""
 
 from dataclasses import dataclass
 from typing import Literal, NotRequired, TypeAlias, TypedDict, cast
@@ -35,7 +35,9 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call of `name` that was denied, by a person or by a rule; `reason` is what the model was told."""
+    """A call of `name` that was denied, by a person or by a rule; `reason` is what the model was
+    told.
+    """
 
     call_id: str
     name: str
@@ -44,7 +46,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LastingPermission:
-    """What a person decided for good about a tool of the server; `reason` is why its calls are denied."""
+    """A person's lasting decision about a tool of the server; `reason` is why its calls are
+    denied.
+    """
 
     name: str
     approved: bool
@@ -64,7 +68,8 @@ class Conversation:
         message_count: how many messages there are.
         usage: of all messages together; None where the server does not tell.
         plan: what the agent means to do, in its order.
-        cost: of all its model calls, in the currency of the server's prices; None where the server does not tell.
+        cost: of all its model calls, in the currency of the server's prices; None where the server
+            does not tell.
         seconds: for how long runs have worked on it; None where the server does not tell.
         refusals: the newest calls that were denied, oldest first.
         permissions: what was decided for good, oldest first.
@@ -85,12 +90,13 @@ class Conversation:
 
 
 class UserMessage(TypedDict):
-    """What was said to the agent: a text, or a list of parts, and what its post said beside that.
+    """A message to the agent: a text, or a list of parts, and the context of its post.
 
-    `agentId` names the agent that was asked, among several. `at` is when it came, where the agent is told the time.
-    `extras` are the keys of its post that the protocol does not have, where that one keeps them.
-    `synthetic` is there when the server wrote it itself: `invalid` tells the model that its answer does not fit.
-    `imported`, here and below, is there in a history that a client brought along.
+    `agentId` names the agent that was asked, among several. `at` is when it came, where the agent
+    is told the time. `extras` are the keys of its post that the protocol does not have, where that
+    one keeps them. `synthetic` is there when the server wrote it itself: `invalid` tells the model
+    that its answer does not fit. `imported`, here and below, is there in a history that a client
+    brought along.
     """
 
     id: str
@@ -115,7 +121,9 @@ class FunctionCall(TypedDict):
 
 
 class MessageCall(TypedDict):
-    """`arguments` is JSON text as the model wrote it; `client` says that the client executes the call."""
+    """`arguments` is JSON text as the model wrote it; `client` says that the client executes the
+    call.
+    """
 
     id: str
     type: Literal["function"]
@@ -124,7 +132,9 @@ class MessageCall(TypedDict):
 
 
 class UsedTokens(TypedDict):
-    """Of one model call, as its provider counts them; `estimated` when its answer was cut before that."""
+    """Of one model call, as its provider counts them; `estimated` when its answer was cut before
+    that.
+    """
 
     inputTokens: int
     outputTokens: int
@@ -162,7 +172,7 @@ class ToolMessage(TypedDict):
 
 
 class ApprovalMessage(TypedDict):
-    """What a person said of a call that needed approval."""
+    """A person's decision about a call that needed approval."""
 
     id: str
     role: Literal["approval"]
@@ -181,7 +191,7 @@ class SummaryMessage(TypedDict):
 
 
 class ChildMessage(TypedDict):
-    """What a sub-agent was told or has said, that works on the call `toolCallId`."""
+    """A message to or of a sub-agent that works on the call `toolCallId`."""
 
     id: str
     role: Literal["child"]
@@ -199,7 +209,8 @@ Message: TypeAlias = (
 class MessagePage:
     """Some messages, oldest first; `next` is the `after` of the next page, if there is one.
 
-    Messages are dicts as the server sends them; one of a newer server may have another `role` than the types say.
+    Messages are dicts as the server sends them; one of a newer server may have another `role` than
+    the types say.
     """
 
     messages: list[Message]

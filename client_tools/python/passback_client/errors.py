@@ -1,4 +1,4 @@
-"""What can go wrong, one family.
+"""The errors of the client, one family.
 
     PassbackError           all of it
       Refused               the server answered with an error
@@ -23,7 +23,7 @@ _UNFIT = frozenset({400, 413, 422})
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an error beside its text."""
+    """The facts of an error beside its text."""
 
     status: int | None = None
     retryable: bool = False
@@ -70,7 +70,9 @@ class CursorExpired(Refused):
 
 
 class Unreachable(PassbackError):
-    """No answer, or the connection broke, as often as `Retry` allows. The run, if there is one, goes on."""
+    """No answer, or the connection broke, as often as `Retry` allows. The run, if there is one,
+    goes on.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="unreachable", facts=Facts(retryable=True))
@@ -113,10 +115,10 @@ class BadSetup(PassbackError):
 
 
 def is_settled(error: PassbackError) -> bool:
-    """Whether it says that a call is not owed any more: somebody else has answered it, or it was given up."""
+    """True if a call is not owed any more: somebody else has answered it, or it was given up."""
     return error.code in _SETTLED
 
 
 def is_unfit(error: PassbackError) -> bool:
-    """Whether it is about what was posted: the rest of it may be taken without the one part that is refused."""
+    """True if one part of the post is refused: the server may take the rest without it."""
     return error.status in _UNFIT

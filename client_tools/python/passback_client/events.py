@@ -1,4 +1,4 @@
-"""What comes out of a stream: frozen values, one class per kind of event.
+"""The events of a stream: frozen values, one class per kind of event.
 
 `id` is the event's place, by which the stream can be read on after it; empty where there is none.
 """
@@ -18,7 +18,9 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Nestable(_Placed):
-    """What a sub-agent may say, too: then `parent_call_id` is the call that it works on."""
+    """An event that a sub-agent may have, too: then `parent_call_id` is the call that it
+    works on.
+    """
 
     parent_call_id: str | None = field(default=None, kw_only=True)
 
@@ -68,7 +70,8 @@ class ToolResult(_Nestable):
         call_id: of the call.
         result: what the model reads.
         is_error: the tool failed, or there was no tool that gave this.
-        synthetic: why the server wrote it itself, where no tool gave it: `invalid`, `denied` or `interrupted`.
+        synthetic: why the server wrote it itself, where no tool gave it: `invalid`, `denied` or
+            `interrupted`.
     """
 
     call_id: str
@@ -79,7 +82,7 @@ class ToolResult(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress(_Nestable):
-    """How far a call of a server tool is (include: progress)."""
+    """The progress of a call of a server tool (include: progress)."""
 
     call_id: str
     text: str
@@ -87,7 +90,9 @@ class ToolProgress(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class AgentText(_Placed):
-    """A piece of what a sub-agent says that works on a call (include: agents); it is no part of the answer."""
+    """A piece of what a sub-agent says that works on a call (include: agents); it is no part of the
+    answer.
+    """
 
     parent_call_id: str
     delta: str
@@ -95,7 +100,9 @@ class AgentText(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer(_Placed):
-    """A tool of this client ran, and its result was posted. It comes from this library, not from the server."""
+    """A tool of this client ran, and its result was posted. It comes from this library, not from
+    the server.
+    """
 
     call_id: str
     name: str
@@ -138,7 +145,7 @@ class Interrupt(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class OwedCall:
-    """What the client has to answer.
+    """A call that the client has to answer.
 
     Attributes:
         id: of the call; of an approval, this is the interrupt's id, too.
@@ -146,8 +153,10 @@ class OwedCall:
         arguments: JSON text.
         kind: `tool_result`, `approval` or `question`.
         reason: why an approval is asked for.
-        parent_call_id: the call of the sub-agent that makes this one; None: the agent itself makes it.
-        deadline: until when it can be answered (RFC 3339, by the server's clock); `Client.conversation` knows it.
+        parent_call_id: the call of the sub-agent that makes this one; None: the agent itself makes
+            it.
+        deadline: until when it can be answered (RFC 3339, by the server's clock);
+            `Client.conversation` knows it.
         claimed_until: until when a client has claimed it, in the same way.
     """
 
@@ -163,7 +172,9 @@ class OwedCall:
 
 @dataclass(frozen=True, slots=True)
 class Owed(_Placed):
-    """What the client has to answer before the conversation goes on; this library answers what it can."""
+    """The calls that the client has to answer before the conversation goes on; this library answers
+    what it can.
+    """
 
     calls: tuple[OwedCall, ...]
 
@@ -187,7 +198,8 @@ class RunEnd(_Placed):
     Attributes:
         outcome: `completed`, `handed-back`, `cancelled` or `failed`.
         reason: why it completed, or the code of its failure.
-        model: the name of the one that spoke last in it, sub-agents aside; None: none did, or it is not told.
+        model: the name of the one that spoke last in it, sub-agents aside; None: none did, or it is
+            not told.
     """
 
     outcome: str
@@ -217,7 +229,7 @@ class Failure(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left of the tightest limit of each kind; None: there is none, or it is not told here.
+    """The rest of the tightest limit of each kind; None: there is none, or it is not reported here.
 
     Attributes:
         turns: model calls of this run.
@@ -236,8 +248,8 @@ class Left:
 class Usage(_Nestable):
     """Tokens of the model call that just ended (include: usage).
 
-    `estimated`: its answer was cut before the provider had counted it. `left`: of the run's limits, behind it.
-    `model`: which one was called; empty: the tokens are of several.
+    `estimated`: its answer was cut before the provider had counted it. `left`: of the run's limits,
+    behind it. `model`: which one was called; empty: the tokens are of several.
     """
 
     input_tokens: int
@@ -251,16 +263,19 @@ class Usage(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class Output(_Placed):
-    """The answer fits the output schema that was asked for, or the agent's: this is it, its text was a draft."""
+    """The answer fits the output schema that was asked for, or the agent's: this is it, its text
+    was a draft.
+    """
 
     value: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
 class ContextUse(_Nestable):
-    """How full the model's window is, in estimated tokens (include: context).
+    """The use of the model's window, in estimated tokens (include: context).
 
-    With a `window` it is a warning; with a `step` the model is shown less from here on, and `before` is what it was.
+    With a `window` it is a warning; with a `step` the model is shown less from here on, and
+    `before` is what it was.
     """
 
     used: int
@@ -271,7 +286,9 @@ class ContextUse(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class MessageStart(_Nestable):
-    """What follows belongs to this message of the history (include: message-ids)."""
+    """The beginning of a message of the history: later events belong to it (include:
+    message-ids).
+    """
 
     message_id: str
 
@@ -293,7 +310,7 @@ class PlanEntry:
 
 @dataclass(frozen=True, slots=True)
 class Plan(_Nestable):
-    """What the agent means to do now; it replaces what it said before (include: plan)."""
+    """The agent's plan; it replaces the one before (include: plan)."""
 
     entries: tuple[PlanEntry, ...]
 

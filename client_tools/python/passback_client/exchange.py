@@ -1,4 +1,6 @@
-"""All that one post leads to: runs, the calls that they hand back, the results, the runs that these start."""
+"""All that one post leads to: runs, the calls that they hand back, the results, the runs that these
+start.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -28,7 +30,8 @@ class Exchange:
         hands: what this client answers with.
         start: what begins it.
         options: keys of the body that each further post repeats.
-        is_resumed: it goes on where others may have gone on, too: the server is asked what is still owed.
+        is_resumed: it goes on where others may have gone on, too: the server is asked what is still
+            owed.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class Exchange:
         self._is_over = False
 
     async def catch_up(self) -> None:
-        """Before the first event of what is resumed: what ended without being seen is not followed."""
+        """Before the first event of what is resumed: what ended without being seen is not
+        followed.
+        """
         which = self.follower.which
         if which.cursor is None and not await self._running_run():
             await self.follower.aclose()
@@ -89,7 +94,9 @@ class Exchange:
             self._owed = event.calls
 
     async def _go_on(self) -> None:
-        """Answer what is owed, and follow the run that this starts, or that another client's answer started."""
+        """Answer what is owed, and follow the run that this starts, or that another client's answer
+        started.
+        """
         self._run_id = self.follower.which.run_id or self._run_id
         calls = await self._calls()
         if self._is_stopped or not calls:
@@ -106,7 +113,9 @@ class Exchange:
                 await self._tell(told, claims)
 
     async def _answer(self, calls: Sequence[OwedCall], claims: Claims) -> list[Told]:
-        """Answers to those that no other client answers; a call is run once, also if its answer is posted again."""
+        """Answers to those that no other client answers; a call is run once, also if its answer is
+        posted again.
+        """
         with anyio.CancelScope() as self._running:
             mine = await claims.take(calls)
             unread = [call for call in mine if call.id not in self._told]
@@ -127,7 +136,9 @@ class Exchange:
         claims.answered()
 
     async def _hand_in(self, told: Sequence[Told]) -> None:
-        """Post it together, or else one by one: what is refused blocks nothing, and the model is told why."""
+        """Post it together, or else one by one: what is refused blocks nothing, and the model is
+        told why.
+        """
         try:
             await self._post(told)
         except Refused as error:
@@ -174,7 +185,7 @@ class Exchange:
         return read_conversation(await repeated(backoff, lambda: channel.conversation(name)))
 
     async def _calls(self) -> Sequence[OwedCall]:
-        """What is to be answered now. Raises LimitExceeded: too many, or too often."""
+        """Return the calls to answer now. Raises LimitExceeded: too many, or too often."""
         if self._is_resumed:
             seen, self._is_resumed = await self._conversation(), False
             self._owed, self._run_id = seen.owed, seen.run_id

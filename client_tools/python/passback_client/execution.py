@@ -1,4 +1,6 @@
-"""Answers what is owed, all of it at once; whatever happens in a tool becomes a result, or a denial."""
+"""Answers what is owed, all of it at once; whatever happens in a tool becomes a result, or a
+denial.
+"""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -28,7 +30,7 @@ Watch: TypeAlias = Callable[[Callable[[str], None]], Coroutine[object, object, N
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What a client answers with.
+    """The means by which a client answers calls.
 
     Attributes:
         tools: by name.
@@ -66,9 +68,11 @@ class Execution:
         self._conversation_id = conversation_id
 
     async def answer(self, calls: Sequence[OwedCall], watch: Watch) -> list[Told]:
-        """Run them in parallel; the answers are in the calls' order, without those that `watch` named.
+        """Run them in parallel; the answers are in the calls' order, without those that `watch`
+        named.
 
-        Cancelling it cancels the tools, and so does a KeyboardInterrupt in one of them, which comes out of here.
+        Cancelling it cancels the tools, and so does a KeyboardInterrupt in one of them, which comes
+        out of here.
         """
         told: dict[str, Told] = {}
         interrupts: list[KeyboardInterrupt] = []
@@ -170,7 +174,7 @@ class Execution:
 
 
 def _encoded(given: object) -> bytes:
-    """What a tool gave as JSON. Raises ToolError."""
+    """Return the result of a tool as JSON. Raises ToolError."""
     failures = (PydanticSerializationError, TypeError, ValueError, RecursionError)
     with suppress(*failures):
         return to_json(given, inf_nan_mode="null")
@@ -182,7 +186,7 @@ def _encoded(given: object) -> bytes:
 
 
 def in_place_of(told: Told, words: str) -> Told:
-    """What is posted instead of an answer that the server refuses with these words."""
+    """Return what is posted instead of an answer that the server refuses with these words."""
     text = f"The answer was refused: {words}"
     if isinstance(told, Decided):
         return Decided(told.call_id, told.name, approved=False, reason=text)

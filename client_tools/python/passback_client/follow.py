@@ -1,4 +1,6 @@
-"""Follows one run to its end, over as many connections as that takes: no event is lost, none comes twice."""
+"""Follows one run to its end, over as many connections as that takes: no event is lost, none comes
+twice.
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -20,7 +22,9 @@ _DONE = "[DONE]"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How to reach the server, and what to ask it for; calls are claimed in the name of `claimant`, if there is one."""
+    """The server's address and the options of a stream; calls are claimed in the name of
+    `claimant`, if there is one.
+    """
 
     channel: Channel
     retry: Retry

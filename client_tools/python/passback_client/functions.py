@@ -27,7 +27,7 @@ AnyTool: TypeAlias = Tool | Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is said of a tool beside its function."""
+    """The description of a tool beside its function."""
 
     name: str | None = None
     description: str | None = None
@@ -55,7 +55,8 @@ def as_tool(given: object, place: str) -> Tool:
 
 
 def function_tool(function: Callable[..., object], about: About | None = None) -> Tool:
-    """Make a tool of a typed function: its name, docstring and annotations are what the model is told.
+    """Make a tool of a typed function: its name, docstring and annotations are what the model is
+    told.
 
     A parameter annotated with `ToolContext` is filled in, and not shown to the model.
 

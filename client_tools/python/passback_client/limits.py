@@ -1,4 +1,4 @@
-"""How much this client accepts, and how long it tries."""
+"""The limits of what this client accepts, and of how long it tries."""
 
 from dataclasses import dataclass, fields
 
@@ -21,20 +21,22 @@ _RETRY = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is larger is refused.
+    """The limits of sizes; larger values are refused.
 
     Attributes:
         frame_chars: of one event of a stream.
-        body_bytes: of an answer that is no stream; of an error's body, the rest is left unread beyond 64 KiB.
+        body_bytes: of an answer that is no stream; of an error's body, the rest is left unread
+            beyond 64 KiB.
         owed_calls: calls that may be owed at a time.
         argument_chars: of one call's arguments, as JSON; a call with more gets an error result.
         result_bytes: of one tool's result, as JSON; a larger one becomes an error result.
-        result_depth: levels of arrays and objects in one; a deeper one becomes an error result. A server reads 64 in
-            all that is posted.
+        result_depth: levels of arrays and objects in one; a deeper one becomes an error result. A
+            server reads 64 in all that is posted.
         error_chars: of a tool's error; the rest is cut.
         rounds: runs that one `send` may lead to.
         text_chars: that an `Answer` collects.
-        call_chars: of the calls that an `Answer` collects: arguments, results, and what sub-agents say.
+        call_chars: of the calls that an `Answer` collects: arguments, results, and what sub-agents
+            say.
     """
 
     frame_chars: int = 8 * MIB
@@ -55,16 +57,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and when a request is repeated. Times are in seconds.
+    """The repeats of a request: how often and when. Times are in seconds.
 
     Attributes:
-        attempts: in a row that may bring nothing; each event counts as success. None: 8, and a client whose server has
-            never answered gives up within two seconds.
-        first: before the first repeat; doubled each time, with jitter. A stream's `retry:` takes its place.
+        attempts: in a row that may bring nothing; each event counts as success. None: 8, and a
+            client whose server has never answered gives up within two seconds.
+        first: before the first repeat; doubled each time, with jitter. A stream's `retry:` takes
+            its place.
         longest: that these pauses become.
         patience: a server that asks for a longer pause than this gets none: its error is raised.
         claim: for which a call is claimed, 1 to 600; the claim is renewed at a third of it.
-        silence: without a byte after which a connection counts as broken; the server pings every 15 s.
+        silence: without a byte after which a connection counts as broken; the server pings every 15
+            s.
     """
 
     attempts: int | None = None

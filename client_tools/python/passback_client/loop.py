@@ -51,7 +51,8 @@ class Loop:
         if loop is None:
             raise BadSetup("the client is not open: use it in `with Client(...) as client`")
         call = Call(work)
-        # not the portal's own way: that waits until the task runs, and could be interrupted without a future to cancel
+        # not the portal's own way: that waits until the task runs, and could be interrupted without
+        # a future to cancel
         try:
             return asyncio.run_coroutine_threadsafe(call.run(), loop).result()
         except _Interrupted as interrupted:

@@ -1,4 +1,4 @@
-"""What the post of a user's words says."""
+"""The content of a post with a user's message."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,8 @@ class SendOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What is said beside the words. It belongs to the last user message of its post, and only a post with one may have it.
+    """The context of a message. It belongs to the last user message of its post, and only a post
+    with one may have it.
 
     Raises:
         BadSetup: it cannot be posted.
@@ -94,7 +95,8 @@ def given(**fields: JsonValue) -> JsonObject:
 
 
 def _message(message: NewMessage) -> JsonObject:
-    if not isinstance(message, NewMessage):  # pyright: ignore[reportUnnecessaryIsInstance] - programs without types
+    # pyright: ignore[reportUnnecessaryIsInstance] - programs without types
+    if not isinstance(message, NewMessage):
         raise BadSetup("a post has parts, or messages, not both in one list")
     content: JsonValue = message.content if isinstance(message.content, str) else [*message.content]
     return {"role": message.role, "content": content, **given(id=message.id)}

@@ -54,7 +54,9 @@ class Reply:
 
 
 AskUser: TypeAlias = Callable[[Sequence[Question]], Sequence[Reply] | Awaitable[Sequence[Reply]]]
-"""Gives one reply for each question, in their order; raises `ToolError` if the user wants to answer none."""
+"""Gives one reply for each question, in their order; raises `ToolError` if the user wants to answer
+none.
+"""
 
 
 def questions_tool(ask: AskUser) -> Tool:

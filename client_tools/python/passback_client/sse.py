@@ -1,7 +1,8 @@
-"""Reads a server-sent event stream by the rules of the WHATWG HTML standard, one chunk of bytes at a time. No I/O.
+"""Reads a server-sent event stream by the rules of the WHATWG HTML standard, one chunk of bytes at
+a time. No I/O.
 
-A block without `data` dispatches nothing but still moves the last event id, and a block that the end of the
-stream cut short is never seen.
+A block without `data` dispatches nothing but still moves the last event id, and a block that the
+end of the stream cut short is never seen.
 """
 
 import re
@@ -29,7 +30,8 @@ class SseDecoder:
 
     Attributes:
         last_event_id: the place to resume after: the id of the last finished block.
-        retry: milliseconds that the server asks to wait before a reconnect, None when it did not say.
+        retry: milliseconds that the server asks to wait before a reconnect, None when it did not
+            say.
 
     Args:
         max_chars: that one unfinished event may have.

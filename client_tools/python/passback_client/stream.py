@@ -25,11 +25,11 @@ async def _events(
 
 
 class Stream(AsyncIterator[Event]):
-    """What is said, in all runs that a post leads to; the client's tools run while it is read.
+    """The events of all runs that a post leads to; the client's tools run while it is read.
 
-    Nothing is sent before the first event is asked for. Leaving the loop closes the connection, and cancelling
-    the task that reads also cancels the tools that run; the run at the server goes on in both cases, and can be
-    read on with `Client.resume`. Read it in one task at a time.
+    Nothing is sent before the first event is asked for. Leaving the loop closes the connection, and
+    cancelling the task that reads also cancels the tools that run; the run at the server goes on in
+    both cases, and can be read on with `Client.resume`. Read it in one task at a time.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Stream(AsyncIterator[Event]):
 
     @property
     def left(self) -> Left | None:
-        """What was left of the limits of conversation and owner when the answer began; None: nothing is told.
+        """The rest of the limits of conversation and owner when the answer began; None: not
+        reported.
 
         It is of the post that was answered last; `Usage.left` tells what changes meanwhile.
         """
@@ -82,7 +83,8 @@ class Stream(AsyncIterator[Event]):
         return await anext(self._events)
 
     async def cancel(self) -> bool:
-        """Stop it all, from any task: the run at the server, the tools that run here. The events end soon after.
+        """Stop it all, from any task: the run at the server, the tools that run here. The events
+        end soon after.
 
         Returns:
             Whether a run was stopped. Before the first event there is none to stop.

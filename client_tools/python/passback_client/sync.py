@@ -1,7 +1,7 @@
 """The same client for programs without `async`.
 
-An event loop in a thread of its own runs the async client: there is one implementation of the protocol, and a
-tool of the client's works the same in both.
+An event loop in a thread of its own runs the async client: there is one implementation of the
+protocol, and a tool of the client's works the same in both.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ async def _next(stream: AsyncStream) -> Event | None:
 
 
 class Stream(Iterator[Event]):
-    """What is said, in all runs that a post leads to: as the async `passback_client.Stream`."""
+    """The events of all runs that a post leads to: as the async `passback_client.Stream`."""
 
     def __init__(self, loop: Loop, stream: AsyncStream) -> None:
         self._loop = loop
@@ -67,7 +67,7 @@ class Stream(Iterator[Event]):
 
     @property
     def left(self) -> Left | None:
-        """What was left of the limits of conversation and owner when the answer began."""
+        """The rest of the limits of conversation and owner when the answer began."""
         return self._stream.left
 
     @override
@@ -99,9 +99,11 @@ class Stream(Iterator[Event]):
 
 
 class Client:
-    """As the async `passback_client.Client`, whose arguments, results and errors it has; open inside `with` only.
+    """As the async `passback_client.Client`, whose arguments, results and errors it has; open
+    inside `with` only.
 
-    Plain tools run in threads, never in the one that reads the events; `async` tools run in the client's loop.
+    Plain tools run in threads, never in the one that reads the events; `async` tools run in the
+    client's loop.
     """
 
     def __init__(
@@ -250,7 +252,7 @@ class Client:
 
     # ---------------------------------------------------------------- looking
     def conversation(self, conversation_id: str) -> Conversation:
-        """How a conversation stands."""
+        """Return the state of a conversation."""
         return self._loop.run(partial(self._client.conversation, conversation_id))
 
     def messages(self, conversation_id: str, *, after: int = 0, limit: int = 100) -> MessagePage:

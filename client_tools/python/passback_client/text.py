@@ -1,4 +1,6 @@
-"""Text as UTF-8 can hold it: halves of characters, which a text that was cut may end in, become U+FFFD."""
+"""Text as UTF-8 can hold it: halves of characters, which a text that was cut may end in, become
+U+FFFD.
+"""
 
 import json
 from typing import cast
@@ -7,7 +9,9 @@ from pydantic_core import to_jsonable_python
 
 
 def mended(text: str) -> str:
-    """The text with U+FFFD in place of each lone surrogate; a pair that was split in two becomes one character."""
+    """The text with U+FFFD in place of each lone surrogate; a pair that was split in two becomes
+    one character.
+    """
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -38,7 +42,8 @@ def mended_value(value: object) -> object:
 
 
 def write_json(value: object) -> bytes:
-    """Write a value as JSON in UTF-8, also one that has halves of characters in its texts, or in its keys.
+    """Write a value as JSON in UTF-8, also one that has halves of characters in its texts, or in
+    its keys.
 
     Raises:
         TypeError: it is not JSON.

@@ -31,7 +31,7 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the model asks for."""
+    """A call that the model makes."""
 
     id: str
     name: str
@@ -45,8 +45,8 @@ class ToolContext:
 
     Attributes:
         call: as the model made it.
-        cancelled: set when nobody waits for the result any more. An async tool is cancelled then; a plain one
-            runs in a thread, and should look here if it takes long.
+        cancelled: set when nobody waits for the result any more. An async tool is cancelled then; a
+            plain one runs in a thread, and should look here if it takes long.
     """
 
     call: ToolCall
@@ -97,13 +97,15 @@ class Tool:
 
 
 async def invoke(call: Callable[[], object], *, is_async: bool) -> object:
-    """Call what is plain or async; a plain function runs in a thread, which is left alone on cancellation."""
+    """Call what is plain or async; a plain function runs in a thread, which is left alone on
+    cancellation.
+    """
     given = call() if is_async else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
     return await given if inspect.isawaitable(given) else given
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether a call of it only makes a coroutine."""
+    """Return True if a call of the function makes a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
     )
