@@ -6,8 +6,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, JsonValue, PydanticUserError, ValidationError
+from pydantic import (
+    BaseModel,
+    Discriminator,
+    Field,
+    JsonValue,
+    PydanticUserError,
+    Tag,
+    ValidationError,
+)
 
 from passback.context.prompt import (
     ASK_GUIDE,
@@ -18,20 +27,7 @@ from passback.context.prompt import (
     output_guide,
     static_prompt,
 )
-from passback.core.arguments import (
-    ArgumentRule,
-    check_fields,
-    collection_of,
-    function_taking,
-    instance_of,
-    integer_within,
-    is_flag,
-    is_json_object,
-    is_none,
-    is_text,
-    mapping_of,
-    one_of,
-)
+from passback.core.arguments import Takes, accepts, check_fields, is_instance
 from passback.core.budgets import Budget
 from passback.core.commands import COMMAND_NAME, CommandHandler
 from passback.core.errors import ConfigurationError
@@ -84,7 +80,55 @@ class Fork:
     concurrent: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, FORK_ARGUMENTS)
+        check_fields(self, Fork)
+
+
+def _is_single_model(given: ModelClient | str) -> bool:
+    # PASSBACK_MODELS separates names by commas
+    return "," not in given if isinstance(given, str) else is_instance(given)
+
+
+def _permissions_kind(given: object) -> str | None:
+    return "rule" if callable(given) else "dict" if isinstance(given, Mapping) else None
+
+
+# Types of arguments of `Agent`, with words for its errors.
+_MODEL_WORDS = "a model's name, such as 'openai:gpt-5', or a client"
+_Model: TypeAlias = Annotated[ModelClient | str, Takes(_MODEL_WORDS, is_instance)]
+_SingleModel: TypeAlias = Annotated[ModelClient | str, Takes(_MODEL_WORDS, _is_single_model)]
+_Toolset: TypeAlias = Annotated[Toolset, Takes("a toolset, such as an MCPServer", is_instance)]
+_RULE_WORDS = "a function of two arguments, the call and the run"
+_Permissions: TypeAlias = Annotated[
+    Annotated[Mapping[str, Decision], Tag("dict")]
+    | Annotated[Rule, Takes(_RULE_WORDS, accepts(2)), Tag("rule")],
+    # only the errors of one kind are told
+    Discriminator(
+        _permissions_kind,
+        custom_error_type="takes",
+        custom_error_message=f"Input should be a dict of decisions by tools' names, or {_RULE_WORDS}",
+    ),
+]
+_Context: TypeAlias = Annotated[
+    ExtraPromptFunction, Takes("a function of one argument, the run", accepts(1))
+]
+_Window: TypeAlias = Annotated[
+    int,
+    Takes(
+        f"0, or from {MIN_WINDOW} to {MAX_WINDOW} tokens",
+        lambda tokens: tokens == 0 or MIN_WINDOW <= tokens <= MAX_WINDOW,
+    ),
+]
+_Command: TypeAlias = Annotated[
+    CommandHandler,
+    Takes("a function of two arguments, the text and a CommandContext", accepts(2)),
+]
+_CommandName: TypeAlias = Annotated[
+    str,
+    Takes(
+        "a name, at most 32 of a-z, 0-9, _ and -, a letter first",
+        lambda name: COMMAND_NAME.fullmatch(name) is not None,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,36 +183,38 @@ class Agent:
             other are found at start.
     """
 
-    model: ModelClient | str | None = None
+    model: _Model | None = None
     prompt: str = ""
-    tools: Sequence[FunctionTool | Function] = ()
-    toolsets: Sequence[Toolset] = ()
-    agents: Sequence["Agent | Fork"] = ()
+    tools: Sequence[Annotated[FunctionTool | Function, Takes("a function")]] = ()
+    toolsets: Sequence[_Toolset] = ()
+    agents: Sequence[Annotated["Agent | Fork", Takes("an Agent or a Fork")]] = ()
     name: str | None = None
     description: str = ""
     concurrent: bool = True
     conduct: str = CONDUCT
-    max_turns: int | None = None
+    max_turns: Annotated[int, Field(ge=1)] | None = None
     options: JsonObject = field(default_factory=dict[str, JsonValue])
-    permissions: Mapping[str, Decision] | Rule | None = None
+    permissions: _Permissions | None = None
     ask_user: bool = False
-    window: int | None = None
+    window: _Window | None = None
     plan: bool = False
     budget: Budget = field(default_factory=Budget)
-    context: ExtraPromptFunction | None = None
+    context: _Context | None = None
     tell_time: bool = True
     data_tools: bool = False
-    output_schema: JsonObject | type[BaseModel] | None = None
-    commands: Mapping[str, CommandHandler] = field(default_factory=dict[str, CommandHandler])
+    output_schema: Annotated[
+        JsonObject | type[BaseModel] | None,
+        Takes("a JSON Schema of type object, or a pydantic model"),
+    ] = None
+    commands: Mapping[_CommandName, _Command] = field(default_factory=dict[str, CommandHandler])
     deps: object = field(default=None, repr=False)
-    models: Sequence[ModelClient | str] | None = None
+    models: Sequence[_SingleModel] | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a wrong argument at once, not in the first run."""
-        check_fields(self, AGENT_ARGUMENTS)
+        check_fields(self, Agent)
         for name, models in (("model", [self.model]), ("models", self.models or ())):
             _refuse_unknown_models(name, models)
-        self.permission_rules()
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
         """Return the agent's toolsets, its sub-agents excepted.
@@ -252,78 +298,6 @@ def _refuse_unknown_models(argument: str, models: Sequence[ModelClient | str | N
                 check_model_names(model)
             except ConfigurationError as error:
                 raise ConfigurationError(f"Agent: {argument}: {error.message}") from None
-
-
-def _is_model_name(value: object) -> bool:
-    # PASSBACK_MODELS separates names by commas
-    return is_text(value) and "," not in str(value)
-
-
-def _is_model(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
-
-
-def _is_command(value: object) -> bool:
-    return isinstance(value, str) and COMMAND_NAME.fullmatch(value) is not None
-
-
-AGENT_ARGUMENTS: Mapping[str, ArgumentRule] = {
-    "model": ArgumentRule(
-        "a model's name, such as 'openai:gpt-5', or a client",
-        one_of(is_none, is_text, instance_of(ModelClient)),
-    ),
-    "models": ArgumentRule(
-        "a list of models' names, such as 'openai:gpt-5', and clients",
-        one_of(is_none, collection_of(one_of(_is_model_name, instance_of(ModelClient)))),
-    ),
-    "prompt": ArgumentRule("a text in Unicode", is_text),
-    "tools": ArgumentRule("a list of functions", collection_of(callable)),
-    "toolsets": ArgumentRule(
-        "a list of toolsets, such as an MCPServer", collection_of(instance_of(Toolset))
-    ),
-    "agents": ArgumentRule(
-        "a list of Agents and Forks", collection_of(one_of(instance_of(Agent), instance_of(Fork)))
-    ),
-    "name": ArgumentRule("a text", one_of(is_none, is_text)),
-    "description": ArgumentRule("a text in Unicode", is_text),
-    "concurrent": ArgumentRule("True or False", is_flag),
-    "conduct": ArgumentRule("a text in Unicode", is_text),
-    "max_turns": ArgumentRule("a whole number from 1 on", one_of(is_none, integer_within(1))),
-    "options": ArgumentRule("a dict of JSON", is_json_object),
-    "permissions": ArgumentRule(
-        "a dict of decisions by the names of tools, or a function of two arguments, "
-        "the call and the run",
-        one_of(is_none, mapping_of(is_text, lambda _: True), function_taking(2)),
-    ),
-    "ask_user": ArgumentRule("True or False", is_flag),
-    "window": ArgumentRule(
-        f"0, or from {MIN_WINDOW} to {MAX_WINDOW} tokens",
-        one_of(is_none, integer_within(0, 0), integer_within(MIN_WINDOW, MAX_WINDOW)),
-    ),
-    "plan": ArgumentRule("True or False", is_flag),
-    "budget": ArgumentRule("a Budget", instance_of(Budget)),
-    "context": ArgumentRule(
-        "a function of one argument, the run", one_of(is_none, function_taking(1))
-    ),
-    "tell_time": ArgumentRule("True or False", is_flag),
-    "data_tools": ArgumentRule("True or False", is_flag),
-    "output_schema": ArgumentRule(
-        "a JSON Schema of type object, or a pydantic model",
-        one_of(is_none, _is_model, is_json_object),
-    ),
-    "commands": ArgumentRule(
-        "a dict of functions of two arguments, the text and a CommandContext, by their names: "
-        "at most 32 of a-z, 0-9, _ and -, a letter first",
-        mapping_of(_is_command, function_taking(2)),
-    ),
-}
-"""Legal types and values of the arguments of `Agent`; `deps` may be anything."""
-
-FORK_ARGUMENTS: Mapping[str, ArgumentRule] = {
-    "name": ArgumentRule("a text", is_text),
-    "description": AGENT_ARGUMENTS["description"],
-    "concurrent": AGENT_ARGUMENTS["concurrent"],
-}
 
 
 def _model_misfit(model: type[BaseModel], answer: str) -> str | None:

@@ -16,16 +16,7 @@ from pydantic import BaseModel, JsonValue
 
 from passback.agent import Agent
 from passback.backend import Backend, request_limits
-from passback.core.arguments import (
-    ArgumentRule,
-    check_arguments,
-    collection_of,
-    instance_of,
-    is_none,
-    is_text,
-    mapping_of,
-    one_of,
-)
+from passback.core.arguments import check_arguments
 from passback.core.errors import InvalidRequest, UnknownConversation
 from passback.core.events import RunEvent
 from passback.core.ids import new_conversation_id
@@ -59,17 +50,6 @@ _MAX_WAITING_EVENTS = 1000  # events buffered for a slow reader; then the sessio
 
 _MessageReader: TypeAlias = Callable[[RequestLimits], Awaitable[PostedMessage]]
 """Reads and checks what the caller says, once the caller iterates."""
-
-_TAKES: Mapping[str, ArgumentRule] = {
-    "agent": ArgumentRule("an Agent", instance_of(Agent)),
-    "store": ArgumentRule("a URL, as PASSBACK_STORE does", is_text),
-    "conversation": ArgumentRule("an id, a text", one_of(is_none, is_text)),
-    "owner": ArgumentRule("a text", is_text),
-    "tools": ArgumentRule("a list of ToolSpecs", collection_of(instance_of(ToolSpec))),
-    "settings": ArgumentRule(
-        "a dict of texts by texts", one_of(is_none, mapping_of(is_text, is_text))
-    ),
-}
 
 
 class Session:
@@ -107,8 +87,15 @@ class Session:
         tools: Sequence[ToolSpec] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        given = {"agent": agent, "store": store, "conversation": conversation, "owner": owner}
-        check_arguments("session", {**given, "tools": tools, "settings": settings}, _TAKES)
+        check_arguments(
+            Session.__init__,
+            agent=agent,
+            store=store,
+            conversation=conversation,
+            owner=owner,
+            tools=tools,
+            settings=settings,
+        )
         named = {variable_name(name): value for name, value in (settings or {}).items()}
         self._settings = load_settings({**named, variable_name("store"): store})
         self._agent = agent

@@ -64,7 +64,9 @@ async def test_the_settings_go_before_the_agent_and_the_agent_before_the_tool(
 def test_an_agent_with_a_permission_that_there_is_not_does_not_start(
     permissions: Mapping[str, Decision],
 ) -> None:
-    with pytest.raises(ConfigurationError, match="'pay' has to be one of allow, deny, ask"):
+    with pytest.raises(
+        ConfigurationError, match=r"\.pay: Input should be 'allow', 'deny' or 'ask'"
+    ):
         Application(load_settings({"PASSBACK_STORE": "memory:"}), Agent(permissions=permissions))
 
 

@@ -199,7 +199,7 @@ def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], w
 
 @pytest.mark.parametrize("window", [-1, 999, 100_000_001])
 def test_a_window_that_is_none_is_refused(window: int) -> None:
-    with pytest.raises(ConfigurationError, match="window takes 0, or from 1000"):
+    with pytest.raises(ConfigurationError, match="window: Input should be 0, or from 1000"):
         Agent(window=window)
 
 

@@ -209,7 +209,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
     (
         ["wrong:agent"],
         {},
-        "passback: 'wrong:agent' cannot be loaded: Agent: max_turns takes a whole number from 1 on, not 0 (wrong.py, line 3)\n",
+        "passback: 'wrong:agent' cannot be loaded: Agent: max_turns: Input should be greater than or equal to 1 (given: 0) (wrong.py, line 3)\n",
     ),
     (
         ["model:agent"],

@@ -41,6 +41,7 @@ from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
 
+TEXT = "Input should be a valid string"
 PAINT = ToolSpec("paint", "", {"type": "object"})
 DEEP: Any = []
 for _ in range(80):
@@ -201,15 +202,19 @@ async def test_tools_are_judged_as_a_posts_are(tool: ToolSpec, error: type[Clien
     [
         ({"conversation": ""}, InvalidRequest, "a conversation id has 1 to 256 characters"),
         ({"conversation": "{id}"}, InvalidRequest, "a conversation id has no braces"),
-        ({"conversation": "\ud800"}, ConfigurationError, "session: conversation takes an id, a"),
-        ({"owner": None}, ConfigurationError, "session: owner takes a text, not None"),
+        ({"conversation": "\ud800"}, ConfigurationError, f"Session: conversation: {TEXT}"),
+        ({"owner": None}, ConfigurationError, f"Session: owner: {TEXT} (given: None)"),
         (
             {"tools": ["x"]},
             ConfigurationError,
-            "session: tools takes a list of ToolSpecs, not [str]",
+            "Session: tools.0: Input should be an instance of ToolSpec (given: str)",
         ),
-        ({"settings": {"max_turns": 5}}, ConfigurationError, "session: settings takes a dict of"),
-        ({"store": None}, ConfigurationError, "session: store takes a URL"),
+        (
+            {"settings": {"max_turns": 5}},
+            ConfigurationError,
+            f"Session: settings.max_turns: {TEXT} (given: 5)",
+        ),
+        ({"store": None}, ConfigurationError, f"Session: store: {TEXT} (given: None)"),
     ],
 )
 async def test_a_session_is_checked_when_it_is_made(

@@ -1,104 +1,63 @@
-"""Checks of arguments that users give in Python, by a table of the values each one takes. Pure."""
+"""Check arguments that users give in Python, by the annotations of what takes them. Pure."""
 
 import inspect
-import json
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import islice
-from typing import TypeAlias, cast
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, create_model
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from passback.core.errors import ConfigurationError
 
-Fits: TypeAlias = Callable[[object], bool]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-_MAX_SHOWN = 5  # items of a collection that an error lists
+_MAX_PLACE_CHARACTERS = 80
 
-_JSON_OBJECT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+_CONFIG: Final = ConfigDict(
+    strict=True,
+    arbitrary_types_allowed=True,
+    allow_inf_nan=False,
+    # a text's length is counted in UTF-8, so lone surrogates, which cannot be sent, are refused
+    str_min_length=0,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ArgumentRule:
-    """One argument: the values that it takes, in words that follow "takes", and their check."""
+class Takes:
+    """Put into `Annotated` what an argument takes in words, for types that pydantic names badly.
+
+    Args:
+        words: they follow "Input should be" in an error.
+        fits: judges a value of the type.
+    """
 
     words: str
-    fits: Fits
+    fits: Callable[[Any], bool] = lambda _: True
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.custom_error_schema(
+            core_schema.no_info_after_validator_function(self._refuse_misfit, handler(source)),
+            custom_error_type="takes",
+            custom_error_message=f"Input should be {self.words}",
+        )
+
+    def _refuse_misfit(self, given: object) -> object:
+        if not self.fits(given):
+            raise PydanticCustomError("takes", "the schema around it has the words")
+        return given
 
 
-def check_arguments(
-    owner: str, given: Mapping[str, object], table: Mapping[str, ArgumentRule], /
-) -> None:
-    """Check arguments by a table.
+def accepts(arguments: int, /) -> Callable[[Callable[..., object]], bool]:
+    """Return a check of functions: True if they accept so many positional arguments."""
 
-    Raises:
-        ConfigurationError: names the first argument that does not fit; shows its type, and no text
-            in it.
-    """
-    for name, takes in table.items():
-        if not takes.fits(given[name]):
-            raise ConfigurationError(
-                f"{owner}: {name} takes {takes.words}, not {_describe_value(given[name])}"
-            )
-
-
-def check_fields(given: object, table: Mapping[str, ArgumentRule], /) -> None:
-    """Check the fields of a value, as `check_arguments`."""
-    values = {name: getattr(given, name) for name in table}
-    check_arguments(type(given).__name__, values, table)
-
-
-def is_none(value: object, /) -> bool:
-    return value is None
-
-
-def is_flag(value: object, /) -> bool:
-    return isinstance(value, bool)
-
-
-def is_text(value: object, /) -> bool:
-    """Return whether a value is a string without lone surrogates.
-
-    Those can be neither sent nor stored.
-    """
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def one_of(*fits: Fits) -> Fits:
-    return lambda value: any(one(value) for one in fits)
-
-
-def instance_of(*kinds: type) -> Fits:
-    """Fit instances of these classes or protocols, but not classes themselves."""
-    return lambda value: isinstance(value, kinds) and not isinstance(value, type)
-
-
-def integer_within(least: int, most: float = math.inf) -> Fits:
-    # bool is a subclass of int
-    return lambda value: (
-        isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-    )
-
-
-def is_above_zero(value: object, /) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def function_taking(arguments: int, /) -> Fits:
-    """Fit callables that accept so many positional arguments, if their signature is known."""
-
-    def fits(value: object, /) -> bool:
-        if not callable(value):
-            return False
+    def fits(function: Callable[..., object]) -> bool:
         try:
-            signature = inspect.signature(value)
+            signature = inspect.signature(function)
         except (TypeError, ValueError):  # some functions written in C have no signature
             return True
         try:
@@ -110,59 +69,43 @@ def function_taking(arguments: int, /) -> Fits:
     return fits
 
 
-def collection_of(fits: Fits, /) -> Fits:
-    def all_fit(value: object, /) -> bool:
-        # these are collections, too, but never the list that was meant
-        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection):
-            return False
-        return all(fits(one) for one in cast("Collection[object]", value))
-
-    return all_fit
+def is_instance(given: object, /) -> bool:
+    """Return False for a class: it has the methods of a protocol, but is no instance."""
+    return not isinstance(given, type)
 
 
-def mapping_of(keys: Fits, values: Fits, /) -> Fits:
-    def all_fit(value: object, /) -> bool:
-        if not isinstance(value, Mapping):
-            return False
-        items = cast("Mapping[object, object]", value).items()
-        return all(keys(key) and values(one) for key, one in items)
+def check_arguments(owner: Callable[..., object], /, **given: object) -> None:
+    """Check arguments by the annotations of the function, or the dataclass, that takes them.
 
-    return all_fit
-
-
-def is_json_object(value: object, /) -> bool:
-    if not isinstance(value, Mapping):
-        return False
+    Raises:
+        ConfigurationError: names the first argument that does not fit.
+    """
     try:
-        given = _JSON_OBJECT.validate_python(
-            dict(cast("Mapping[object, object]", value)), strict=True
-        )
-        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
-    except (ValidationError, ValueError):
-        return False
-    return True
+        _arguments_model(owner)(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        # escaped, as keys of what was given are in it
+        place = ascii(".".join(map(str, first["loc"])))[1:-1][:_MAX_PLACE_CHARACTERS]
+        problem = f"{first['msg']} (given: {_describe_value(first['input'])})"
+        # without the cause: its text has the value, which may be a secret
+        name = owner.__qualname__.removesuffix(".__init__")
+        raise ConfigurationError(f"{name}: {place}: {problem}") from None
+
+
+def check_fields(given: "DataclassInstance", owner: type["DataclassInstance"], /) -> None:
+    """Check the fields of a dataclass, but not those that a subclass adds, as `check_arguments`."""
+    check_arguments(owner, **{one.name: getattr(given, one.name) for one in fields(owner)})
+
+
+@cache
+def _arguments_model(owner: Callable[..., object]) -> type[BaseModel]:
+    hints = get_type_hints(owner, include_extras=True)
+    hints.pop("return", None)
+    arguments: dict[str, Any] = {name: (hint, None) for name, hint in hints.items()}
+    return create_model(owner.__name__, __config__=_CONFIG, **arguments)
 
 
 def _describe_value(value: object) -> str:
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        pairs = (f"{_describe_key(key)}: {_describe_kind(one)}" for key, one in items)
-        return f"{{{_join_some(pairs)}}}"
-    if isinstance(value, list | tuple | set | frozenset):
-        return f"[{_join_some(map(_describe_kind, cast('Collection[object]', value)))}]"
-    return _describe_kind(value)
-
-
-def _join_some(words: Iterator[str]) -> str:
-    first = list(islice(words, _MAX_SHOWN + 1))
-    return ", ".join([*first[:_MAX_SHOWN], *(["..."] if len(first) > _MAX_SHOWN else [])])
-
-
-def _describe_key(key: object) -> str:
-    return ascii(key[:40]) if isinstance(key, str) else _describe_kind(key)
-
-
-def _describe_kind(value: object) -> str:
     """Return a number itself, and the type of anything else: a text may be a secret."""
     if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**9):
         return repr(value)

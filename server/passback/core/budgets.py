@@ -2,16 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from passback.core.arguments import (
-    ArgumentRule,
-    check_fields,
-    instance_of,
-    is_above_zero,
-    is_none,
-    one_of,
-)
+from pydantic import Field
+
+from passback.core.arguments import check_fields
 from passback.core.messages import RunId, RunRef, Usage
 from passback.core.values import value
 
@@ -77,12 +72,12 @@ class BudgetLimits:
         ConfigurationError: a limit is not above 0.
     """
 
-    tokens: int | None = None
-    seconds: float | None = None
-    cost: float | None = None
+    tokens: Annotated[int, Field(gt=0)] | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    cost: Annotated[float, Field(gt=0)] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, _LIMITS_TABLE)
+        check_fields(self, BudgetLimits)
 
     @property
     def is_set(self) -> bool:
@@ -119,7 +114,7 @@ class Budget:
     owner: BudgetLimits = field(default_factory=BudgetLimits)
 
     def __post_init__(self) -> None:
-        check_fields(self, _BUDGET_TABLE)
+        check_fields(self, Budget)
 
     @property
     def is_set(self) -> bool:
@@ -135,16 +130,6 @@ class Budget:
             self.conversation.within(other.conversation),
             self.owner.within(other.owner),
         )
-
-
-_TAKES_ABOVE_ZERO = ArgumentRule("a number that is more than 0", one_of(is_none, is_above_zero))
-_LIMITS_TABLE = {
-    "tokens": _TAKES_ABOVE_ZERO,
-    "seconds": _TAKES_ABOVE_ZERO,
-    "cost": _TAKES_ABOVE_ZERO,
-}
-_TAKES_LIMITS = ArgumentRule("Limits", instance_of(BudgetLimits))
-_BUDGET_TABLE = {"run": _TAKES_LIMITS, "conversation": _TAKES_LIMITS, "owner": _TAKES_LIMITS}
 
 
 def tightest_left(lefts: Iterable[Left], /) -> Left:

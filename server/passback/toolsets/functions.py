@@ -13,16 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast, overload
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from passback.core.arguments import (
-    ArgumentRule,
-    check_arguments,
-    integer_within,
-    is_above_zero,
-    is_flag,
-    is_none,
-    is_text,
-    one_of,
-)
+from passback.core.arguments import Takes, check_arguments
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     TOOL_NAME,
@@ -95,6 +86,10 @@ logger = logging.getLogger(__name__)
 Function: TypeAlias = Callable[..., Any]
 ReadOnly: TypeAlias = Callable[..., bool]
 """Decides for one call whether it changes nothing; takes the tool arguments that it names."""
+
+_ReadOnlyOrFlag: TypeAlias = Annotated[
+    bool | ReadOnly, Takes("True, False, or a function of the tool's arguments")
+]
 
 _RETRY_DELAY = 0.1  # seconds before the first retry; the delay doubles for each further one
 
@@ -264,11 +259,11 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    read_only: bool | ReadOnly = False,
+    read_only: _ReadOnlyOrFlag = False,
     repeatable: bool = False,
-    seconds: float = 60,
+    seconds: Annotated[float, Field(gt=0)] = 60,
     permission: Permission | Decision = ALLOWED,
-    retries: int = 0,
+    retries: Annotated[int, Field(ge=0)] = 0,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a server tool of a typed function; the model sees its name, docstring and annotations.
 
@@ -288,9 +283,7 @@ def tool(
     Raises ConfigurationError if the function cannot be a tool, or an argument is invalid.
     """
     given = {"name": name, "description": description, "seconds": seconds, "retries": retries}
-    check_arguments(
-        "tool", {**given, "read_only": read_only, "repeatable": repeatable}, _ARGUMENT_RULES
-    )
+    check_arguments(tool, **given, read_only=read_only, repeatable=repeatable)
     allowance = as_permission(permission)
 
     def decorate(function: Function) -> FunctionTool:
@@ -347,18 +340,6 @@ class FunctionTools:
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
         return await self._tools[call.name].run(call, context)
-
-
-_ARGUMENT_RULES: Mapping[str, ArgumentRule] = {
-    "name": ArgumentRule("a text", one_of(is_none, is_text)),
-    "description": ArgumentRule("a text in Unicode", one_of(is_none, is_text)),
-    "seconds": ArgumentRule("a number above 0", is_above_zero),
-    "retries": ArgumentRule("a whole number from 0 on", integer_within(0)),
-    "read_only": ArgumentRule(
-        "True, False, or a function of the tool's arguments", one_of(is_flag, callable)
-    ),
-    "repeatable": ArgumentRule("True or False", is_flag),
-}
 
 
 def _type_hints(function: Function, label: str) -> dict[str, Any]:

@@ -371,7 +371,9 @@ async def test_a_command_supersedes_what_is_owed() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "", "Loud", "x" * 33])
 def test_names_that_cannot_be_commands_are_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="Agent: commands takes"):
+    with pytest.raises(
+        ConfigurationError, match=r"Agent: commands\..*\[key\]: Input should be a name, at most 32"
+    ):
         Agent(commands={name: shout})
 
 
