@@ -65,7 +65,7 @@ async def test_a_server_that_dies_during_a_call_is_started_again(
         assert await called(server, "die") == LOST
         assert await called(server, "add", a=1, b=1) == ToolResult("2")
         assert await names(server) == before
-    [line] = [record for record in caplog.records if record.name.endswith("keeper")]
+    [line] = [record for record in caplog.records if record.name.endswith("reconnector")]
     assert line.getMessage() == "MCP server t: lost: its process ended, with the code 3"
 
 

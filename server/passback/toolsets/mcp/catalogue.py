@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from mcp.types import Tool, ToolAnnotations
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from passback.core.messages import ToolSpec
 from passback.core.text import replace_surrogates
 from passback.schemas.declared import InvalidSchema, check_schema, count_parts
-from passback.toolsets.mcp.session import ToolDescription
 
 MAX_TOOLS: Final = 128  # of one server
 
@@ -59,7 +59,7 @@ class Catalogue:
 
 
 def build_catalogue(
-    server: str, described: Sequence[ToolDescription], instructions: str, /, *, trust_hints: bool
+    server: str, described: Sequence[Tool], instructions: str, /, *, trust_hints: bool
 ) -> Catalogue:
     """Choose and name the tools. It may take seconds, so do not call it on the event loop."""
     tools: dict[str, OfferedTool] = {}
@@ -78,9 +78,7 @@ def build_catalogue(
             problems.setdefault(str(problem), []).append(name)
             continue
         room -= values
-        tools[name] = OfferedTool(
-            spec, one.name, trust_hints and one.read_only, trust_hints and one.repeatable
-        )
+        tools[name] = _offered_tool(spec, one, trust_hints=trust_hints)
     warnings = list(_problem_lines(problems))
     instructions = replace_surrogates(instructions.strip())
     if len(instructions) > _INSTRUCTION_CHARACTERS:
@@ -101,21 +99,28 @@ def _offered_name(server: str, tool: str) -> str:
     return f"{name[: _NAME_CHARACTERS - len(digest) - 1]}_{digest}"
 
 
-def _tool_spec(name: str, one: ToolDescription, room: int) -> tuple[ToolSpec, int]:
-    """Return the tool's spec and the number of its schema's values. Raises Unfit."""
+def _offered_tool(spec: ToolSpec, one: Tool, *, trust_hints: bool) -> OfferedTool:
+    """Return a tool as it is offered. Hints that contradict each other are not believed."""
+    hints = one.annotations or ToolAnnotations()
+    read_only = hints.read_only_hint is True and hints.destructive_hint is not True
+    repeatable = read_only or (hints.idempotent_hint is True and hints.read_only_hint is not True)
+    return OfferedTool(spec, one.name, trust_hints and read_only, trust_hints and repeatable)
+
+
+def _tool_spec(name: str, one: Tool, room: int) -> tuple[ToolSpec, int]:
+    """Return the tool's spec and its schema's number of values. Raises InvalidSchema."""
     if not one.name:
         raise InvalidSchema("it has no name")
-    if _is_deep(one.schema):  # first: what follows is recursive
+    if _is_deep(one.input_schema):  # first: what follows is recursive
         raise InvalidSchema(f"its schema is nested deeper than {_SCHEMA_DEPTH} levels")
-    if len(to_json(one.schema)) > _SCHEMA_BYTES:
+    if len(to_json(one.input_schema)) > _SCHEMA_BYTES:
         raise InvalidSchema(f"its schema is larger than {_SCHEMA_BYTES} bytes")
-    schema = check_schema(one.schema)
+    schema = check_schema(one.input_schema)
     values = count_parts(schema)
     if values > room:
         raise InvalidSchema("the schemas of all its server's tools together are too large")
-    return ToolSpec(
-        name, replace_surrogates(one.description[:_DESCRIPTION_CHARACTERS]), schema
-    ), values
+    description = (one.description or one.title or "")[:_DESCRIPTION_CHARACTERS]
+    return ToolSpec(name, replace_surrogates(description), schema), values
 
 
 def _is_deep(schema: JsonValue) -> bool:

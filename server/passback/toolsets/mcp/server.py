@@ -3,13 +3,11 @@
 import importlib
 import importlib.util
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from pydantic import JsonValue
 from pydantic_core import from_json
 from typing_extensions import override
 
@@ -17,15 +15,6 @@ from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import ToolCall, ToolResult, ToolSpec, fold_name
 from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
 from passback.core.toolsets import ToolContext
-from passback.toolsets.mcp.catalogue import OfferedTool
-from passback.toolsets.mcp.keeper import Reconnector
-from passback.toolsets.mcp.session import (
-    Connect,
-    ConnectionLost,
-    McpSession,
-    RecentOutput,
-    SessionForgotten,
-)
 from passback.toolsets.mcp.targets import (
     HttpTarget,
     ServerOptions,
@@ -37,8 +26,11 @@ from passback.toolsets.mcp.targets import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from passback.toolsets.mcp.catalogue import OfferedTool
+    from passback.toolsets.mcp.reconnector import Reconnector
+
 # Imported on first use: the package `mcp` is large, and an extra.
-_CONNECTION_MODULE: Final = "passback.toolsets.mcp.connection"
+_RECONNECTOR_MODULE: Final = "passback.toolsets.mcp.reconnector"
 
 _DEFAULT_SECONDS = 60.0
 _DEFAULT_START_SECONDS = 15.0
@@ -167,12 +159,11 @@ class MCPServer:
         """
         if self._reconnector is not None:
             raise ConfigurationError(f"the MCP server {self._name!r} is in use already")
-        recent_output = RecentOutput(self._target.secrets())
-        self._reconnector = Reconnector(
-            self._name, self._bind_connector(recent_output), self._options, recent_output
-        )
+        make = importlib.import_module(_RECONNECTOR_MODULE).Reconnector
+        reconnector: Reconnector = make(self._name, self._target, self._options)
+        self._reconnector = reconnector
         try:
-            async with self._reconnector.running():
+            async with reconnector.running():
                 yield
         finally:
             self._reconnector = None
@@ -183,10 +174,6 @@ class MCPServer:
             raise ToolsetUnavailable(f"the MCP server {self._name!r} is not running")
         found = await self._reconnector.ready()
         return [f"MCP server {self._name}: {warning}" for warning in found.warnings]
-
-    def _bind_connector(self, recent_output: RecentOutput) -> Connect:
-        connect = importlib.import_module(_CONNECTION_MODULE).connect
-        return partial(connect, self._name, self._target, self._options.result_limit, recent_output)
 
     async def specs(self) -> Sequence[ToolSpec]:
         if self._reconnector is None:
@@ -213,56 +200,21 @@ class MCPServer:
             return self._options.permission
         return writes
 
-    def _offered_tool(self, name: str) -> OfferedTool | None:
+    def _offered_tool(self, name: str) -> "OfferedTool | None":
         return self._reconnector.catalogue.tools.get(name) if self._reconnector else None
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        if self._reconnector is None:
+            text = f"The MCP server {self._name!r} is not connected. The tool was not called."
+            return ToolResult(text, is_error=True)
         try:
             arguments = from_json(call.arguments)
         except ValueError:
-            return _error_result("The arguments cannot be read.")
+            return ToolResult("The arguments cannot be read.", is_error=True)
         with anyio.move_on_after(self._options.seconds):
-            return await self._call_remote(call.name, arguments, context.progress)
-        return _error_result(f"The tool did not answer in {self._options.seconds:g} s.")
-
-    async def _call_remote(
-        self, name: str, arguments: Mapping[str, JsonValue], send_progress: Callable[[str], None]
-    ) -> ToolResult:
-        """Call a tool; if the server has dropped the session, call it once more by a new one.
-
-        A server that does not know the session has not carried out the call.
-        """
-        dropped: McpSession | None = None
-        while True:
-            session = await self._reconnector.session(but=dropped) if self._reconnector else None
-            if session is None or self._reconnector is None:
-                return self._unavailable_result()
-            tool = self._reconnector.catalogue.tools.get(name)
-            if tool is None:
-                return _error_result(f"The MCP server {self._name!r} has no such tool any more.")
-            try:
-                return await session.call(tool.remote, arguments, send_progress)
-            except SessionForgotten:
-                if dropped is not None:
-                    return self._unavailable_result()
-                dropped = session
-            except ConnectionLost:
-                # no second attempt: the call may have been carried out
-                return _error_result(
-                    f"The connection to the MCP server {self._name!r} was lost during the call: "
-                    "nobody knows whether it was carried out."
-                )
-
-    def _unavailable_result(self) -> ToolResult:
-        trouble = self._reconnector.trouble if self._reconnector else None
-        reason = f": {trouble}" if trouble else ""
-        return _error_result(
-            f"The MCP server {self._name!r} is not connected{reason}. The tool was not called."
-        )
-
-
-def _error_result(text: str) -> ToolResult:
-    return ToolResult(text, is_error=True)
+            return await self._reconnector.call(call.name, arguments, context.progress)
+        text = f"The tool did not answer in {self._options.seconds:g} s."
+        return ToolResult(text, is_error=True)
 
 
 def refuse_clashes(servers: Iterable[MCPServer], functions: Iterable[str]) -> None:

@@ -2,24 +2,24 @@
 
 import json
 import logging
-import os
-import signal
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import httpx2
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
+from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import jsonrpc_message_adapter
 from typing_extensions import override
 
 from passback.core.text import replace_surrogates
-from passback.toolsets.mcp.session import MESSAGE_BYTES, MessageStream
 from passback.toolsets.mcp.targets import HttpTarget, StdioTarget, shown_line
 
 logger = logging.getLogger(__name__)
@@ -29,21 +29,75 @@ Streams: TypeAlias = tuple[
     MemoryObjectReceiveStream[_Message], MemoryObjectSendStream[SessionMessage]
 ]
 
+MESSAGE_BYTES: Final = 4 * 1024 * 1024  # the largest message that is read from a server
+_TOO_LARGE: Final = f"it sent a message of more than {MESSAGE_BYTES} bytes"
+
+
+class ConnectionLost(Exception):
+    """The connection is over; the text says why, and has nothing of the server's own text."""
+
+
+class SessionForgotten(ConnectionLost):
+    """The server does not know the session any more, so it has not carried out the request."""
+
+
+class ConnectionState:
+    """The state of one connection: its transport reports to it, its session waits for it.
+
+    Args:
+        output: gets the last lines that the server's process writes to standard error.
+    """
+
+    def __init__(self, output: deque[bytes]) -> None:
+        self.output = output
+        self.refusal: str | None = None
+        """The status that refused the last request: used as a reason if there is no better."""
+        self.end: str | None = None
+        """The reason for the end of the connection; None: more messages may come."""
+        self.left = False
+        """True once the transport is left: no end that is reported then is the server's."""
+        self._forgotten = False
+        self._changed = anyio.Event()
+
+    def finish(self, reason: str, *, forgotten: bool = False) -> None:
+        """Mark the connection as over; a later reason is ignored as a consequence.
+
+        forgotten: the server does not know the session any more.
+        """
+        if self.end is None and not self.left:
+            self.end, self._forgotten = reason, forgotten
+        self._changed.set()
+
+    def notify_change(self) -> None:
+        """Wake the waiter: the tools may have changed."""
+        self._changed.set()
+
+    async def wait_for_change(self) -> None:
+        """Wait until the tools may have changed. Raises ConnectionLost at the connection's end."""
+        if self.end is None:
+            await self._changed.wait()
+        self._changed = anyio.Event()
+        self.check()
+
+    def check(self) -> None:
+        """Raise ConnectionLost if the connection is over."""
+        if self.end is not None or self.left:
+            lost = SessionForgotten if self._forgotten else ConnectionLost
+            raise lost(self.end or "the connection was closed")
+
+
+# ---------------------------------------------------------------- stdio
 # Messages that may wait for the server to read: a cancellation must not block on a server that does
 # not read.
 _MAX_OUTGOING = 64
 
-_GRACE_SECONDS = (
-    1.0,
-    2.0,
-    2.0,
-)  # seconds to exit after stdin was closed, after SIGTERM, after SIGKILL
+_EXIT_SECONDS = 1.0  # to exit after standard input was closed
+_SIGNAL_SECONDS = 2.0  # to exit after SIGTERM, and after SIGKILL
+_POLL_INTERVAL = 0.02  # seconds
 
 # Seconds for the last lines of standard error to arrive: a child of the process may keep the pipe
 # open for ever.
-_OUTPUT_GRACE = 0.5
-
-_POLL_INTERVAL = 0.02  # seconds
+_LAST_LINES_TIMEOUT = 0.5
 _MAX_LOG_LINES = 200  # of standard error; later ones are not logged
 
 # Of a line that is not complete: much more than is shown of it, so that no secret is cut in two at
@@ -53,83 +107,71 @@ _MAX_LINE_BYTES = 16 * 1024
 
 @asynccontextmanager
 async def child_streams(
-    name: str, child: StdioTarget, stream: MessageStream
+    name: str, target: StdioTarget, state: ConnectionState
 ) -> AsyncGenerator[Streams]:
     """Start a process; on leaving, end it and every process that it has started.
+
+    The package's own `stdio_client` keeps a line of any length in memory, tells nobody the exit
+    code, and leaves the children of a process that has ended by itself.
 
     Raises:
         OSError: it cannot be started.
     """
-    stream.recent_output.clear()
     process = await anyio.open_process(
-        child.command,
-        env=get_default_environment() | dict(child.env),
-        cwd=child.cwd,
+        target.command,
+        env=get_default_environment() | dict(target.env),
+        cwd=target.cwd,
         start_new_session=True,
     )
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
     inbox, received = anyio.create_memory_object_stream[_Message](0)
     outbox, outgoing = anyio.create_memory_object_stream[SessionMessage](_MAX_OUTGOING)
-    stderr_done = anyio.Event()
+    logged = anyio.Event()
     with inbox, received, outbox, outgoing:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_read_messages, process, process.stdout, inbox, stream, stderr_done)
-            tasks.start_soon(_write_messages, process, process.stdin, outgoing, stream)
-            tasks.start_soon(
-                _log_stderr, name, process.stderr, child.secrets(), stream, stderr_done
-            )
+            tasks.start_soon(_read_messages, process, inbox, state)
+            tasks.start_soon(_write_messages, process, outgoing, state)
+            tasks.start_soon(_log_stderr, name, process, target.secrets(), state.output, logged)
             try:
                 yield received, outbox
             finally:
-                stream.close()
+                state.left = True
                 with anyio.CancelScope(shield=True):
                     received.close()
-                    await _end_process(process, process.stdin)
+                    await _end_process(process)
+                    with anyio.move_on_after(_LAST_LINES_TIMEOUT):
+                        await logged.wait()
                 tasks.cancel_scope.cancel()
 
 
 async def _read_messages(
-    process: Process,
-    stdout: ByteReceiveStream,
-    inbox: MemoryObjectSendStream[_Message],
-    stream: MessageStream,
-    stderr_done: anyio.Event,
+    process: Process, inbox: MemoryObjectSendStream[_Message], state: ConnectionState
 ) -> None:
     """Read messages to the end of standard output, even if nobody receives them.
 
     A full pipe would keep the process from exiting.
     """
-    rest = bytearray()
-    with inbox, suppress(anyio.ClosedResourceError):
-        async for chunk in stdout:
-            rest += chunk
-            if b"\n" in chunk:
-                *texts, rest = rest.split(b"\n")
-                await _forward_messages(texts, inbox)
-            if len(rest) > MESSAGE_BYTES:
-                stream.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
-                rest.clear()
-        await _wait_for_exit(process, _GRACE_SECONDS[0])
-        with anyio.move_on_after(_OUTPUT_GRACE):
-            await stderr_done.wait()
-        stream.finish(f"its process ended, with the code {process.returncode}")
+    assert process.stdout
+    lines = BufferedByteReceiveStream(process.stdout)
+    with inbox:
+        try:
+            while True:
+                line = await lines.receive_until(b"\n", MESSAGE_BYTES)
+                message = _parsed_message(line) or _parsed_message(_without_surrogates(line))
+                if message is not None:  # some programs greet people on standard output
+                    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        await inbox.send(message)
+        except anyio.DelimiterNotFound:
+            state.finish(_TOO_LARGE)
+            async for _ in process.stdout:
+                pass
+        except (anyio.IncompleteRead, anyio.ClosedResourceError):
+            await _wait_for_exit(process, _EXIT_SECONDS)
+            state.finish(f"its process ended, with the code {process.returncode}")
 
 
-async def _forward_messages(
-    texts: Sequence[bytearray], inbox: MemoryObjectSendStream[_Message]
-) -> None:
-    for text in texts:
-        message = _parsed_message(bytes(text)) or _parsed_message(_without_surrogates(bytes(text)))
-        if message is not None:  # some programs greet people on standard output
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await inbox.send(SessionMessage(message))
-
-
-def _parsed_message(text: bytes) -> JSONRPCMessage | None:
+def _parsed_message(text: bytes) -> SessionMessage | None:
     with suppress(ValueError):
-        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+        return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
     return None
 
 
@@ -142,64 +184,33 @@ def _without_surrogates(text: bytes) -> bytes:
 
 async def _write_messages(
     process: Process,
-    stdin: ByteSendStream,
     outgoing: MemoryObjectReceiveStream[SessionMessage],
-    stream: MessageStream,
+    state: ConnectionState,
 ) -> None:
+    assert process.stdin
     try:
         async for each in outgoing:
             text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-            await stdin.send(text.encode() + b"\n")
+            await process.stdin.send(text.encode() + b"\n")
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        if await _wait_for_exit(process, _GRACE_SECONDS[0]):
-            return  # the reader of its output reports the end
-        stream.finish("it does not listen any more")
+        if not await _wait_for_exit(process, _EXIT_SECONDS):  # or else its reader tells of the end
+            state.finish("it does not listen any more")
 
 
-async def _log_stderr(
-    name: str,
-    stderr: ByteReceiveStream,
-    secrets: Sequence[str],
-    stream: MessageStream,
-    stderr_done: anyio.Event,
-) -> None:
-    """Log the first `_MAX_LOG_LINES` lines of standard error; of a long line, the beginning."""
-    room = _MAX_LOG_LINES
-    rest = b""
-    try:
-        async for chunk in stderr:
-            *texts, rest = (rest + chunk).split(b"\n")
-            rest = rest[:_MAX_LINE_BYTES]
-            stream.recent_output.extend(texts)
-            for text in texts[:room]:
-                _log_line(name, shown_line(text, secrets))
-            if 0 < room <= len(texts):
-                _log_line(name, "(what follows is not logged)")
-            room = max(0, room - len(texts))
-    except anyio.ClosedResourceError:
-        pass
-    finally:  # even if this is cancelled, because a child of the process keeps the pipe open
-        stream.recent_output.extend([rest])
-        stderr_done.set()
-
-
-def _log_line(name: str, text: str) -> None:
-    if text:
-        logger.info("MCP server %s says: %s", name, text, extra={"action": "toolset_says"})
-
-
-async def _end_process(process: Process, stdin: ByteSendStream) -> None:
+async def _end_process(process: Process) -> None:
     """Close standard input, then terminate the process and its children, then kill them.
 
     The order is that of the protocol's specification for stdio.
     """
+    assert process.stdin
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        await stdin.aclose()
-    if not await _wait_for_exit(process, _GRACE_SECONDS[0]):
-        _signal_session(process, signal.SIGTERM)
-        await _wait_for_exit(process, _GRACE_SECONDS[1])
-    _signal_session(process, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    await _wait_for_exit(process, _GRACE_SECONDS[2])
+        await process.stdin.aclose()
+    await _wait_for_exit(process, _EXIT_SECONDS)
+    if sys.platform == "win32":
+        process.kill()
+    else:  # also if it has ended: its children may go on
+        await terminate_posix_process_tree(process, _SIGNAL_SECONDS)
+    await _wait_for_exit(process, _SIGNAL_SECONDS)
 
 
 async def _wait_for_exit(process: Process, seconds: float) -> bool:
@@ -213,29 +224,45 @@ async def _wait_for_exit(process: Process, seconds: float) -> bool:
     return process.returncode is not None
 
 
-def _signal_session(process: Process, number: signal.Signals) -> None:
-    """Send a signal to the process and to all others of its session, of which it is the leader."""
-    with suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.send_signal(number)
-        else:
-            os.killpg(process.pid, number)
+async def _log_stderr(
+    name: str, process: Process, secrets: Sequence[str], last: deque[bytes], ended: anyio.Event
+) -> None:
+    """Log the first `_MAX_LOG_LINES` lines of standard error, and keep the last ones in `last`."""
+    assert process.stderr
+    room = _MAX_LOG_LINES
+    rest = b""
+    try:
+        async for chunk in process.stderr:
+            *read, rest = (rest + chunk).split(b"\n")
+            rest = rest[:_MAX_LINE_BYTES]
+            lines = [line for line in read if line.strip()]
+            last += lines
+            for line in lines[:room]:
+                _log_line(name, shown_line(line, secrets))
+            if 0 < room <= len(lines):
+                _log_line(name, "(what follows is not logged)")
+            room = max(0, room - len(lines))
+    except anyio.ClosedResourceError:
+        pass
+    finally:  # even if this is cancelled, because a child of the process keeps the pipe open
+        if rest.strip():
+            last.append(rest)
+        ended.set()
 
 
+def _log_line(name: str, text: str) -> None:
+    if text:
+        logger.info("MCP server %s says: %s", name, text, extra={"action": "toolset_says"})
+
+
+# ---------------------------------------------------------------- streamable HTTP
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 30.0
 _SESSION_HEADER = "mcp-session-id"
 
 
-class TooLarge(httpx2.StreamError):
-    """A response was larger than `MESSAGE_BYTES`."""
-
-    def __init__(self) -> None:
-        super().__init__(f"more than {MESSAGE_BYTES} bytes")
-
-
-def http_client(address: HttpTarget, stream: MessageStream) -> httpx2.AsyncClient:
-    """Create an HTTP client that bounds responses and reports refusals to the stream.
+def http_client(target: HttpTarget, state: ConnectionState) -> httpx2.AsyncClient:
+    """Make an HTTP client that bounds responses and reports refusals.
 
     Reading has no timeout, as an event stream may be silent for long; calls have their deadlines.
     """
@@ -244,23 +271,24 @@ def http_client(address: HttpTarget, stream: MessageStream) -> httpx2.AsyncClien
         request = response.request
         if request.method == "POST":
             refused = response.status_code >= 400
-            stream.refusal = (
+            state.refusal = (
                 f"it answered with the status {response.status_code}" if refused else None
             )
         # a 404 to a request with a session id means that the session is gone (MCP, Streamable HTTP)
         if response.status_code == 404 and _SESSION_HEADER in request.headers:
-            stream.drop_session()
+            state.finish("the server has forgotten it", forgotten=True)
         if response.headers.get("content-encoding", "identity") != "identity":
-            stream.finish("it answered with an encoding that was not asked for")
+            state.finish("it answered with an encoding that was not asked for")
             raise httpx2.DecodingError("an encoding that was not asked for", request=request)
         body = response.stream
         kind = response.headers.get("content-type", "")
+        # the package bounds each event of an event stream, but no other response
         if isinstance(body, httpx2.AsyncByteStream) and not kind.startswith("text/event-stream"):
-            response.stream = _BoundedBody(body, stream)
+            response.stream = _BoundedBody(body, state)
 
     return httpx2.AsyncClient(
         # a compressed response could unpack to any size
-        headers={**address.headers, "accept-encoding": "identity"},
+        headers={**target.headers, "accept-encoding": "identity"},
         timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None, write=_WRITE_SECONDS),
         event_hooks={"response": [inspect_response]},
         # a proxy from the environment would see the headers, which may hold a key
@@ -269,14 +297,11 @@ def http_client(address: HttpTarget, stream: MessageStream) -> httpx2.AsyncClien
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A response body that ends when it becomes too large.
+    """A response body that ends when it becomes too large."""
 
-    Event streams are bounded event by event instead.
-    """
-
-    def __init__(self, body: httpx2.AsyncByteStream, stream: MessageStream) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, state: ConnectionState) -> None:
         self._body = body
-        self._stream = stream
+        self._state = state
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -284,8 +309,8 @@ class _BoundedBody(httpx2.AsyncByteStream):
         async for chunk in self._body:
             room -= len(chunk)
             if room < 0:
-                self._stream.finish(f"it sent a message of more than {MESSAGE_BYTES} bytes")
-                raise TooLarge
+                self._state.finish(_TOO_LARGE)
+                raise httpx2.StreamError(_TOO_LARGE)
             yield chunk
 
     @override

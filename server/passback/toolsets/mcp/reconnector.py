@@ -1,19 +1,23 @@
-"""One connection to a server: opened, opened again after a loss, and the tools that it offers."""
+"""One server: connected, connected again after a loss, its tools, and calls of them."""
 
 import logging
 import math
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
 import anyio.to_thread
+from pydantic import JsonValue
 
 from passback.core.errors import PassbackError, ToolsetUnavailable
+from passback.core.messages import ToolResult
 from passback.toolsets.mcp.catalogue import MAX_TOOLS, Catalogue, build_catalogue
-from passback.toolsets.mcp.session import Connect, ConnectionLost, McpSession, RecentOutput
-from passback.toolsets.mcp.targets import ServerOptions
+from passback.toolsets.mcp.connection import McpSession, connect
+from passback.toolsets.mcp.targets import ServerOptions, Target, shown_line
+from passback.toolsets.mcp.transports import ConnectionLost, SessionForgotten
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +28,10 @@ _MAX_DELAY = 30.0
 
 _CHANGE_DELAY = 0.2  # seconds in which changes of the tools are gathered
 
-_CLOSE_TIMEOUT = (
-    3.0  # seconds for closing a connection; the transport's process has more of its own
-)
+# Seconds for closing a connection; the end of a server's process has more of its own.
+_CLOSE_TIMEOUT = 3.0
+
+_RECENT_LINES = 5  # of a process's standard error that are shown when it cannot be used
 
 _jitter = random.SystemRandom()
 _catalogue_limiter = anyio.CapacityLimiter(1)
@@ -37,22 +42,16 @@ class Reconnector:
 
     During the first attempt after a loss the tools stay offered, and calls wait. If that attempt
     fails, the tools are withdrawn.
-
-    Args:
-        recent_output: the output of the server's process in the current attempt.
     """
 
-    def __init__(
-        self, name: str, connect: Connect, options: ServerOptions, recent_output: RecentOutput
-    ) -> None:
+    def __init__(self, name: str, target: Target, options: ServerOptions) -> None:
         self._name = name
-        self._connect = connect
+        self._target = target
         self._options = options
-        self._recent_output = recent_output
-        self._failed_output: Sequence[str] = ()  # the process's output in the last failed attempt
+        self._output: deque[bytes] = deque(maxlen=_RECENT_LINES)  # of the current attempt
+        self._failed_output: tuple[str, ...] = ()  # of the last failed attempt
         self.catalogue = Catalogue()
-        self.trouble: str | None = None
-        """The reason why the last attempt failed; None: it did not, or there was none."""
+        self._trouble: str | None = None  # the reason why the last attempt failed
         self._session: McpSession | None = None
         self._was_connected = False  # the attempt that ended had reached a session
         self._tried = anyio.Event()
@@ -79,20 +78,51 @@ class Reconnector:
     async def ready(self) -> Catalogue:
         """Wait for the end of the first attempt and return the tools. Raises ToolsetUnavailable."""
         await self._tried.wait()
-        if self.trouble is not None:
+        if self._trouble is not None:
             raise ToolsetUnavailable(
-                f"the MCP server {self._name!r} cannot be used: {self.trouble}",
+                f"the MCP server {self._name!r} cannot be used: {self._trouble}",
                 said=self._failed_output,
             )
         return self.catalogue
 
-    async def session(self, *, but: McpSession | None = None) -> McpSession | None:
+    async def call(
+        self, name: str, arguments: Mapping[str, JsonValue], send_progress: Callable[[str], None]
+    ) -> ToolResult:
+        """Call a tool; if the server has dropped the session, call it once more by a new one.
+
+        A server that does not know the session has not carried out the call.
+        """
+        dropped: McpSession | None = None
+        for _ in range(2):
+            session = await self._wait_for_session(but=dropped)
+            if session is None:
+                break
+            tool = self.catalogue.tools.get(name)
+            if tool is None:
+                text = f"The MCP server {self._name!r} has no such tool any more."
+                return ToolResult(text, is_error=True)
+            try:
+                return await session.call(tool.remote, arguments, send_progress)
+            except SessionForgotten:
+                dropped = session
+            except ConnectionLost:
+                # no second attempt: the call may have been carried out
+                text = (
+                    f"The connection to the MCP server {self._name!r} was lost during the call: "
+                    "nobody knows whether it was carried out."
+                )
+                return ToolResult(text, is_error=True)
+        reason = f": {self._trouble}" if self._trouble else ""
+        text = f"The MCP server {self._name!r} is not connected{reason}. The tool was not called."
+        return ToolResult(text, is_error=True)
+
+    async def _wait_for_session(self, *, but: McpSession | None) -> McpSession | None:
         """Wait for a session other than `but`, which is lost, and return it.
 
         None: there is no connection within `start_seconds`, or the last attempt failed.
         """
         with anyio.move_on_after(self._options.start_seconds):
-            while self.trouble is None and self._session in (None, but):
+            while self._trouble is None and self._session in (None, but):
                 await self._changed.wait()
         return None if self._session is but else self._session
 
@@ -114,13 +144,15 @@ class Reconnector:
     async def _run_session(self) -> None:
         """Open one connection and follow its changes until it ends. Raises ConnectionLost."""
         timeout = self._options.start_seconds
+        self._output.clear()
+        connection = connect(self._name, self._target, self._options.result_limit, self._output)
         with anyio.move_on_after(timeout) as scope:
-            async with self._connect() as session:
+            async with connection as session:
                 try:
                     while True:
                         self._on_connected(session, await self._fetch_catalogue(session))
                         scope.deadline = math.inf  # a session may be quiet for any time
-                        await session.wait_for_change()
+                        await session.state.wait_for_change()
                         await anyio.sleep(_CHANGE_DELAY)
                         scope.deadline = anyio.current_time() + timeout
                 finally:
@@ -134,7 +166,7 @@ class Reconnector:
             build_catalogue,
             self._name,
             described,
-            session.instructions,
+            session.client.instructions or "",
             trust_hints=self._options.trust_hints,
         )
         return await anyio.to_thread.run_sync(choose, limiter=_catalogue_limiter)
@@ -143,17 +175,17 @@ class Reconnector:
         """Close an open session in good order; an attempt to connect is just cancelled."""
         self._closing = True
         if self._session is not None:
-            self._session.close()
+            self._session.state.finish("it is left")
             with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT):
                 await ended.wait()
 
     def _on_connected(self, session: McpSession, found: Catalogue) -> None:
-        if self.trouble is not None:
+        if self._trouble is not None:
             self._log_event(logging.INFO, "connected again", "toolset_available")
         if found.warnings != self.catalogue.warnings:
             for warning in found.warnings:
                 self._log_event(logging.WARNING, warning, "tools_left_out")
-        self.trouble, self.catalogue, self._session = None, found, session
+        self._trouble, self.catalogue, self._session = None, found, session
         self._was_connected = True
         self._wake_waiters()
 
@@ -166,11 +198,12 @@ class Reconnector:
             return
         if self._was_connected:
             self._log_event(logging.WARNING, f"lost: {reason}", "toolset_lost")
-        elif self.trouble is None:
+        elif self._trouble is None:
             self._log_event(logging.WARNING, f"cannot be used: {reason}", "toolset_unavailable")
         if not self._was_connected:
-            self.trouble, self.catalogue = reason, Catalogue()
-            self._failed_output = self._recent_output.shown()
+            self._trouble, self.catalogue = reason, Catalogue()
+            secrets = self._target.secrets()
+            self._failed_output = tuple(shown_line(line, secrets) for line in self._output)
         self._was_connected = False
         self._wake_waiters()
 
