@@ -3,7 +3,6 @@
 Arguments are positional-only and values frozen. A method raises only what its docstring names.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -45,28 +44,14 @@ from passback.core.messages import (
 from passback.core.posts import ReceiptName, StartRun
 from passback.core.values import value
 
-TakeDeltas: TypeAlias = Callable[[Sequence[ModelDelta]], object]
-"""Takes deltas without waiting; does not raise."""
-
-
-class EagerBatches(ABC):
-    """Batches of an answer that can be delivered before the event loop wakes their reader."""
-
-    @abstractmethod
-    def try_deliver(self, take: TakeDeltas, /) -> None:
-        """Call `take` with batches in place of the reader while it waits for one.
-
-        The call happens within the event of the network that brings the batch.
-        """
-
 
 @runtime_checkable
 class ModelClient(Protocol):
     """A model that answers in a stream.
 
     The stream yields batches: the deltas of one read of the network, with neighbouring texts
-    joined. Batches may be `EagerBatches`. Leaving the context closes the connection to the
-    provider. One client serves many streams at once.
+    joined. Leaving the context closes the connection to the provider. One client serves many
+    streams at once.
     """
 
     @property

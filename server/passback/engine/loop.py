@@ -10,7 +10,7 @@ import anyio
 
 from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context
-from passback.core.deltas import ModelDelta, TextChunk
+from passback.core.deltas import TextChunk
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
@@ -40,7 +40,6 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import LastingIndex
-from passback.core.ports import EagerBatches
 from passback.core.state import State
 from passback.core.transcript import (
     child_transcript,
@@ -88,18 +87,12 @@ async def read_answer(
         ModelError: the model failed before the end of its answer.
     """
     async with answering as batches:
-        if isinstance(batches, EagerBatches):
-            batches.try_deliver(partial(_feed_and_show, assembler, show))
         async for deltas in batches:
-            _feed_and_show(assembler, show, deltas)
+            if events := assembler.feed(deltas):
+                show(events)
             for delta in deltas:
                 if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
                     await room()
-
-
-def _feed_and_show(assembler: Assembler, show: Show, deltas: Sequence[ModelDelta]) -> None:
-    if events := assembler.feed(deltas):
-        show(events)
 
 
 _BUDGET_SPENT = Completed("budget")

@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from passback.core.errors import ConfigurationError
 from passback.core.text import did_you_mean, nearest_names
 from passback.core.values import value
-from passback.models.http.exchanges import checked_url
+from passback.models.http.service import checked_url
 
 _HTTPS_PORT = 443
 

@@ -12,9 +12,16 @@ from passback.models.anthropic.decoding import MessageDecoder
 from passback.models.anthropic.encoding import encode_message
 from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import EncodedRequest, HttpModel, ServiceEndpoint, checked_bounds
+from passback.models.http.client import EncodedRequest, HttpModel
 from passback.models.http.decoding import Decoder
-from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
+from passback.models.http.service import (
+    RequestHeaders,
+    ServiceEndpoint,
+    checked_bounds,
+    checked_key,
+    checked_url,
+    endpoint,
+)
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 
@@ -31,8 +38,8 @@ class Anthropic(HttpModel):
         base_url: the address that `/v1/messages` is appended to.
         api_key: the header `x-api-key`; None for services that take none.
         bounds: timeouts, retries and sizes.
-        transport: an httpx transport to use instead of passback's own, for a proxy, certificates or
-            a test. It is closed with the client.
+        transport: an httpx transport to use instead of the usual one, for a proxy or certificates
+            that the environment does not name, or a test. It is closed with the client.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class Anthropic(HttpModel):
             given=base_url,
             answers_url=endpoint(base, "v1/messages"),
             models_url=endpoint(base, "v1/models").copy_merge_params(_LIST_LIMIT),
-            headers=Headers(base, own),
+            headers=RequestHeaders(own),
         )
         super().__init__(service, bounds=bounds, transport=transport)
         self._model = model

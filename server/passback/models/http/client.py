@@ -4,24 +4,18 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from typing import cast
 
 import anyio
 import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import (
-    ConfigurationError,
-    ModelError,
-    ModelRejected,
-    ModelUnavailable,
-)
+from passback.core.errors import ModelError, ModelRejected, ModelUnavailable
 from passback.core.messages import MediaPart
 from passback.core.values import value
 from passback.models.http.bounds import Bounds
-from passback.models.http.connection import Answer, Patience
 from passback.models.http.decoding import Decoder
-from passback.models.http.exchanges import Arrival, Exchanges, Headers, endpoint, read_some
 from passback.models.http.failures import (
     Listing,
     has_longer_path,
@@ -32,40 +26,24 @@ from passback.models.http.failures import (
     unexpected_encoding,
     without_query,
 )
-from passback.models.http.reading import AnswerReader, StartedAnswer, error_kind, stall_error
-from passback.models.http.transport import Transport
+from passback.models.http.reading import AnswerReader, StartedAnswer, stall_error
+from passback.models.http.service import ServiceEndpoint, endpoint
+from passback.models.http.transport import (
+    TRANSPORT_ERRORS,
+    error_kind,
+    open_transport,
+    without_text,
+)
 
 _MAX_ERROR_BODY = 64 * 1024  # bytes
 _MAX_MODEL_LIST = 4 * 1024 * 1024  # bytes
-_CHECK_PATIENCE = Patience(connect=10.0, read=10.0, write=10.0, pool=10.0)
+_CHECK_TIMEOUTS = httpx.Timeout(10.0)  # seconds, for each step of one request
 _CHECK_TIMEOUT = 30.0  # seconds, for all requests of a check together
+_BODY_TIMEOUT = 5.0  # seconds to read a body that is no answer
 _LINGER = 0.1  # seconds to wait for the end of a body, so that its connection can be kept
 _CLEANUP_TIMEOUT = 5.0  # seconds
 
 logger = logging.getLogger(__name__)
-
-
-@value
-class ServiceEndpoint:
-    """The addresses and headers of a model's service.
-
-    Attributes:
-        name: the client's name as people see it, with the model in it.
-        model: the service's own name of the model.
-        base: the base URL of the settings, without the path of a single request.
-        given: the base URL as the settings give it.
-        answers_url: the URL to post requests to.
-        models_url: the URL of the list of models.
-        headers: the headers of every request.
-    """
-
-    name: str
-    model: str
-    base: httpx.URL
-    given: str
-    answers_url: httpx.URL
-    models_url: httpx.URL
-    headers: Headers
 
 
 @value
@@ -79,38 +57,14 @@ class EncodedRequest:
     decoder: Callable[[bool], Decoder]
 
 
-def checked_bounds(
-    kind: str,
-    owner: str,
-    name: str,
-    *,
-    base_url: str | None,
-    api_key: str | None,
-    timeout: float | None,
-) -> Bounds:
-    """Check a setting such as `KIND:NAME`, and return the bounds that it gives.
-
-    Without a base URL, the service is that of the kind's owner, who wants a key.
-
-    Raises:
-        ConfigurationError: there is no name, or no key for the owner's service.
-    """
-    if not name:
-        raise ConfigurationError(f"the model needs a name: {kind}:NAME")
-    if not base_url and not api_key:
-        own = f"{kind.upper()}_API_KEY"
-        raise ConfigurationError(f"{owner} needs a key ({own}), and any other service a base URL")
-    return Bounds() if timeout is None else Bounds(content_timeout=timeout)
-
-
 class HttpModel(ABC):
     """The base class of models that are reached over HTTP, with streamed answers.
 
     Args:
         service: the addresses and headers of the service.
         bounds: timeouts, retries and sizes.
-        transport: an httpx transport to use instead of passback's own, for a proxy, certificates or
-            a test. It is closed with the client.
+        transport: an httpx transport to use instead of the usual one, for a proxy or certificates
+            that the environment does not name, or a test. It is closed with the client.
     """
 
     def __init__(
@@ -122,16 +76,13 @@ class HttpModel(ABC):
     ) -> None:
         self.bounds = bounds or Bounds()
         self._service = service
-        # Requests go straight to the transport: httpx's client costs half as much again, and brings
-        # proxies of the environment, redirects and cookies, which must not be used here.
-        self._transport = transport or Transport()
-        self._exchanges = Exchanges(self._transport, service.answers_url, service.headers)
-        self._patience = Patience(
-            connect=self.bounds.connect_timeout,
-            read=self.bounds.content_timeout,
-            write=self.bounds.content_timeout,
-            pool=2 * self.bounds.connect_timeout,
-        )
+        # Requests go straight to the transport: what httpx's client does on top of it (redirects,
+        # cookies, a log line with the URL) must not be done here, and takes time for each request.
+        self._transport = transport or open_transport(service.base)
+        connect, content = self.bounds.connect_timeout, self.bounds.content_timeout
+        self._timeouts = httpx.Timeout(content, connect=connect, pool=2 * connect)
+        # the transport begins to count when the request is sent, which a service may never take
+        self._head_timeout = 2 * connect + content
 
     @property
     def name(self) -> str:
@@ -165,8 +116,8 @@ class HttpModel(ABC):
                 listing = await self._fetch_listing(service.models_url)
                 if not (listing.names or listing.is_broken):
                     await self._refuse_wrong_base(listing)
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise ModelUnavailable(f"{base} cannot be reached") from error
+        except (*TRANSPORT_ERRORS, TimeoutError) as error:
+            raise ModelUnavailable(f"{base} cannot be reached") from without_text(error)
         if wrong := listing_error(base, service.model, listing):
             raise wrong
         warnings: list[str] = []
@@ -198,11 +149,11 @@ class HttpModel(ABC):
                 )
 
     async def _fetch_listing(self, url: httpx.URL) -> Listing:
-        listing = await self._exchanges.get(url, _CHECK_PATIENCE)
-        async with aclosing(listing.stream):
-            if listing.is_success and listing.is_encoded:
+        response = await self._send("GET", url, _CHECK_TIMEOUTS)
+        async with aclosing(response):
+            if response.is_success and _is_encoded(response):
                 raise unexpected_encoding()
-            return read_listing(listing.status, await read_some(listing, _MAX_MODEL_LIST))
+            return read_listing(response.status_code, await _read_some(response, _MAX_MODEL_LIST))
 
     async def aclose(self) -> None:
         await self._transport.aclose()
@@ -232,35 +183,80 @@ class HttpModel(ABC):
         Raises:
             ModelError: there is no answer.
         """
+        service = self._service
         try:
-            arrival = await self._exchanges.post(body, self._patience)
+            with anyio.move_on_after(self._head_timeout) as waiting:
+                response = await self._send("POST", service.answers_url, self._timeouts, body)
+            if waiting.cancelled_caught:
+                raise stall_error() from httpx.ReadTimeout("the request is not taken")
             has_begun = False
             try:  # a flag instead of `except`: a cancelled attempt has to close its stream, too
-                begun = await self._read_first_bytes(arrival)
+                begun = await self._read_first_bytes(response)
                 has_begun = True
             finally:
                 if not has_begun:
-                    await _close_stream(arrival.stream)
+                    await _close_stream(_stream_of(response)[0])
             return begun
-        except httpx.HTTPError as error:
+        except TRANSPORT_ERRORS as error:
             logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
             if isinstance(error, httpx.ReadTimeout):
-                raise stall_error() from error
-            raise ModelUnavailable("the model's service cannot be reached") from error
+                raise stall_error() from without_text(error)
+            raise ModelUnavailable("the model's service cannot be reached") from without_text(error)
 
-    async def _read_first_bytes(self, arrival: Arrival) -> StartedAnswer:
-        if not arrival.is_success:
-            logger.warning("model=%s status=%s", self.name, arrival.status)
-            error_body = await read_some(arrival, _MAX_ERROR_BODY)
-            raise status_failure(arrival.status, error_body, arrival.retry_after)
-        if arrival.media_type == "text/html":
-            raise ModelRejected("the model's address answers with a web page")
-        if arrival.is_encoded:
-            raise unexpected_encoding()
-        first = await anext(arrival.body, b"")
-        return StartedAnswer(
-            arrival.stream, arrival.body, first, arrival.media_type == "application/json"
+    async def _send(
+        self, method: str, url: httpx.URL, timeouts: httpx.Timeout, body: bytes | None = None
+    ) -> httpx.Response:
+        request = httpx.Request(
+            method,
+            url,
+            headers=self._service.headers.raw,
+            content=body,
+            extensions={"timeout": timeouts.as_dict()},
         )
+        return await self._transport.handle_async_request(request)
+
+    async def _read_first_bytes(self, response: httpx.Response) -> StartedAnswer:
+        status, headers = response.status_code, response.headers
+        if not response.is_success:
+            logger.warning("model=%s status=%s", self.name, status)
+            error_body = await _read_some(response, _MAX_ERROR_BODY)
+            raise status_failure(status, error_body, headers.get("retry-after"))
+        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type == "text/html":
+            raise ModelRejected("the model's address answers with a web page")
+        if _is_encoded(response):
+            raise unexpected_encoding()
+        stream, body = _stream_of(response)
+        first = await anext(body, b"")
+        return StartedAnswer(stream, body, first, media_type == "application/json")
+
+
+def _stream_of(response: httpx.Response) -> tuple[httpx.AsyncByteStream, AsyncGenerator[bytes]]:
+    """Return the body's stream and its iterator, without the generators of the response."""
+    stream = cast("httpx.AsyncByteStream", response.stream)
+    return stream, cast("AsyncGenerator[bytes]", aiter(stream))
+
+
+def _is_encoded(response: httpx.Response) -> bool:
+    encoding: str = response.headers.get("content-encoding", "")
+    return encoding.strip().lower() not in {"", "identity"}
+
+
+async def _read_some(response: httpx.Response, limit: int) -> bytes:
+    """Return what arrives of a body within some seconds, at most `limit` bytes and one read.
+
+    Nothing of a body that is encoded.
+    """
+    read = bytearray()
+    if _is_encoded(response):
+        return b""
+    async with aclosing(_stream_of(response)[1]) as body:
+        with anyio.move_on_after(_BODY_TIMEOUT):
+            async for data in body:
+                read += data
+                if len(read) >= limit:
+                    break
+    return bytes(read)
 
 
 class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]):
@@ -285,9 +281,6 @@ class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDel
 
     @override
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if isinstance(self._arriving, Answer) and self._arriving.is_whole:
-            self._arriving.close()  # a passback `Answer` is body and stream in one
-            return
         try:
             async with aclosing(self._arriving) as body:
                 # After an error or an early stop the rest of the body may be long.
@@ -299,15 +292,12 @@ class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDel
 
 async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
     """Read the end of a body if it arrives at once, so that the connection can be used again."""
-    with anyio.move_on_after(_LINGER), suppress(httpx.HTTPError):
+    with anyio.move_on_after(_LINGER), suppress(*TRANSPORT_ERRORS):
         async for _ in body:
             pass
 
 
 async def _close_stream(stream: httpx.AsyncByteStream) -> None:
-    if isinstance(stream, Answer):
-        stream.close()
-        return
     # Shielded: a cancelled run would leave the socket open otherwise.
     with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
         await stream.aclose()

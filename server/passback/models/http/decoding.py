@@ -99,13 +99,6 @@ class Decoder(ABC):
         self._read_data(data)
         return self._batch.take()
 
-    def take_text(self, data: bytes, /) -> str:
-        """Return the text of a read that holds nothing else and can be decoded without parsing.
-
-        If the result is empty, nothing was taken, and the bytes have to be given to `feed`.
-        """
-        return ""
-
     def end(self) -> Sequence[ModelDelta]:
         """Return the last deltas. If there is no `Finish` among them, the answer broke off."""
         self._read_chunks(self._events.end())

@@ -8,12 +8,11 @@ from typing import Self
 import httpx
 from typing_extensions import override
 
-from passback.core.deltas import ModelDelta, TextChunk
+from passback.core.deltas import ModelDelta
 from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
-from passback.core.ports import EagerBatches, TakeDeltas
 from passback.core.values import value
-from passback.models.http.connection import Answer
 from passback.models.http.decoding import Decoder
+from passback.models.http.transport import TRANSPORT_ERRORS, error_kind, without_text
 from passback.pacing import LARGE, wait_for_large_work
 
 logger = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class StartedAnswer:
     whole: bool
 
 
-class AnswerReader(AsyncIterator[Sequence[ModelDelta]], EagerBatches):
+class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
     """An iterator over the deltas of an answer, one batch for each read.
 
     It raises `ModelError` where the answer breaks off, after the deltas that came before.
@@ -47,8 +46,6 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]], EagerBatches):
         limit: the longest time without new content, in seconds.
     """
 
-    _take: TakeDeltas
-
     def __init__(self, name: str, begun: StartedAnswer, decoder: Decoder, limit: float) -> None:
         self._name = name
         self._first = begun.first
@@ -56,24 +53,6 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]], EagerBatches):
         self._decoder = decoder
         self._stall_detector = _StallDetector(limit)
         self._over = False
-
-    @override
-    def try_deliver(self, take: TakeDeltas, /) -> None:
-        if not isinstance(self._body, Answer):
-            return  # other transports hand out bytes only to the task that reads
-        self._take = take
-        self._body.offer = self._deliver_text
-
-    def _deliver_text(self, data: bytes) -> bool:
-        """Deliver bytes that hold nothing but text, or return False and take nothing."""
-        if len(data) > LARGE:
-            return False  # the reader decodes it in its own task, where it can give way to others
-        text = self._decoder.take_text(data)
-        if not text:
-            return False
-        self._stall_detector.check(self._decoder.size)  # note the growth
-        self._take((TextChunk(text),))
-        return True
 
     @override
     def __aiter__(self) -> Self:
@@ -110,13 +89,15 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]], EagerBatches):
             return await anext(self._body)
         except StopAsyncIteration:
             return b""
-        except httpx.HTTPError as error:
+        except TRANSPORT_ERRORS as error:
             if self._decoder.finished:
                 return b""  # the connection broke after the last thing that matters
             logger.warning("model=%s broke off error=%s", self._name, error_kind(error))
             if isinstance(error, httpx.ReadTimeout):
-                raise stall_error() from error
-            raise ModelIncomplete("the connection to the model's service was cut") from error
+                raise stall_error() from without_text(error)
+            raise ModelIncomplete(
+                "the connection to the model's service was cut"
+            ) from without_text(error)
 
 
 class _StallDetector:
@@ -138,11 +119,6 @@ class _StallDetector:
             self._size, self._grew_at = size, now
         elif now - self._grew_at > self._limit:
             raise httpx.ReadTimeout("nothing but keep-alives")
-
-
-def error_kind(error: httpx.HTTPError, /) -> str:
-    """Return the name of the transport's own error: httpx has fewer kinds of errors."""
-    return type(error.__cause__ or error).__name__
 
 
 def stall_error() -> ModelError:

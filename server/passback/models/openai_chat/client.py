@@ -6,9 +6,16 @@ from typing_extensions import override
 from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
 from passback.models.http.bounds import Bounds
-from passback.models.http.client import EncodedRequest, HttpModel, ServiceEndpoint, checked_bounds
+from passback.models.http.client import EncodedRequest, HttpModel
 from passback.models.http.decoding import Decoder
-from passback.models.http.exchanges import Headers, checked_key, checked_url, endpoint
+from passback.models.http.service import (
+    RequestHeaders,
+    ServiceEndpoint,
+    checked_bounds,
+    checked_key,
+    checked_url,
+    endpoint,
+)
 from passback.models.openai_chat.decoding import ChatDecoder
 from passback.models.openai_chat.encoding import attachment_objection, encode_request
 
@@ -23,8 +30,8 @@ class OpenAIChat(HttpModel):
         base_url: the address that `/chat/completions` is appended to.
         api_key: the bearer token; None for services that take none.
         bounds: timeouts, retries and sizes.
-        transport: an httpx transport to use instead of passback's own, for a proxy, certificates or
-            a test. It is closed with the client.
+        transport: an httpx transport to use instead of the usual one, for a proxy or certificates
+            that the environment does not name, or a test. It is closed with the client.
     """
 
     def __init__(
@@ -45,7 +52,7 @@ class OpenAIChat(HttpModel):
             given=base_url,
             answers_url=endpoint(base, "chat/completions"),
             models_url=endpoint(base, "models"),
-            headers=Headers(base, {"Authorization": f"Bearer {key}"} if key else {}),
+            headers=RequestHeaders({"Authorization": f"Bearer {key}"} if key else {}),
         )
         super().__init__(service, bounds=bounds, transport=transport)
         self._model = model

@@ -75,29 +75,16 @@ class ChatDecoder(Decoder):
             self._read_data(data)
         return self._batch.take()
 
-    @override
-    def take_text(self, data: bytes, /) -> str:
-        text, behind = self._match_template(data)
-        if behind:
-            return ""
-        self.size += len(text)
-        return text
-
     def _add_templated_text(self, data: bytes) -> bytes:
-        """Add the text of the events that need no parsing, and return the remaining bytes."""
-        text, behind = self._match_template(data)
-        if text:
-            self._add_text(text)
-        return behind
-
-    def _match_template(self, data: bytes) -> tuple[str, bytes]:
-        """Return the text of the first events that need no parsing, and the remaining bytes."""
+        """Add the text of the first events if they need no parsing; return the remaining bytes."""
+        if not self._events.is_between_events or self.failure:
+            return data
+        text, behind = self._template.take(data)
         # An answer that would grow too long takes the way of `_read_data`, which notices it.
-        if self._events.is_between_events and not self.failure:
-            text, behind = self._template.take(data)
-            if self.size + len(text) <= self._max_answer:
-                return text, behind
-        return "", data
+        if not text or self.size + len(text) > self._max_answer:
+            return data
+        self._add_text(text)
+        return behind
 
     @override
     def _is_complete(self) -> bool:

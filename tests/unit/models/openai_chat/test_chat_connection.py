@@ -192,13 +192,6 @@ async def test_a_service_that_does_not_speak_http_cannot_be_reached() -> None:
     assert isinstance(failure, ModelUnavailable)
 
 
-async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with connected(says("a", "b")) as (_, client):
-        assert await asked(client) == AB_DELTAS
-
-
 # ---------------------------------------------------------------- the key
 async def test_the_key_is_in_no_log_error_or_repr(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

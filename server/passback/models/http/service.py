@@ -1,0 +1,106 @@
+"""A model's service as the settings name it: addresses, headers, and checks of both."""
+
+from collections.abc import Mapping
+
+import httpx
+
+from passback.core.errors import ConfigurationError
+from passback.core.values import value
+from passback.models.http.bounds import Bounds
+
+
+class RequestHeaders:
+    """The headers of every request of a client. Their repr shows none of them: one is the key."""
+
+    def __init__(self, own: Mapping[str, str], /) -> None:
+        self.raw = httpx.Headers(
+            {
+                "Accept": "text/event-stream, application/json",
+                # an answer that is packed could unpack to any size
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": "passback",
+                **own,
+            }
+        ).raw
+
+
+@value
+class ServiceEndpoint:
+    """The addresses and headers of a model's service.
+
+    Attributes:
+        name: the client's name as people see it, with the model in it.
+        model: the service's own name of the model.
+        base: the base URL of the settings, without the path of a single request.
+        given: the base URL as the settings give it.
+        answers_url: the URL to post requests to.
+        models_url: the URL of the list of models.
+        headers: the headers of every request.
+    """
+
+    name: str
+    model: str
+    base: httpx.URL
+    given: str
+    answers_url: httpx.URL
+    models_url: httpx.URL
+    headers: RequestHeaders
+
+
+def checked_url(text: str, *endings: str) -> httpx.URL:
+    """Return a base URL, without the `endings` of the whole path to the model, taken off in turn.
+
+    Raises:
+        ConfigurationError: the text is not such a URL.
+    """
+    try:
+        url = httpx.URL(text.strip())
+    except httpx.InvalidURL:
+        raise ConfigurationError("the model's base URL is not a URL") from None
+    if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.fragment:
+        raise ConfigurationError("the model's base URL must look like https://host/v1")
+    path = url.path.rstrip("/")
+    for ending in endings:
+        path = path.removesuffix(ending)
+    return url.copy_with(path=path)
+
+
+def endpoint(base: httpx.URL, path: str, /) -> httpx.URL:
+    return base.copy_with(path=f"{base.path.rstrip('/')}/{path}")
+
+
+def checked_key(api_key: str | None, /) -> str:
+    """Return the key as it is sent, empty if there is none.
+
+    Raises:
+        ConfigurationError: it has characters that cannot be sent.
+    """
+    key = (api_key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigurationError("the model's key has characters that no key has")
+    return key
+
+
+def checked_bounds(
+    kind: str,
+    owner: str,
+    name: str,
+    *,
+    base_url: str | None,
+    api_key: str | None,
+    timeout: float | None,
+) -> Bounds:
+    """Check a setting such as `KIND:NAME`, and return the bounds that it gives.
+
+    Without a base URL, the service is that of the kind's owner, who wants a key.
+
+    Raises:
+        ConfigurationError: there is no name, or no key for the owner's service.
+    """
+    if not name:
+        raise ConfigurationError(f"the model needs a name: {kind}:NAME")
+    if not base_url and not api_key:
+        own = f"{kind.upper()}_API_KEY"
+        raise ConfigurationError(f"{owner} needs a key ({own}), and any other service a base URL")
+    return Bounds() if timeout is None else Bounds(content_timeout=timeout)
