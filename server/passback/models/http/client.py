@@ -11,7 +11,7 @@ import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelError, ModelRejected, ModelUnavailable
+from passback.core.errors import ModelError, ModelRejected
 from passback.core.messages import MediaPart
 from passback.core.values import value
 from passback.models.http.bounds import Bounds
@@ -32,6 +32,7 @@ from passback.models.http.transport import (
     TRANSPORT_ERRORS,
     error_kind,
     open_transport,
+    unreachable_error,
     without_text,
 )
 
@@ -39,6 +40,7 @@ _MAX_ERROR_BODY = 64 * 1024  # bytes
 _MAX_MODEL_LIST = 4 * 1024 * 1024  # bytes
 _CHECK_TIMEOUTS = httpx.Timeout(10.0)  # seconds, for each step of one request
 _CHECK_TIMEOUT = 30.0  # seconds, for all requests of a check together
+_PIECE = 256 * 1024  # bytes of a request that are sent at once
 _BODY_TIMEOUT = 5.0  # seconds to read a body that is no answer
 _LINGER = 0.1  # seconds to wait for the end of a body, so that its connection can be kept
 _CLEANUP_TIMEOUT = 5.0  # seconds
@@ -117,7 +119,7 @@ class HttpModel(ABC):
                 if not (listing.names or listing.is_broken):
                     await self._refuse_wrong_base(listing)
         except (*TRANSPORT_ERRORS, TimeoutError) as error:
-            raise ModelUnavailable(f"{base} cannot be reached") from without_text(error)
+            raise unreachable_error(base, error) from without_text(error)
         if wrong := listing_error(base, service.model, listing):
             raise wrong
         warnings: list[str] = []
@@ -156,6 +158,7 @@ class HttpModel(ABC):
             return read_listing(response.status_code, await _read_some(response, _MAX_MODEL_LIST))
 
     async def aclose(self) -> None:
+        """Close the connections; all answers must have been read to their ends or left."""
         await self._transport.aclose()
 
     async def begin_answer(self, body: bytes, /) -> StartedAnswer:
@@ -201,17 +204,19 @@ class HttpModel(ABC):
             logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
             if isinstance(error, httpx.ReadTimeout):
                 raise stall_error() from without_text(error)
-            raise ModelUnavailable("the model's service cannot be reached") from without_text(error)
+            raise unreachable_error("the model's service", error) from without_text(error)
 
     async def _send(
         self, method: str, url: httpx.URL, timeouts: httpx.Timeout, body: bytes | None = None
     ) -> httpx.Response:
+        headers = self._service.headers.raw
+        content: bytes | AsyncGenerator[bytes] | None = body
+        if body is not None and len(body) > _PIECE:  # at once, it would hold up the event loop
+            headers = [*headers, (b"Content-Length", b"%d" % len(body))]
+            content = _pieces_of(body)
+        extensions = {"timeout": timeouts.as_dict()}
         request = httpx.Request(
-            method,
-            url,
-            headers=self._service.headers.raw,
-            content=body,
-            extensions={"timeout": timeouts.as_dict()},
+            method, url, headers=headers, content=content, extensions=extensions
         )
         return await self._transport.handle_async_request(request)
 
@@ -229,6 +234,11 @@ class HttpModel(ABC):
         stream, body = _stream_of(response)
         first = await anext(body, b"")
         return StartedAnswer(stream, body, first, media_type == "application/json")
+
+
+async def _pieces_of(body: bytes) -> AsyncGenerator[bytes]:
+    for start in range(0, len(body), _PIECE):
+        yield body[start : start + _PIECE]
 
 
 def _stream_of(response: httpx.Response) -> tuple[httpx.AsyncByteStream, AsyncGenerator[bytes]]:

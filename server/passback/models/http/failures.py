@@ -34,6 +34,7 @@ _STATUS_WORDS: Mapping[int, str] = {
     402: "the account at the model's service has no credit left",
     403: "the model's service does not allow this with the key",
     404: "the model's service does not know the model or the address",
+    407: "the proxy to the model's service wants another user or password",
     413: _TOO_LONG,
     422: "the model's service refused the request",
 }

@@ -56,7 +56,8 @@ def checked_url(text: str, *endings: str) -> httpx.URL:
     """
     try:
         url = httpx.URL(text.strip())
-    except httpx.InvalidURL:
+        url.raw_host.decode("ascii").encode("idna")  # or the socket would refuse it
+    except (httpx.InvalidURL, UnicodeError):
         raise ConfigurationError("the model's base URL is not a URL") from None
     if url.scheme not in {"http", "https"} or not url.host or url.userinfo or url.fragment:
         raise ConfigurationError("the model's base URL must look like https://host/v1")

@@ -12,7 +12,7 @@ import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
 
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, ModelError, ModelUnavailable
 
 TRANSPORT_ERRORS = (httpx.HTTPError, aiohttp.ClientError)
 """What a transport raises: httpx-aiohttp leaves some of aiohttp's errors as they are, such as that
@@ -47,7 +47,10 @@ def find_proxy(url: httpx.URL, /) -> httpx.Proxy | None:
         return None
     try:
         proxy = httpx.Proxy(address if "://" in address else f"http://{address}")
-        if proxy.url.scheme in {"http", "https"} and proxy.url.host:
+        proxy.url.raw_host.decode("ascii").encode("idna")  # or the socket would refuse it
+        user, password = proxy.auth or ("", "")
+        (user + password).encode("latin-1")  # or aiohttp could not send it
+        if ":" not in user and proxy.url.scheme in {"http", "https"} and proxy.url.host:
             return proxy
     except (httpx.InvalidURL, ValueError):
         pass
@@ -83,6 +86,14 @@ def _open_session(context: ssl.SSLContext) -> aiohttp.ClientSession:
 def error_kind(error: Exception, /) -> str:
     """Return the name of the transport's own error: httpx has fewer kinds of errors."""
     return type(error.__cause__ or error).__name__
+
+
+def unreachable_error(who: str, error: Exception, /) -> ModelError:
+    """Return the error for a service that a transport's error kept a request from."""
+    cause = error.__cause__
+    if isinstance(cause, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+        return ModelUnavailable(f"the proxy to {who} cannot be reached, or refuses")
+    return ModelUnavailable(f"{who} cannot be reached")
 
 
 def without_text(error: Exception, /) -> httpx.HTTPError:

@@ -1,19 +1,31 @@
-"""Servers that send exactly the bytes that a test gives them, and a socket that is none."""
+"""Servers that send exactly the bytes that a test gives them, and proxies of HTTP."""
 
-import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import anyio
-import httpx
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
-from typing_extensions import override
+from tests.unit.models.openai_chat.chat_service import AB_STOP
 
 OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+ANSWER = CHUNKED + chunk(AB_STOP) + chunk(b"")
+"""A whole answer, with its end."""
+
+LARGE = 1 << 26
+"""More bytes than two sockets take."""
 
 
 class Peer:
@@ -22,26 +34,48 @@ class Peer:
     def __init__(self, stream: ByteStream, number: int) -> None:
         self.stream = stream
         self.number = number
-        self._received = BufferedByteReceiveStream(stream)
+        self.received = BufferedByteReceiveStream(stream)
 
     async def asked(self) -> bytes:
-        """The next request, as it came; without its body's end if there is none."""
-        head = await self._received.receive_until(b"\r\n\r\n", 1 << 20) + b"\r\n\r\n"
+        """The next request, as it came."""
+        head = await self.received.receive_until(b"\r\n\r\n", 1 << 20) + b"\r\n\r\n"
         _, found, rest = head.lower().partition(b"content-length: ")
         length = int(rest.partition(b"\r\n")[0]) if found else 0
-        return head + await self._received.receive_exactly(length)
-
-    async def send(self, *pieces: bytes) -> None:
-        for piece in pieces:
-            await self.stream.send(piece)
+        return head + await self.received.receive_exactly(length)
 
     async def left(self) -> None:
         """Wait until the client has closed the connection."""
         try:
             while True:
-                await self._received.receive()
+                await self.received.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             return
+
+
+Handle: TypeAlias = Callable[[Peer], Awaitable[None]]
+
+
+def answers(*pieces: bytes) -> Callable[[Peer], Coroutine[Any, Any, None]]:
+    """The same to every request."""
+
+    async def handle(peer: Peer) -> None:
+        while True:
+            await peer.asked()
+            for piece in pieces:
+                await peer.stream.send(piece)
+
+    return handle
+
+
+def once(*pieces: bytes) -> Callable[[Peer], Coroutine[Any, Any, None]]:
+    """To one request; then the connection is closed."""
+
+    async def handle(peer: Peer) -> None:
+        await peer.asked()
+        for piece in pieces:
+            await peer.stream.send(piece)
+
+    return handle
 
 
 @dataclass
@@ -50,18 +84,14 @@ class RawService:
 
     port: int = 0
     connections: int = 0
-    peers: list[Peer] = field(default_factory=list)
 
     def url(self, scheme: str = "http", host: str = "127.0.0.1") -> str:
-        return f"{scheme}://{host}:{self.port}/v1?a=b"
+        return f"{scheme}://{host}:{self.port}/v1"
 
 
 @asynccontextmanager
 async def serving(
-    handle: Callable[[Peer], Awaitable[None]],
-    *,
-    tls: ssl.SSLContext | None = None,
-    host: str = "127.0.0.1",
+    handle: Handle, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncGenerator[RawService]:
     """A server on a free port; `handle` is called for each connection, which ends with it."""
     service = RawService()
@@ -85,48 +115,41 @@ async def serving(
             tasks.cancel_scope.cancel()
 
 
-def posted(url: str, body: bytes = b"{}", **seconds: float) -> httpx.Request:
-    """A request with these timeouts."""
-    timeout = httpx.Timeout(None, **seconds).as_dict()
-    return httpx.Request("POST", url, content=body, extensions={"timeout": timeout})
+@dataclass
+class Proxy:
+    """A proxy that knows one service, by whatever name it is asked for.
 
+    Attributes:
+        heads: the first lines and headers of the requests that came to it.
+        password: what a client must have, as `user:password`; empty: nothing.
+    """
 
-async def read(response: httpx.Response) -> bytes:
-    """The whole body; the response is closed."""
-    try:
-        return b"".join([data async for data in response.stream])  # type: ignore[union-attr]  # httpx allows more
-    finally:
-        await response.aclose()
+    service: RawService
+    password: str = ""
+    heads: list[bytes] = field(default_factory=list[bytes])
 
+    async def handle(self, peer: Peer) -> None:
+        request = await peer.asked()
+        head = request.partition(b"\r\n\r\n")[0]
+        self.heads.append(head)
+        basic = b"Basic " + b64encode(self.password.encode())
+        if self.password and basic not in head:
+            await peer.stream.send(b"HTTP/1.1 407 Who\r\ncontent-length: 0\r\n\r\n")
+            return
+        async with await anyio.connect_tcp("127.0.0.1", self.service.port) as onward:
+            if request.startswith(b"CONNECT "):
+                await peer.stream.send(b"HTTP/1.1 200 Connected\r\n\r\n")
+            else:
+                await onward.send(request)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pass_on, onward, peer.stream, tasks.cancel_scope)
+                tasks.start_soon(self._pass_on, peer.stream, onward, tasks.cancel_scope)
 
-class Wire(asyncio.Transport):
-    """Keeps what is written, and what else is done to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.paused = self.aborted = False
-
-    @override
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    @override
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    @override
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    @override
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    @override
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    @override
-    def abort(self) -> None:
-        self.aborted = True
+    async def _pass_on(
+        self, source: ByteStream, sink: ByteStream, connection: anyio.CancelScope
+    ) -> None:
+        try:
+            while True:
+                await sink.send(await source.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            connection.cancel()

@@ -84,17 +84,26 @@ def status(code: int, **headers: str) -> Callable[[], Answer]:
 
 
 @asynccontextmanager
+async def client_at(url: str, bounds: Bounds = HURRIED) -> AsyncGenerator[OpenAIChat]:
+    """A client over its usual transport."""
+    client = OpenAIChat("mock", base_url=url, api_key=KEY, bounds=bounds)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
 async def connected(
     *replies: Reply, bounds: Bounds = HURRIED
 ) -> AsyncGenerator[tuple[ModelServer, OpenAIChat]]:
     """A client over its usual transport, and a real server."""
     with anyio.fail_after(10):
-        async with model_server(*replies) as server:
-            client = OpenAIChat("mock", base_url=server.base_url, api_key=KEY, bounds=bounds)
-            try:
-                yield server, client
-            finally:
-                await client.aclose()
+        async with (
+            model_server(*replies) as server,
+            client_at(server.base_url, bounds) as client,
+        ):
+            yield server, client
 
 
 async def asked(client: OpenAIChat, request: ModelRequest = HI) -> list[ModelDelta]:

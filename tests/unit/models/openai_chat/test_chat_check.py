@@ -187,6 +187,7 @@ async def test_a_client_is_made_from_settings() -> None:
         ("gpt-5", "http://user:pass@model.test/v1", None, "https://host/v1"),
         ("gpt-5", "http://model.test/v1#x", None, "https://host/v1"),
         ("gpt-5", "http://[::1/v1", None, "not a URL"),
+        ("gpt-5", f"http://{'x' * 70}.test/v1", None, "not a URL"),
         ("gpt-5", None, "sk-\nx", "characters that no key has"),
         ("gpt-5", None, "sk-ä", "characters that no key has"),
     ],
