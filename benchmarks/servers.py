@@ -181,13 +181,15 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
     }
     store = stores.get(name, place.redis_url)
     argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--port", str(port), "--store", store]
-    argv += ["--max-owner-runs", "100000"]  # all streams are one owner's
+    argv += ["--limits", "owner_runs=100000"]  # all streams are one owner's
     if name == PASSBACK_TWO_WORKERS:
         argv += ["--workers", "2"]
     if name == PASSBACK_TOOLS:
         return [*argv, "benchmarks.ten_tools:agent"]
     argv += ["--model", "openai:mock", "--model-base-url", place.model_url]
-    return [*argv, "--lease", "60"] if name == PASSBACK_UNLOGGED else argv  # nothing renews it
+    return (
+        [*argv, "--timing", "lease=60"] if name == PASSBACK_UNLOGGED else argv
+    )  # nothing renews it
 
 
 def _plain_python() -> str:

@@ -48,6 +48,7 @@ def _fast_checks() -> Iterator[Check]:
     yield "hygiene", [sys.executable, str(SCRIPTS / "hygiene.py")]
     yield "spelling", [*PYTHON, "codespell_lib", *map(str, files())]
     yield "import contracts", [str(Path(sys.executable).parent / "lint-imports"), "--no-logo"]
+    yield "reference pages", [sys.executable, str(SCRIPTS / "settings_reference.py"), "--check"]
     yield "licences", [sys.executable, str(SCRIPTS / "licences.py")]
     yield "types (mypy)", [*PYTHON, "mypy"]
 

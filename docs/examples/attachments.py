@@ -1,6 +1,6 @@
 """An agent that reads a photo of a receipt and gives a record.
 
-passback serve attachments:agent --max-attachment-bytes 65536
+passback serve attachments:agent --limits attachment_bytes=65536
 """
 
 from pydantic import BaseModel

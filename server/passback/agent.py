@@ -39,7 +39,7 @@ from passback.engine.guarding import ExtraPromptFunction, extra_prompt
 from passback.engine.output import AnswerCheck
 from passback.models.choice import check_model_names
 from passback.schemas.declared import InvalidSchema, check_schema
-from passback.settings import MAX_WINDOW, MIN_WINDOW
+from passback.setting_forms import MAX_WINDOW, MIN_WINDOW
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import (
     Function,

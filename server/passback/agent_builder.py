@@ -116,7 +116,7 @@ class AgentBuilder:
             model,
             agent.static_prompt(settings.prompt if top else None),
             agent.max_turns or settings.max_turns,
-            settings.max_futile_turns,
+            settings.limits.futile_turns,
             agent.options,
             CallJudge(find_objection, self._permission_rules(agent)),
             agent.deps,

@@ -43,7 +43,7 @@ class Application:
             describe=self._describe_api,
             limits=request_limits(settings),
             bodies=bodies_of(settings),
-            ping_seconds=settings.ping,
+            ping_seconds=settings.timing.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
             inbox=bool(settings.api_keys) or settings.is_loopback,
@@ -85,7 +85,7 @@ class Application:
         Clients of open streams are told to reconnect, and reach another worker.
         """
         # runs first: their last events must still reach the open streams
-        await self._backend.runs.drain(self.settings.shutdown_grace)
+        await self._backend.runs.drain(self.settings.timing.shutdown_grace)
         self._stopping.set()
 
     @asynccontextmanager

@@ -14,7 +14,6 @@ from passback.engine.supervisor import HEARTBEAT, Timing
 from passback.http.wires import PartialBodies, RequestLimits
 from passback.settings import Settings
 from passback.stores.open import open_store
-from passback.stores.options import StoreOptions
 
 
 class Backend:
@@ -26,7 +25,7 @@ class Backend:
 
     def __init__(self, settings: Settings, agents: Sequence[Agent]) -> None:
         with named_in_errors("PASSBACK_STORE"):
-            self.store = open_store(settings.store, options=_store_options_of(settings))
+            self.store = open_store(settings.store, options=settings.store_options)
         builder = AgentBuilder(settings)
         self.runs = RunService(
             self.store, builder.agents(agents or (Agent(),)), _timing_of(settings)
@@ -60,20 +59,22 @@ class Backend:
 
 def request_limits(settings: Settings, /) -> RequestLimits:
     """Return the limits for one request, or one call from Python."""
+    limits = settings.limits
     return RequestLimits(
-        body_bytes=settings.max_body_bytes,
-        result_bytes=settings.max_result_bytes,
-        data_bytes=settings.max_data_bytes,
-        attachment_bytes=settings.max_attachment_bytes,
-        send_seconds=settings.send_timeout,
+        body_bytes=limits.body_bytes,
+        result_bytes=limits.result_bytes,
+        data_bytes=limits.data_bytes,
+        attachment_bytes=limits.attachment_bytes,
+        send_seconds=settings.timing.send_timeout,
     )
 
 
 def bodies_of(settings: Settings, /) -> PartialBodies:
     """Return the limits for all request bodies in memory; a single owner may use all of it."""
-    most = max(settings.max_bodies_bytes, settings.max_body_bytes)
+    limits = settings.limits
+    most = max(limits.bodies_bytes, limits.body_bytes)
     are_several = len(set(settings.api_keys.values())) > 1
-    share = max(most // 2, settings.max_body_bytes) if are_several else most
+    share = max(most // 2, limits.body_bytes) if are_several else most
     return PartialBodies(most, share)
 
 
@@ -97,23 +98,15 @@ async def _wait_until_ready(toolsets: Sequence[ConnectedToolset]) -> Sequence[st
 
 
 def _timing_of(settings: Settings) -> Timing:
+    timing, limits = settings.timing, settings.limits
     return Timing(
-        lease=settings.lease,
-        heartbeat=min(HEARTBEAT, settings.lease / 3),
-        log_delay=settings.log_delay,
-        disconnect_grace=settings.disconnect_grace,
-        max_attempts=settings.max_attempts,
-        queue=settings.max_queue,
-        owner_runs=settings.max_owner_runs,
-        history_bytes=settings.max_history_bytes,
+        lease=timing.lease,
+        heartbeat=min(HEARTBEAT, timing.lease / 3),
+        log_delay=timing.log_delay,
+        disconnect_grace=timing.disconnect_grace,
+        max_attempts=timing.max_attempts,
+        queue=limits.queue,
+        owner_runs=limits.owner_runs,
+        history_bytes=limits.history_bytes,
         tool_timeout=settings.tool_timeout,
-    )
-
-
-def _store_options_of(settings: Settings) -> StoreOptions:
-    return StoreOptions(
-        ttl=settings.conversation_ttl,
-        log_ttl=settings.log_ttl,
-        log_bytes=settings.log_bytes,
-        allow_eviction=settings.allow_eviction,
     )

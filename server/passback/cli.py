@@ -34,7 +34,7 @@ from passback.loading import load_agents
 from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
 from passback.replay.recording import load_recording as load_recording
-from passback.settings import Settings, load_settings, variable_name
+from passback.settings import Settings, flag_name, load_settings, moved_flag, variable_name
 from passback.workers import (
     EXIT_FAILED,
     STOP_SIGNALS,
@@ -74,7 +74,8 @@ def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
     try:
         return _run_loop(prepare())
     except ConfigurationError as error:
-        print(f"passback: {error.message}", file=sys.stderr)
+        for line in error.message.splitlines():
+            print(f"passback: {line}", file=sys.stderr)
         return EXIT_USAGE
     except PassbackError as error:
         print(f"passback: {error.message}", file=sys.stderr)
@@ -122,17 +123,20 @@ def _unknown_arguments_text(arguments: Sequence[str], flags: Sequence[str]) -> s
     ]
     if not unknown:
         return f"arguments too many: {' '.join(arguments)}"
-    guessed = (f"{one}{did_you_mean(nearest_names(one, flags))}" for one in unknown)
-    return f"unknown flag {', '.join(guessed)}"
+    return f"unknown flag {', '.join(_suggest_flag(one, flags) for one in unknown)}"
+
+
+def _suggest_flag(unknown: str, flags: Sequence[str]) -> str:
+    if new := moved_flag(unknown):
+        return f"{unknown} (write {new})"
+    return f"{unknown}{did_you_mean(nearest_names(unknown, flags))}"
 
 
 def _add_agent_command(
     parser: argparse.ArgumentParser,
     prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
 ) -> None:
-    parser.set_defaults(
-        prepare=prepare, flags=["--" + one.name.replace("_", "-") for one in fields(Settings)]
-    )
+    parser.set_defaults(prepare=prepare, flags=[flag_name(one.name) for one in fields(Settings)])
     parser.add_argument(
         "agents",
         nargs="*",
@@ -140,10 +144,13 @@ def _add_agent_command(
         help="an Agent of yours; of several, the first is asked where a request names none",
     )
     for one in fields(Settings):
+        form = one.metadata["form"]
+        takes = f": {form.text}; may be repeated" if form.parts else ""
         parser.add_argument(
-            "--" + one.name.replace("_", "-"),
+            flag_name(one.name),
+            action="append" if form.parts else "store",
             metavar=one.name.upper(),
-            help=f"{one.metadata['text']} ({variable_name(one.name)})".replace("%", "%%"),
+            help=f"{one.metadata['text']}{takes} ({variable_name(one.name)})".replace("%", "%%"),
         )
 
 
@@ -152,7 +159,7 @@ def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
     settings = _load_settings(flags)
     if settings.workers == 1:
         return serve(settings, load_agents(options.agents))
-    timeout = settings.shutdown_grace + _KILL_DELAY
+    timeout = settings.timing.shutdown_grace + _KILL_DELAY
     return serve_by_pool(settings, WorkerConfig(sys.argv, flags, options.agents, timeout))
 
 
@@ -187,7 +194,12 @@ def _require_keys(settings: Settings) -> None:
 
 def _given_flags(options: argparse.Namespace) -> dict[str, str]:
     given = {variable_name(one.name): getattr(options, one.name) for one in fields(Settings)}
-    return {name: value for name, value in given.items() if value is not None}
+    return {
+        # a flag with parts may be repeated
+        name: " ".join(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def _run_loop(command: Coroutine[None, None, int]) -> int:
@@ -221,9 +233,9 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
     """
     application = Application(settings, *agents)
     stop = asyncio.Event()
-    connections = OpenConnections(settings.max_connections, settings.send_timeout)
+    connections = OpenConnections(settings.limits.connections, settings.timing.send_timeout)
     server = _Server(
-        _server_config(application.asgi, int(settings.shutdown_grace) + 5, connections), stop
+        _server_config(application.asgi, int(settings.timing.shutdown_grace) + 5, connections), stop
     )
     server.on_listening = partial(_on_listening, application, slot)
     with slot.listening if slot else _listen_by_settings(settings) as listening:

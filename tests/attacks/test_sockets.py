@@ -38,7 +38,7 @@ def anyio_backend() -> str:
 async def server() -> AsyncGenerator[Server]:
     """Nobody in this module has its key, unless said."""
     async with running_server(
-        "--max-connections", "64", environment={"PASSBACK_API_KEYS": f"alice:{KEY}"}
+        "--limits", "connections=64", environment={"PASSBACK_API_KEYS": f"alice:{KEY}"}
     ) as server:
         yield server
 
@@ -181,7 +181,7 @@ async def test_junk_is_not_logged_for_each_request(tmp_path: Path) -> None:
 
 async def test_documents_that_nobody_reads_are_dropped() -> None:
     """With a key: small requests for a large page. What the server has made of them would stay for as long as their sockets."""
-    flags = ("--send-timeout", "1", "--model", "demo:fast", "--model-window", "0")
+    flags = ("--timing", "send_timeout=1", "--model", "demo:fast", "--model-window", "0")
     async with running_server(*flags) as server, httpx.AsyncClient(base_url=server.url) as client:
         post = {"messages": [{"role": "user", "content": "x" * 3 * MIB}]}
         name = (await client.post("/send-message", json=post)).headers["x-conversation-id"]

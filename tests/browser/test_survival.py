@@ -23,7 +23,14 @@ LONG = 30_000
 
 def durable(folder: Path) -> tuple[str, ...]:
     """A server whose runs outlive it, and are soon taken over."""
-    return ("--store", f"sqlite:///{folder / 'store.db'}", "--lease", "1", "--shutdown-grace", "0")
+    return (
+        "--store",
+        f"sqlite:///{folder / 'store.db'}",
+        "--timing",
+        "lease=1",
+        "--timing",
+        "shutdown_grace=0",
+    )
 
 
 async def end(server: Server, how: Literal["kill", "terminate"]) -> str:

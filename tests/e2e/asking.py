@@ -14,7 +14,7 @@ AGENT = "tests.support.asking_agent:agent"
 
 
 def flags_for(store: str, model: ModelServer) -> Sequence[str]:
-    lease = ("--store", store, "--lease", str(LEASE))
+    lease = ("--store", store, "--timing", f"lease={LEASE}")
     return (AGENT, *lease, "--model", "openai:mock", "--model-base-url", model.base_url)
 
 

@@ -117,7 +117,7 @@ def only_what_providers_accept(request: pytest.FixtureRequest) -> Iterator[None]
 @pytest.fixture(scope="module")
 def flags(store: str, model: ModelServer) -> Sequence[str]:
     """Of a worker whose agent is that of `examples/`, with a tool `price` of the server's own."""
-    lease = ("--store", store, "--lease", str(LEASE))
+    lease = ("--store", store, "--timing", f"lease={LEASE}")
     return ("my_agent:agent", *lease, "--model", "openai:mock", "--model-base-url", model.base_url)
 
 
@@ -144,7 +144,7 @@ async def survivor(flags: Sequence[str]) -> AsyncGenerator[Client]:
 @pytest.fixture
 async def victim(flags: Sequence[str], survivor: Client) -> AsyncGenerator[Worker]:
     """A second worker, which the test may end as it likes; it leaves its runs to others at once when it is stopped."""
-    async with worker(*flags, "--shutdown-grace", "0") as dies:
+    async with worker(*flags, "--timing", "shutdown_grace=0") as dies:
         yield dies
 
 
@@ -153,7 +153,7 @@ async def victim(flags: Sequence[str], survivor: Client) -> AsyncGenerator[Worke
 async def played(model: ModelServer) -> AsyncGenerator[Server]:
     """A server whose model is `model`; a run whose post says so ends with its last reader."""
     settings = ("--model", "openai:mock", "--model-base-url", model.base_url)
-    async with running_server(*settings, "--disconnect-grace", "0.1") as server:
+    async with running_server(*settings, "--timing", "disconnect_grace=0.1") as server:
         yield server
 
 

@@ -29,7 +29,7 @@ async def survivor(store: str, model: ModelServer) -> AsyncGenerator[Worker]:
 
 @pytest.fixture
 async def victim(store: str, model: ModelServer, survivor: Worker) -> AsyncGenerator[Worker]:
-    async with asking_worker(*flags_for(store, model), "--shutdown-grace", "0") as worker:
+    async with asking_worker(*flags_for(store, model), "--timing", "shutdown_grace=0") as worker:
         yield worker
 
 

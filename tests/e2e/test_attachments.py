@@ -43,8 +43,8 @@ async def test_an_attachment_that_is_somewhat_too_large_is_refused_as_one(
     refused = await client.http.post(PATH, json=body)
     check_refusal(refused, 413, code)
     setting = {
-        "attachment_too_large": "PASSBACK_MAX_ATTACHMENT_BYTES",
-        "body_too_large": "PASSBACK_MAX_BODY_BYTES",
+        "attachment_too_large": "attachment_bytes in PASSBACK_LIMITS",
+        "body_too_large": "body_bytes in PASSBACK_LIMITS",
     }
     assert setting[code] in refused.json()["message"]
     assert (await client.http.get(f"/conversations/{conversation}")).status_code == 404

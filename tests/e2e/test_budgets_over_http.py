@@ -22,10 +22,9 @@ USAGE = {
 COST = (4 * 1 + 2 * 0.5 + 4 * 10) / 1e6
 LIMITS = {
     "PASSBACK_PRICES": "openai:other=1/1, openai:mock=1/10/0.5",
-    "PASSBACK_MAX_RUN_SECONDS": "0.4",
-    "PASSBACK_MAX_CONVERSATION_TOKENS": "20",
-    "PASSBACK_MAX_CONVERSATION_COST": "1",
-    "PASSBACK_MAX_OWNER_TOKENS": "35",
+    "PASSBACK_RUN_BUDGET": "seconds=0.4",
+    "PASSBACK_CONVERSATION_BUDGET": "tokens=20 cost=1",
+    "PASSBACK_OWNER_BUDGET": "tokens=35",
 }
 
 

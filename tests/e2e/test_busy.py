@@ -153,7 +153,7 @@ async def test_the_queue_is_bounded_and_the_servers_own_policy_holds_where_none_
     gate = anyio.Event()
     model.play(held("first ", gate, "answer"), says("second answer"))
     async with (
-        worker(*flags, "--max-queue", "1", "--on-busy", "enqueue") as only,
+        worker(*flags, "--limits", "queue=1", "--on-busy", "enqueue") as only,
         only.client.stream(conversation, [user("one")]) as first,
         only.client.stream(conversation, [user("two")]) as second,
     ):

@@ -86,7 +86,7 @@ async def test_what_does_not_go_on_cannot_be_cancelled_on_any_worker(
 @pytest.fixture(scope="module")
 async def hasty_pair(flags: Sequence[str]) -> AsyncGenerator[tuple[Client, Client]]:
     """As `played_pair`; runs that are to end with their last reader do so after a second."""
-    more = (*flags, "--disconnect-grace", "1")
+    more = (*flags, "--timing", "disconnect_grace=1")
     async with worker(*more) as one, worker(*more) as other:
         yield one.client, other.client
 
@@ -138,7 +138,7 @@ async def test_a_run_that_was_to_end_with_its_reader_does_so_also_when_both_lost
 ) -> None:
     model.play(broken_off("old "), broken_off("new "))
     async with (
-        worker(*flags, "--disconnect-grace", "1") as dies,
+        worker(*flags, "--timing", "disconnect_grace=1") as dies,
         dies.client.stream(conversation, [user("hi")], onDisconnect="cancel") as stream,
     ):
         await stream.until("text")

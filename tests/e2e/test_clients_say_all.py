@@ -98,7 +98,7 @@ async def server(model: ModelServer) -> AsyncGenerator[Server]:
     environment = {
         "PASSBACK_MODEL": "openai:mock",
         "PASSBACK_MODEL_BASE_URL": model.base_url,
-        "PASSBACK_MAX_CONVERSATION_TOKENS": "1000",
+        "PASSBACK_CONVERSATION_BUDGET": "tokens=1000",
     }
     async with running_server(*agents, "--store", "memory:", environment=environment) as server:
         yield server

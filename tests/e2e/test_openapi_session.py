@@ -211,7 +211,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream", headers={"last-event-id": "no"})
     await ask("POST", f"{here}/cancel")
     waits: Json = {"onBusy": "enqueue", "headers": keyed("next")}
-    async with worker(*flags, "--shutdown-grace", "0") as stops:
+    async with worker(*flags, "--timing", "shutdown_grace=0") as stops:
         async with (
             stops.client.stream(conversation, [user("slowly")]) as stream,
             client.stream(conversation, [user("next")], **waits),

@@ -94,7 +94,7 @@ async def test_where_nobody_listens_the_client_says_so_soon() -> None:
 async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_is_taken_back(
     tmp_path: Path, conversation: str
 ) -> None:
-    flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--lease", "1")
+    flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--timing", "lease=1")
     patient = Retry(attempts=200, first=0.05, longest=0.1)
     answer, told, ended = Answer(), anyio.Event(), anyio.Event()
     rewinds: list[Rewind] = []

@@ -1,11 +1,10 @@
-"""README.md, executed: its commands give its answers, its tables and files are those of the code."""
+"""README.md, executed: its commands give its answers, its files are those of the code."""
 
 import os
 import re
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from tests.support.pages import SHAPES, Block, blocks_of, marked
 from tests.support.programs import missing, program
 from tests.support.server import SERVE, Server, running_server
 from tests.support.wire import FrameReader, client_of, user
-
-from passback.settings import Settings, variable_name
 
 pytestmark = pytest.mark.anyio
 
@@ -163,22 +160,6 @@ def test_every_command_of_readme_is_run_by_a_test() -> None:
 
 
 SECTIONS = ("Three requests", "Your own agent")
-
-
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    rows = re.findall(r"^\| `(\w+_\w+)` \| (?:`(.*)`)? \| (.*) \|$", README, re.MULTILINE)
-    parsed = [
-        (name, one.metadata["parse"](default) if default else _unset(one.default), text)
-        for one, (name, default, text) in zip(fields(Settings), rows, strict=True)
-    ]
-    assert parsed == [
-        (variable_name(one.name), _unset(one.default), one.metadata["text"])
-        for one in fields(Settings)
-    ]
-
-
-def _unset(default: object) -> object:
-    return None if default is MISSING or default in ("", (), frozenset()) else default
 
 
 def test_every_link_of_readme_leads_to_a_file() -> None:

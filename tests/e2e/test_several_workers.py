@@ -90,7 +90,7 @@ async def test_flags_reach_the_workers_and_are_on_no_command_line_of_theirs(
 async def test_a_worker_killed_in_an_answer_loses_nothing_and_another_one_comes(
     store: str, conversation: str
 ) -> None:
-    async with crew(2, "--store", store, "--lease", str(LEASE)) as two:
+    async with crew(2, "--store", store, "--timing", f"lease={LEASE}") as two:
         killed = two.pids[0]
         async with two.post(killed, conversation, "count to 50") as stream:
             await stream.take(3)
@@ -142,7 +142,7 @@ async def test_a_stop_lets_short_answers_of_all_workers_end_and_leaves_no_proces
 async def test_an_answer_that_a_stop_breaks_off_is_given_after_the_next_start(
     store: str, conversation: str
 ) -> None:
-    flags = ("--store", store, "--shutdown-grace", "0")
+    flags = ("--store", store, "--timing", "shutdown_grace=0")
     async with crew(2, *flags) as two:
         async with (
             client_of(two.server.url) as client,
@@ -165,7 +165,7 @@ async def test_a_second_ctrl_c_ends_all_workers_without_waiting_for_their_answer
     sqlite: tuple[str, str],
 ) -> None:
     async with (
-        crew(2, *sqlite, "--shutdown-grace", "600") as two,
+        crew(2, *sqlite, "--timing", "shutdown_grace=600") as two,
         two.post(two.pids[0], "one", COUNTING) as first,
         two.post(two.pids[1], "other", COUNTING) as second,
     ):
@@ -202,7 +202,7 @@ async def test_workers_are_in_no_terminals_group_so_that_ctrl_c_comes_to_them_on
 async def test_workers_whose_keeper_is_killed_stop_as_if_they_were_asked_to(
     sqlite: tuple[str, str],
 ) -> None:
-    async with crew(2, *sqlite, "--shutdown-grace", "0") as two:
+    async with crew(2, *sqlite, "--timing", "shutdown_grace=0") as two:
         async with (
             two.post(two.pids[0], "one", COUNTING) as first,
             two.post(two.pids[1], "other", COUNTING) as second,

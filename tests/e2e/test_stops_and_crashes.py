@@ -52,7 +52,7 @@ async def test_a_restart_keeps_conversations_and_what_is_owed(
 async def test_after_a_crash_in_an_answer_the_restarted_server_gives_the_whole_answer(
     store: str, conversation: str
 ) -> None:
-    arguments = ("--store", store, "--lease", "1")
+    arguments = ("--store", store, "--timing", "lease=1")
     async with running_server(*arguments) as server, client_of(server.url) as client:
         await client.post(conversation, user("hi"))
         async with client.stream(conversation, [user("count to 50")]) as stream:
@@ -76,7 +76,7 @@ async def test_after_a_crash_in_an_answer_the_restarted_server_gives_the_whole_a
 async def test_a_run_that_as_many_workers_died_of_as_may_try_it_ends_lost_and_the_next_one_begins(
     store: str, conversation: str
 ) -> None:
-    arguments = ("--store", store, "--lease", "1", "--max-attempts", "1")
+    arguments = ("--store", store, "--timing", "lease=1", "--timing", "max_attempts=1")
     async with (
         running_server(*arguments) as server,
         client_of(server.url) as client,
@@ -104,7 +104,7 @@ async def test_a_run_that_as_many_workers_died_of_as_may_try_it_ends_lost_and_th
 async def test_acknowledged_results_survive_whatever_ends_the_server(
     sqlite: str, conversation: str, kill: bool
 ) -> None:
-    arguments = ("--store", sqlite, "--lease", "1")
+    arguments = ("--store", sqlite, "--timing", "lease=1")
     async with running_server(*arguments) as server, client_of(server.url) as client:
         asked = await client.post(conversation, user("time zone"), tools=[ZONE])
         told = result(asked.call.id, "UTC")
@@ -138,7 +138,7 @@ async def test_a_stop_lets_a_short_answer_end_and_exits_0(
 async def test_an_answer_that_a_stop_breaks_off_is_given_by_the_restarted_server(
     store: str, conversation: str
 ) -> None:
-    arguments = ("--store", store, "--shutdown-grace", "0")
+    arguments = ("--store", store, "--timing", "shutdown_grace=0")
     async with running_server(*arguments) as server, client_of(server.url) as client:
         async with client.stream(conversation, [user("count to 50")]) as stream:
             await stream.take(3)

@@ -41,7 +41,7 @@ async def redis(tmp_path: Path) -> AsyncGenerator[StoppableRedis]:
 
 @pytest.fixture
 async def pair(redis: StoppableRedis, model: ModelServer) -> AsyncGenerator[Sequence[Client]]:
-    place = ("--store", redis.url, "--lease", str(LEASE))
+    place = ("--store", redis.url, "--timing", f"lease={LEASE}")
     flags = (*place, "--model", "openai:mock", "--model-base-url", model.base_url)
     async with AsyncExitStack() as stack:
         workers = [await stack.enter_async_context(worker(*flags)) for _ in range(2)]

@@ -182,7 +182,7 @@ async def test_a_worker_that_stops_leaves_its_run_between_two_turns_and_nothing_
     gate = anyio.Event()
     asks = calls(("a", "price", '{"drink": "tea"}'))
     model.play(Reply([event(content="Well. "), gate, *asks.steps]), says("3 euros."))
-    async with worker(*flags, "--shutdown-grace", str(SECONDS)) as stops:
+    async with worker(*flags, "--timing", f"shutdown_grace={SECONDS}") as stops:
         async with stops.client.stream(conversation, [user("tea?")], include=REWINDS) as stream:
             await stream.until("text")
             stops.server.terminate()

@@ -60,7 +60,14 @@ async def test_whoever_reads_has_what_the_messages_have_when_the_worker_of_two_s
     }
     async with listening(Parts(parts)) as model:
         settings = ("--model", "openai:mock", "--model-base-url", model.base_url)
-        flags = ("tests.support.beside:agent", "--store", store, "--lease", str(LEASE), *settings)
+        flags = (
+            "tests.support.beside:agent",
+            "--store",
+            store,
+            "--timing",
+            f"lease={LEASE}",
+            *settings,
+        )
         async with worker(*flags, cwd=ROOT) as lives, worker(*flags, cwd=ROOT) as dies:
             survivor = lives.client
             asked = dies.client.stream(conversation, [user("go")], tools=[COLOR], include=INCLUDE)

@@ -77,8 +77,7 @@ async def refused(streams: list[anyio.abc.SocketStream], count: int) -> None:
 async def test_an_owners_unfinished_bodies_are_bounded_and_others_are_served() -> None:
     environment = {
         "PASSBACK_API_KEYS": ",".join(f"{owner}:{key}" for owner, key in KEYS.items()),
-        "PASSBACK_MAX_BODY_BYTES": str(BODY),
-        "PASSBACK_MAX_BODIES_BYTES": str(ROOM),
+        "PASSBACK_LIMITS": f"body_bytes={BODY} bodies_bytes={ROOM}",
     }
     with anyio.fail_after(25):
         async with (

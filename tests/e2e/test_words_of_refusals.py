@@ -21,7 +21,7 @@ REFUSALS: dict[str, tuple[Json, int, str, str]] = {
         {"structuredData": "x" * (DATA_BYTES - 1)},
         413,
         "data_too_large",
-        f"structuredData is larger than {DATA_BYTES} bytes (PASSBACK_MAX_DATA_BYTES)",
+        f"structuredData is larger than {DATA_BYTES} bytes (data_bytes in PASSBACK_LIMITS)",
     ),
     "a table whose lines have other fields": (
         {"structuredData": {"orders": {"mediaType": "text/csv", "text": "a,b\n1,2\n3\n"}}},

@@ -71,9 +71,9 @@ def on(
 KILL, TOOLS = struck_by(kill_worker), "kill -9 while the server's tools run"
 FREEZE, DEPLOY = struck_by(freeze_worker), struck_by(stop_worker)
 # a grace so short that most answers have to be handed over
-SHORT_GRACE = ("--shutdown-grace", "0.2")
+SHORT_GRACE = ("--timing", "shutdown_grace=0.2")
 # the model's silence must not end the answer before nginx could
-SILENT = ("--ping", "15", "--model-timeout", "120")
+SILENT = ("--timing", "ping=15", "--model-timeout", "120")
 
 SCENARIOS = {
     "kill-1-sqlite": Scenario("kill -9 of the only worker", KILL, on("sqlite", 1), 3, 250),

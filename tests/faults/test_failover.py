@@ -55,7 +55,7 @@ async def model() -> AsyncGenerator[Parrot]:
 async def workers(servers: Failover, model: Parrot, tmp_path: Path) -> AsyncGenerator[Fleet]:
     async with fleet(
         2,
-        *("--lease", str(LEASE), "--ping", "1"),
+        *("--timing", f"lease={LEASE}", "--timing", "ping=1"),
         *("--model", "openai:parrot", "--model-base-url", model.base_url),
         environment={"PASSBACK_MODEL_API_KEY": "sk-faults"},
         folder=tmp_path,

@@ -103,7 +103,7 @@ async def world(plan: Plan, seed: int) -> AsyncGenerator[World]:
         workers = await stack.enter_async_context(
             fleet(
                 plan.workers,
-                *("--lease", f"{plan.lease:g}", "--ping", "1"),
+                *("--timing", f"lease={plan.lease:g}", "--timing", "ping=1"),
                 *("--model", "openai:parrot", "--model-base-url", model.base_url),
                 *plan.settings,
                 environment=_environment(folder),

@@ -64,7 +64,9 @@ async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path:
 
 async def test_what_a_busy_conversation_means_is_a_setting() -> None:
     """The first post runs, the second waits, the third finds no room."""
-    settings = load_settings({**MEMORY, "PASSBACK_ON_BUSY": "enqueue", "PASSBACK_MAX_QUEUE": "1"})
+    settings = load_settings(
+        {**MEMORY, "PASSBACK_ON_BUSY": "enqueue", "PASSBACK_LIMITS": "queue=1"}
+    )
     gate = anyio.Event()
     model = ScriptedModel([[gate, *says("one")], says("two")])
     application = Application(settings, Agent(model=model))
@@ -88,7 +90,7 @@ async def test_what_a_busy_conversation_means_is_a_setting() -> None:
     ("setting", "code"),
     [
         ({"PASSBACK_MODEL_WINDOW": "1000"}, b'"message_too_large"'),
-        ({"PASSBACK_MAX_HISTORY_BYTES": "65536"}, b'"history_too_large"'),
+        ({"PASSBACK_LIMITS": "history_bytes=65536"}, b'"history_too_large"'),
     ],
 )
 async def test_how_large_a_message_and_a_history_may_be_are_settings(
@@ -111,7 +113,7 @@ async def test_how_large_a_message_and_a_history_may_be_are_settings(
 
 async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
     """The second is told when to come back, and its conversation was never begun."""
-    settings = load_settings({**MEMORY, "PASSBACK_MAX_OWNER_RUNS": "1"})
+    settings = load_settings({**MEMORY, "PASSBACK_LIMITS": "owner_runs=1"})
     gate = anyio.Event()
     application = Application(settings, Agent(model=ScriptedModel([[gate, *says("one")]])))
     body = '{"conversationId": "%s", "messages": [{"role": "user", "content": "hi"}]}'
@@ -134,7 +136,7 @@ async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
 
 @pytest.mark.promise("P7")
 async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> None:
-    settings = load_settings({**MEMORY, "PASSBACK_DISCONNECT_GRACE": "0"})
+    settings = load_settings({**MEMORY, "PASSBACK_TIMING": "disconnect_grace=0"})
     model = ScriptedModel([["half", anyio.Event()]])
     application = Application(settings, Agent(model=model))
     body = b'{"messages": [{"role": "user", "content": "hi"}], "onDisconnect": "cancel"}'

@@ -88,6 +88,13 @@ def test_wrong_usage_is_told(arguments: list[str], capsys: pytest.CaptureFixture
         ),
         (["replay", "file", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),
         (["serve", "a:b", "--port", "1", "c:d"], "arguments too many: c:d"),
+        (
+            ["serve", "--max-run-tokens", "5", "--lease=5"],
+            (
+                "unknown flag --max-run-tokens (write --run-budget tokens=...), "
+                "--lease (write --timing lease=...)"
+            ),
+        ),
     ],
 )
 def test_a_flag_or_command_that_there_is_not_is_told_with_what_may_be_meant(
@@ -114,7 +121,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         {"PASSBACK_MODLE": "1"},
         "passback: unknown setting PASSBACK_MODLE (did you mean PASSBACK_MODEL?)\n",
     ),
-    (["--port", "x"], {}, "passback: PASSBACK_PORT: must be a number\n"),
+    (["--port", "x"], {}, "passback: PASSBACK_PORT: must be a whole number from 0 to 65535\n"),
     (
         ["--model", "gpt-5"],
         {},
@@ -342,6 +349,26 @@ def test_one_key_of_two_owners_is_told_and_not_shown() -> None:
         "passback: PASSBACK_API_KEYS: must be a key of its own for each owner: 'alice' and 'bob' "
         "have the same one\n"
     )
+
+
+def test_all_wrong_settings_are_told_a_line_each() -> None:
+    flags = ("--port", "x", "--timing", "ping=5", "--timing", "lease=0", "--limits", "queue=2")
+    ended = passback("check", *flags, PASSBACK_POORT="1", PASSBACK_PING="1")
+    assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
+    assert ended.stderr.splitlines() == [
+        'passback: PASSBACK_PING: write PASSBACK_TIMING="ping=..."',
+        "passback: unknown setting PASSBACK_POORT (did you mean PASSBACK_PORT?)",
+        "passback: PASSBACK_PORT: must be a whole number from 0 to 65535",
+        "passback: PASSBACK_TIMING: lease must be a number from 1 to 600",
+    ]
+
+
+def test_the_parts_of_a_repeated_flag_are_added_up() -> None:
+    flags = ("--timing", "lease=601", "--timing", "ping=5", "--store", "memory:")
+    ended = passback("check", *flags)
+    assert ended.stderr == "passback: PASSBACK_TIMING: lease must be a number from 1 to 600\n"
+    ended = passback("check", *flags, "--timing", "lease=600")
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_secret_in_a_wrong_setting_is_not_shown() -> None:

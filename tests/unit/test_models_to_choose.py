@@ -222,7 +222,7 @@ async def test_an_agent_that_works_for_another_one_keeps_its_own_model() -> None
 
 
 async def test_a_price_is_that_of_the_model_that_was_chosen() -> None:
-    prices = {"PASSBACK_PRICES": "x:own=1/1, x:dear=1000000/0", "PASSBACK_MAX_RUN_COST": "1000"}
+    prices = {"PASSBACK_PRICES": "x:own=1/1, x:dear=1000000/0", "PASSBACK_RUN_BUDGET": "cost=1000"}
     agent = Agent(model=model("x:own", "a"), models=[model("x:dear", "b")])
     application = Application(load_settings(MEMORY | prices), agent)
     async with application.running():

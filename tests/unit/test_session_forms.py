@@ -168,13 +168,8 @@ REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientErr
 async def test_what_a_post_may_not_say_changes_nothing(
     say: Callable[[Session], AsyncIterator[RunEvent]], error: type[ClientError], told: str
 ) -> None:
-    limits = {
-        "max_body_bytes": "10000",
-        "max_data_bytes": "1024",
-        "max_result_bytes": "1024",
-        "max_attachment_bytes": "1024",
-    }
-    async with Session(Agent(model=ScriptedModel([])), settings=limits) as session:
+    sizes = "body_bytes=10000 data_bytes=1024 result_bytes=1024 attachment_bytes=1024"
+    async with Session(Agent(model=ScriptedModel([])), settings={"limits": sizes}) as session:
         with pytest.raises(error) as raised:
             await heard(say(session))
         assert type(raised.value) is error

@@ -1,13 +1,22 @@
 """Every setting from its variable, and what is said when one is wrong."""
 
+import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
 
-from passback.core.budgets import Price
+from passback.core.budgets import BudgetLimits, Price
 from passback.core.errors import ConfigurationError
-from passback.settings import Settings, load_settings, state_folder, variable_name
+from passback.settings import (
+    LimitSettings,
+    Settings,
+    TimingSettings,
+    load_settings,
+    state_folder,
+    variable_name,
+)
+from passback.stores.options import StoreOptions
 
 KEY = "0123456789abcdef"
 
@@ -16,6 +25,11 @@ GOOD: list[tuple[str, str, object]] = [
     ("port", "0", 0),
     ("workers", "2", 2),
     ("store", "redis://:pw@db/1", "redis://:pw@db/1"),
+    (
+        "store_options",
+        "ttl=60 log_ttl=60 log_bytes=65536 allow_eviction=YES",
+        StoreOptions(ttl=60, log_ttl=60, log_bytes=65536, allow_eviction=True),
+    ),
     ("model", "openai:gpt-test", "openai:gpt-test"),
     ("models", "openai:a, demo", ("openai:a", "demo")),
     ("model_base_url", "http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1"),
@@ -26,21 +40,18 @@ GOOD: list[tuple[str, str, object]] = [
     ("model_window", "1000", 1_000),
     ("prompt", "Be brief.", "Be brief."),
     ("max_turns", "3", 3),
-    ("max_futile_turns", "1", 1),
     (
         "prices",
         "openai:a:1=1.25/10/0.125, b=0/2",
         {"openai:a:1": Price(1.25, 10, 0.125), "b": Price(0, 2, 0)},
     ),
-    ("max_run_tokens", "1000", 1000),
-    ("max_run_seconds", "0.5", 0.5),
-    ("max_run_cost", "0.01", 0.01),
-    ("max_conversation_tokens", "1000", 1000),
-    ("max_conversation_seconds", "0.5", 0.5),
-    ("max_conversation_cost", "0.01", 0.01),
-    ("max_owner_tokens", "1000", 1000),
-    ("max_owner_seconds", "0.5", 0.5),
-    ("max_owner_cost", "0.01", 0.01),
+    (
+        "run_budget",
+        "seconds=0.5 tokens=1000 cost=0.01",
+        BudgetLimits(tokens=1000, seconds=0.5, cost=0.01),
+    ),
+    ("conversation_budget", "tokens=1000,seconds=0.5", BudgetLimits(tokens=1000, seconds=0.5)),
+    ("owner_budget", "cost=0.01", BudgetLimits(cost=0.01)),
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
     ("wires", "send_message, rest", ("send_message", "rest")),
@@ -55,92 +66,88 @@ GOOD: list[tuple[str, str, object]] = [
     ("api_keys", f"ann:{KEY},bob:{KEY}:x", {KEY: "ann", f"{KEY}:x": "bob"}),
     ("allow_anonymous", "yes", True),
     ("allow_roles", "assistant", frozenset({"user", "tool", "assistant"})),
-    ("max_connections", "100", 100),
-    ("send_timeout", "2.5", 2.5),
-    ("max_body_bytes", "1024", 1024),
-    ("max_bodies_bytes", "1024", 1024),
-    ("max_result_bytes", "1024", 1024),
-    ("max_data_bytes", "1024", 1024),
-    ("max_attachment_bytes", "1024", 1024),
-    ("conversation_ttl", "60", 60.0),
-    ("log_ttl", "60", 60.0),
-    ("log_bytes", "65536", 65536),
-    ("log_delay", "0.001", 0.001),
-    ("lease", "1.5", 1.5),
-    ("max_attempts", "1", 1),
+    (
+        "limits",
+        (
+            "body_bytes=1024 bodies_bytes=1025 result_bytes=1026 data_bytes=1027 "
+            "attachment_bytes=1028 history_bytes=65536 connections=100 queue=1 owner_runs=2 "
+            "futile_turns=4"
+        ),
+        LimitSettings(1024, 1025, 1026, 1027, 1028, 65536, 100, 1, 2, 4),
+    ),
+    (
+        "timing",
+        (
+            "lease=1.5 max_attempts=1 log_delay=0.001 disconnect_grace=0 shutdown_grace=0.5 "
+            "send_timeout=2.5 ping=1"
+        ),
+        TimingSettings(1.5, 1, 0.001, 0, 0.5, 2.5, 1),
+    ),
     ("on_busy", "enqueue", "enqueue"),
-    ("max_queue", "1", 1),
-    ("max_owner_runs", "1", 1),
-    ("max_history_bytes", "65536", 65536),
     ("tool_timeout", "0.1", 0.1),
-    ("disconnect_grace", "0", 0.0),
-    ("shutdown_grace", "0", 0.0),
-    ("ping", "1", 1.0),
-    ("allow_eviction", "YES", True),
     ("log_level", "debug", "debug"),
     ("log_format", "json", "json"),
 ]
 
+PRICES = "MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, ...; each a number up to 1e6"
+PERMISSIONS = "PATTERN=DECISION, ...; decisions are allow, deny, ask"
+KEYS = "OWNER:KEY, ...; each key of 16 or more ASCII characters"
+WINDOW = "0, or a whole number from 1000 to 100000000"
+ROLES = "user,tool and, if wanted, system and assistant"
+BUDGET = "NAME=VALUE ... with the names tokens, seconds, cost"
+
 BAD: list[tuple[str, str, str]] = [
-    ("port", "65536", "must be from 0 to 65535"),
-    ("port", "-1", "must be from 0 to 65535"),
-    ("port", "secret", "must be a number"),
-    ("max_turns", "1.5", "must be a number"),
-    ("max_turns", "0", "must be from 1 to 1000"),
-    ("prices", "openai:a", "must be MODEL=INPUT/OUTPUT"),
-    ("prices", "=1/2", "must be MODEL=INPUT/OUTPUT"),
-    ("prices", "a=1", "must be MODEL=INPUT/OUTPUT"),
-    ("prices", "a=1/2/3/4", "must be MODEL=INPUT/OUTPUT"),
-    ("prices", "a=one/two", "must be MODEL=INPUT/OUTPUT"),
-    ("prices", "a=1/-2", "must be MODEL=INPUT/OUTPUT"),
-    ("prices", "a=1/1.2.3", "must be a number"),
-    ("prices", "a=1/2000000", "must be from 0 to 1e+06"),
-    ("max_run_tokens", "0", "must be from 1 to"),
-    ("max_owner_cost", "0", "must be from"),
-    ("max_conversation_seconds", "inf", "must be from"),
-    ("model_window", "999", "must be 0, or from 1000 to 100000000"),
-    ("model_window", "-1", "must be 0, or from 1000 to 100000000"),
-    ("model_window", "many", "must be a number"),
-    ("permissions", "delete", "must be PATTERN=DECISION"),
-    ("permissions", "=ask", "must be PATTERN=DECISION"),
-    (
-        "permissions",
-        "delete=perhaps",
-        "must be PATTERN=DECISION, ...; decisions are allow, deny, ask",
+    *(("port", bad, "a whole number from 0 to 65535") for bad in ("65536", "-1", "secret", "1.5")),
+    ("max_turns", "0", "a whole number from 1 to 1000"),
+    *(
+        ("prices", bad, PRICES)
+        for bad in (
+            *("openai:a", "=1/2", "a=1", "a=1/2/3/4", "a=one/two"),
+            *("a=1/-2", "a=1/1.2.3", "a=1/2000000"),
+        )
     ),
-    ("lease", "0", "must be from 1 to 600"),
-    ("lease", "nan", "must be from 1 to 600"),
-    ("log_delay", "inf", "must be from 0.001 to 5"),
-    ("ping", "secret", "must be a number"),
-    ("allow_eviction", "perhaps", "must be yes or no"),
-    ("log_level", "loud", "must be one of debug, info, warning, error"),
-    ("log_format", "xml", "must be one of text, json"),
-    *(("process_path", bad, "must be a path") for bad in ("process", "/", "/a/", "/{a}", "/a?b")),
-    ("allowed_origins", "*", "must be exact origins such as https://app.example.com"),
-    ("allowed_origins", "https://a.example/", "must be exact origins such as"),
-    ("allowed_hosts", "https://a.example", "must be host names without scheme and port"),
-    ("allowed_hosts", "a.example:80", "must be host names without scheme and port"),
-    ("api_keys", KEY, "must be OWNER:KEY"),
-    ("api_keys", "ann:short", "must be OWNER:KEY"),
-    ("api_keys", f":{KEY}", "must be OWNER:KEY"),
+    *(("model_window", bad, WINDOW) for bad in ("999", "-1", "many")),
+    *(("permissions", bad, PERMISSIONS) for bad in ("delete", "=ask", "delete=perhaps")),
+    ("model_timeout", "nan", "a number from 1 to 3600"),
+    ("tool_timeout", "inf", "a number from 0.1 to 1e+09"),
+    ("commands", "perhaps", "yes or no"),
+    ("log_level", "loud", "one of debug, info, warning, error"),
+    ("log_format", "xml", "one of text, json"),
+    ("on_busy", "wait", "one of reject, enqueue, interrupt, rollback"),
+    *(
+        ("process_path", bad, "a path such as /process")
+        for bad in ("process", "/", "/a/", "/{a}", "/a?b")
+    ),
+    *(
+        ("allowed_origins", bad, "exact origins such as https://app.example.com")
+        for bad in ("*", "https://a.example/", "https://a.example *")
+    ),
+    *(
+        ("allowed_hosts", bad, "host names without scheme and port")
+        for bad in ("https://a.example", "a.example:80")
+    ),
+    *(("api_keys", bad, KEYS) for bad in (KEY, "ann:short", f":{KEY}")),
     (
         "api_keys",
         f"alice:{KEY}, bob:{KEY}",
-        "must be a key of its own for each owner: 'alice' and 'bob' have the same one",
+        "a key of its own for each owner: 'alice' and 'bob' have the same one",
     ),
-    ("log_bytes", "65535", "must be from 65536 to 2147483648"),
-    ("workers", "0", "must be from 1 to 64"),
-    ("workers", "65", "must be from 1 to 64"),
-    ("max_attempts", "0", "must be from 1 to 100"),
-    ("on_busy", "wait", "must be one of reject, enqueue, interrupt, rollback"),
-    ("max_queue", "0", "must be from 1 to 10000"),
-    ("max_owner_runs", "0", "must be from 1 to 1000000"),
-    ("max_history_bytes", "65535", "must be from 65536 to 2147483648"),
-    ("tool_timeout", "0", "must be from 0.1 to 1e+09"),
-    ("disconnect_grace", "-1", "must be from 0 to 3600"),
-    ("allow_roles", "user", "must be user,tool and, if wanted, system and assistant"),
-    ("allow_roles", "user,tool,robot", "must be user,tool and, if wanted, system and assistant"),
-    ("allow_roles", ",", "must be user,tool and, if wanted, system and assistant"),
+    *(("allow_roles", bad, ROLES) for bad in ("user", "user,tool,robot", ",")),
+    *(
+        ("run_budget", bad, BUDGET)
+        for bad in ("secret", "1000", "tokens", "secret=1", "tokens = 5", "turns=3")
+    ),
+]
+
+BAD_PARTS = [
+    ("timing", "lease=0", "lease must be a number from 1 to 600"),
+    ("timing", "ping=3 lease=secret", "lease must be a number from 1 to 600"),
+    ("timing", "max_attempts=1.5", "max_attempts must be a whole number from 1 to 100"),
+    ("limits", "queue=", "queue must be a whole number from 1 to 10000"),
+    ("limits", "history_bytes=65535", "history_bytes must be a whole number from 65536 to"),
+    ("owner_budget", "cost=0", "cost must be a number from 1e-06 to 1e+06"),
+    ("conversation_budget", "seconds=inf", "seconds must be a number from 0.001 to 1e+09"),
+    ("store_options", "allow_eviction=secret", "allow_eviction must be yes or no"),
 ]
 
 
@@ -174,15 +181,18 @@ def test_every_setting_is_tested_here_and_has_a_help_text() -> None:
     assert all(one.metadata["text"] for one in fields(Settings))
 
 
-@pytest.mark.parametrize(("name", "text", "why"), BAD)
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [*((name, text, f"must be {why}") for name, text, why in BAD), *BAD_PARTS],
+)
 def test_a_wrong_value_is_named_and_never_shown(name: str, text: str, why: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_settings({variable_name(name): text})
     assert raised.value.message.startswith(f"PASSBACK_{name.upper()}: {why}")
     assert KEY not in raised.value.message
-    if text in {"secret", "ann:short"}:
-        assert text not in raised.value.message
-        assert raised.value.__cause__ is None
+    assert "secret" not in raised.value.message
+    assert "short" not in raised.value.message
+    assert (raised.value.__cause__, raised.value.__context__) == (None, None)
 
 
 def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
@@ -205,10 +215,7 @@ def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
         (["PASSBACK_PROT"], "PASSBACK_PROT (did you mean PASSBACK_PORT?)"),
         (
             ["PASSBACK_TIMEOUT"],
-            (
-                "PASSBACK_TIMEOUT (did you mean PASSBACK_MODEL_TIMEOUT, PASSBACK_SEND_TIMEOUT or "
-                "PASSBACK_TOOL_TIMEOUT?)"
-            ),
+            "PASSBACK_TIMEOUT (did you mean PASSBACK_MODEL_TIMEOUT or PASSBACK_TOOL_TIMEOUT?)",
         ),
     ],
 )
@@ -218,6 +225,99 @@ def test_an_unknown_setting_is_an_error_that_names_it_and_what_may_be_meant(
     with pytest.raises(ConfigurationError) as raised:
         load_settings({"PASSBACK_PORT": "3", "OTHER": "4", **dict.fromkeys(names, "hidden")})
     assert raised.value.message == f"unknown setting {told}"
+
+
+def test_all_that_is_wrong_is_told_at_once_and_no_value_of_it() -> None:
+    given = dict.fromkeys(
+        ("PASSBACK_PORT", "PASSBACK_PROT", "PASSBACK_TIMING", "PASSBACK_LEASE"), "hidden=5"
+    )
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings({**given, "PASSBACK_HOST": "fine"})
+    assert raised.value.message.splitlines() == [
+        'PASSBACK_LEASE: write PASSBACK_TIMING="lease=..."',
+        "unknown setting PASSBACK_PROT (did you mean PASSBACK_PORT?)",
+        "PASSBACK_PORT: must be a whole number from 0 to 65535",
+        (
+            "PASSBACK_TIMING: must be NAME=VALUE ... with the names lease, max_attempts, log_delay, "
+            "disconnect_grace, shutdown_grace, send_timeout, ping"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            ["MAX_RUN_TOKENS", "MAX_RUN_SECONDS", "MAX_RUN_COST"],
+            'RUN_BUDGET="cost=... seconds=... tokens=..."',
+        ),
+        (
+            ["MAX_CONVERSATION_TOKENS", "MAX_CONVERSATION_SECONDS", "MAX_CONVERSATION_COST"],
+            'CONVERSATION_BUDGET="cost=... seconds=... tokens=..."',
+        ),
+        (
+            ["MAX_OWNER_TOKENS", "MAX_OWNER_SECONDS", "MAX_OWNER_COST"],
+            'OWNER_BUDGET="cost=... seconds=... tokens=..."',
+        ),
+        (
+            ["CONVERSATION_TTL", "LOG_TTL", "LOG_BYTES", "ALLOW_EVICTION"],
+            'STORE_OPTIONS="allow_eviction=... ttl=... log_bytes=... log_ttl=..."',
+        ),
+        (
+            ["MAX_BODY_BYTES", "MAX_BODIES_BYTES", "MAX_RESULT_BYTES", "MAX_DATA_BYTES"],
+            'LIMITS="bodies_bytes=... body_bytes=... data_bytes=... result_bytes=..."',
+        ),
+        (
+            ["MAX_ATTACHMENT_BYTES", "MAX_HISTORY_BYTES", "MAX_CONNECTIONS"],
+            'LIMITS="attachment_bytes=... connections=... history_bytes=..."',
+        ),
+        (
+            ["MAX_QUEUE", "MAX_OWNER_RUNS", "MAX_FUTILE_TURNS"],
+            'LIMITS="futile_turns=... owner_runs=... queue=..."',
+        ),
+        (
+            ["LEASE", "MAX_ATTEMPTS", "LOG_DELAY", "PING"],
+            'TIMING="lease=... log_delay=... max_attempts=... ping=..."',
+        ),
+        (
+            ["DISCONNECT_GRACE", "SHUTDOWN_GRACE", "SEND_TIMEOUT"],
+            'TIMING="disconnect_grace=... send_timeout=... shutdown_grace=..."',
+        ),
+    ],
+)
+def test_an_old_name_is_refused_with_the_setting_that_has_it(old: list[str], new: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings({f"PASSBACK_{name}": "5" for name in old})
+    olds = ", ".join(f"PASSBACK_{name}" for name in sorted(old))
+    assert raised.value.message == f"{olds}: write PASSBACK_{new}"
+    # and the new one is there, with these names
+    variable, _, parts = new.partition("=")
+    [form] = [
+        one.metadata["form"]
+        for one in fields(Settings)
+        if variable_name(one.name).endswith(variable)
+    ]
+    assert set(re.findall(r"(\w+)=", parts)) <= form.parts.keys()
+
+
+def test_of_a_part_that_is_given_twice_the_last_one_counts() -> None:
+    timing = load_settings({"PASSBACK_TIMING": "ping=1 lease=2 ping=3"}).timing
+    assert timing == TimingSettings(lease=2, ping=3)
+
+
+def test_the_first_table_of_the_reference_is_short_and_no_setting_is_left_out() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
+    common, rest = page.split("\n## Rarely needed\n")
+    rows = [re.findall(r"^\| `([A-Z_]+)` \|", part, re.MULTILINE) for part in (common, rest)]
+    assert len(rows[0]) <= 32
+    assert sorted(rows[0] + rows[1]) == sorted(variable_name(one.name) for one in fields(Settings))
+
+
+def test_the_names_of_parts_are_those_of_the_values() -> None:
+    for one in fields(Settings):
+        if parts := one.metadata["form"].parts:
+            made = getattr(Settings(), one.name)
+            assert all(hasattr(made, name) and part.text for name, part in parts.items())
 
 
 def test_an_empty_variable_is_none_at_all() -> None:

@@ -133,7 +133,7 @@ def refuse_too_large(
     way = "post /clear to let the agent forget it, or " if commands.enabled else ""
     raise HistoryTooLarge(
         f"with this post the conversation is larger than {limit} bytes "
-        f"(PASSBACK_MAX_HISTORY_BYTES): {way}begin a new one",
+        f"(history_bytes in PASSBACK_LIMITS): {way}begin a new one",
         details={"limit": limit},
     )
 

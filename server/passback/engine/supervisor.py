@@ -33,7 +33,7 @@ class OwnerRuns:
         """Raise `TooManyRuns` if an owner has as many runs as allowed."""
         if self._counts.get(owner, 0) >= self._most:
             raise TooManyRuns(
-                f"{self._most} of your runs go on in this worker (PASSBACK_MAX_OWNER_RUNS): "
+                f"{self._most} of your runs go on in this worker (owner_runs in PASSBACK_LIMITS): "
                 "try again when one has ended",
                 retry_after=1,
             )

@@ -145,7 +145,7 @@ async def _receive_piece(request: Request) -> tuple[bool, bytes]:
 
 def _too_large(limits: RequestLimits) -> BodyTooLarge:
     return BodyTooLarge(
-        f"the body is larger than {limits.body_bytes} bytes (PASSBACK_MAX_BODY_BYTES)"
+        f"the body is larger than {limits.body_bytes} bytes (body_bytes in PASSBACK_LIMITS)"
     )
 
 

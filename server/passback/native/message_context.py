@@ -97,7 +97,7 @@ def refuse_large(name: str, data: JsonValue, limits: RequestLimits, /) -> None:
     """Raise DataTooLarge for data with more than `limits.data_bytes`, as compact JSON."""
     if data is not None and len(to_json(data)) > limits.data_bytes:
         raise DataTooLarge(
-            f"{name} is larger than {limits.data_bytes} bytes (PASSBACK_MAX_DATA_BYTES)",
+            f"{name} is larger than {limits.data_bytes} bytes (data_bytes in PASSBACK_LIMITS)",
             details={"limit": limits.data_bytes},
         )
 

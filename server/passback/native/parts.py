@@ -147,7 +147,7 @@ def check_content(content: Content, most: int, /) -> Content:
         if size > most:
             raise AttachmentTooLarge(
                 f"the inline attachments of a message are larger than {most} bytes "
-                "(PASSBACK_MAX_ATTACHMENT_BYTES)",
+                "(attachment_bytes in PASSBACK_LIMITS)",
                 details={"limit": most},
             )
     if not content or (isinstance(content, str) and not content.strip()):

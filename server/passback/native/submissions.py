@@ -213,7 +213,7 @@ def _validate_submission(
     text = _encode_json(posted.model_dump())
     if len(text) > limits.body_bytes:
         raise BodyTooLarge(
-            f"what is said is larger than {limits.body_bytes} bytes (PASSBACK_MAX_BODY_BYTES)"
+            f"what is said is larger than {limits.body_bytes} bytes (body_bytes in PASSBACK_LIMITS)"
         )
     parse_json(text, depth=limits.depth)  # only for its limits
     return posted

@@ -286,7 +286,7 @@ async def test_a_summary_that_was_asked_for_is_counted(memory: Store) -> None:
 async def test_the_tighter_one_of_the_agents_and_the_servers_limits_counts() -> None:
     model = ScriptedModel([uses(60), uses(60)])
     agent = Agent(model=model, budget=of_conversation(tokens=1_000))
-    async with serving(agent, max_conversation_tokens="50") as runs:
+    async with serving(agent, conversation_budget="tokens=50") as runs:
         await reply(runs, user())
         assert await outcome(runs, await post(runs, user("more", "u2"))) == BUDGET
 

@@ -1,0 +1,123 @@
+"""Write docs/reference/settings.md from the settings of the server.
+
+Usage: .venv/bin/python scripts/settings_reference.py [--check]
+
+`--check` only compares, and fails where the page is not that of the settings.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from passback.setting_forms import Form
+from passback.settings import Settings, flag_name, variable_name
+from repository import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "settings.md"
+COMMAND = ".venv/bin/python scripts/settings_reference.py"
+
+HEAD = f"""<!-- Written by `{COMMAND}`: change the settings or that script, then run it. -->
+
+# Settings
+
+Each setting is an environment variable and a flag of `passback serve` and `passback check`
+(`PASSBACK_PORT` is `--port`). The flag wins over the variable. An empty variable is as good as
+none.
+
+What is wrong with the settings is said at the start, all of it at once: a name that there is not,
+with the one that may be meant, and a value that does not fit, with what the setting takes. No value
+is shown, as it may be a secret. `passback check` says more: whether the store and the model can be
+reached.
+"""
+
+PARTS = """## Settings of several parts
+
+Such a setting takes its parts by their names, in any order, with spaces or commas between them; the
+others keep their defaults. Of a part that is given twice the last one counts. The flag may be
+repeated, so that `--timing lease=15 --timing ping=30` is `--timing "lease=15 ping=30"`.
+"""
+
+
+def main() -> int:
+    text = page()
+    if "--check" not in sys.argv:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(text)
+    elif not PAGE.exists() or PAGE.read_text() != text:
+        print(f"docs/reference/settings.md is not that of the settings: run {COMMAND}")
+        return 1
+    return 0
+
+
+def page() -> str:
+    common = [one for one in fields(Settings) if not one.metadata["is_rare"]]
+    rare = [one for one in fields(Settings) if one.metadata["is_rare"]]
+    return "\n".join(
+        [HEAD, settings_table(common), "## Rarely needed\n", settings_table(rare), PARTS]
+        + [parts_section(form, names) for form, names in settings_of_parts().items()]
+    )
+
+
+def settings_of_parts() -> Mapping[Form, list[str]]:
+    """Return the forms that have parts, each with the settings that have this form."""
+    names: dict[Form, list[str]] = {}
+    for one in fields(Settings):
+        if one.metadata["form"].parts:
+            names.setdefault(one.metadata["form"], []).append(one.name)
+    return names
+
+
+def settings_table(settings: Iterable[Field[Any]]) -> str:
+    return table(
+        ("variable", "takes", "default", "meaning"),
+        (
+            (
+                f"`{variable_name(one.name)}`",
+                parts_link(one.name) if one.metadata["form"].parts else one.metadata["form"].text,
+                default_text(getattr(Settings(), one.name)),
+                one.metadata["text"],
+            )
+            for one in settings
+        ),
+    )
+
+
+def parts_link(name: str) -> str:
+    [first] = [names[0] for names in settings_of_parts().values() if name in names]
+    return f"[parts](#{first.replace('_', '-')})"
+
+
+def parts_section(form: Form, names: list[str]) -> str:
+    defaults = getattr(Settings(), names[0])
+    heading = ", ".join(f"`{variable_name(name)}`" for name in names)
+    rows = (
+        (f"`{name}`", part.form.text, default_text(getattr(defaults, name)), part.text)
+        for name, part in form.parts.items()
+    )
+    anchor = f'<a id="{names[0].replace("_", "-")}"></a>\n\n### {heading}\n'
+    example = f"As a flag: `{flag_name(names[0])} {next(iter(form.parts))}=...`\n"
+    return "\n".join([anchor, example, table(("part", "takes", "default", "meaning"), rows)])
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [head, ["---"] * 4, *rows]
+    return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
+
+
+def default_text(value: object) -> str:
+    match value:
+        case bool():
+            return "`yes`" if value else "`no`"
+        case float():
+            return f"`{value:g}`"
+        case int() | str() if value != "":
+            return f"`{value}`"
+        case tuple() | frozenset() if value:
+            return f"`{','.join(value if isinstance(value, tuple) else sorted(value))}`"
+        case _:
+            return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
