@@ -1,10 +1,228 @@
-"""What the Redis store makes of errors that have no class of their own."""
+"""Commands to Redis, whichever way it is reached: each gets its own reply, and has a bound."""
 
-from passback.stores.redis.errors import is_closed_socket
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from redis.exceptions import ConnectionError as RedisConnectionError
+from tests.support.redis_server import RedisServer, redis_server
+from tests.support.sentinels import SERVICE, sentinel
+
+from passback.core.errors import StoreError, StoreUnavailable
+from passback.stores.redis import scripts
+from passback.stores.redis.link import RedisLink, is_closed_socket
+from passback.stores.redis.scripts import ScriptCall
+from passback.stores.redis.servers import open_servers
+from passback.stores.redis.url import RedisTarget, Topology, parse_redis_url
+
+pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
 UVLOOPS = "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; the handler is closed"
 
 
-def test_a_connection_that_broke_while_it_was_opened_is_known_by_uvloops_words() -> None:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A server that is empty, and how a store reaches it."""
+
+    server: RedisServer
+    target: RedisTarget
+
+    async def blocks(self, *, after: int = 0) -> int:
+        """Wait until a command blocks there, and give the id of its connection."""
+        with anyio.fail_after(10):
+            while True:
+                clients: bytes = self.server.command("CLIENT", "LIST", "TYPE", "normal")
+                found = re.search(rb"^id=(\d+) .* cmd=blpop ", clients, re.MULTILINE)
+                if found and int(found[1]) > after:
+                    return int(found[1])
+                await checkpoint()
+
+
+@asynccontextmanager
+async def link_to(
+    target: RedisTarget, *, most: int = 64, patience: float = 8
+) -> AsyncGenerator[RedisLink]:
+    link = RedisLink(target, most, patience)
+    link.open()
+    try:
+        yield link
+    finally:
+        await link.aclose()
+
+
+@pytest.fixture(params=["single", "sentinel", "cluster"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    topology: Topology = request.param
+    match topology:
+        case "single":
+            single: RedisServer = request.getfixturevalue("shared_redis")
+            single.command("FLUSHALL")
+            yield Place(single, target_of(topology, f"//127.0.0.1:{single.port}/0"))
+        case "sentinel":
+            home = tmp_path / "sentinel"
+            home.mkdir()
+            with redis_server(tmp_path) as master, sentinel(home, "redis", master) as asked:
+                yield Place(master, target_of(topology, f"//127.0.0.1:{asked.port}/{SERVICE}"))
+        case "cluster":
+            cluster: RedisServer = request.getfixturevalue("shared_cluster")
+            cluster.command("FLUSHALL")
+            yield Place(cluster, target_of(topology, f"//127.0.0.1:{cluster.port}"))
+
+
+def target_of(topology: Topology, rest: str) -> RedisTarget:
+    return parse_redis_url(topology, rest, tls=False)
+
+
+# ---------------------------------------------------------------- replies
+async def test_a_command_that_is_cancelled_leaves_no_reply_to_the_next(place: Place) -> None:
+    async with link_to(place.target, most=1) as link:
+        for n in range(3):
+            await link.command("SET", f"key {n}", n)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.command, "BLPOP", "list", 0)
+            await place.blocks()
+            tasks.cancel_scope.cancel()
+        place.server.command("RPUSH", "list", "of the first command")
+        assert [await link.command("GET", f"key {n}") for n in range(3)] == [b"0", b"1", b"2"]
+
+
+async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_the_next(
+    place: Place,
+) -> None:
+    async with link_to(place.target, most=1) as link, link_to(place.target, patience=0.2) as hasty:
+        for each in (link, hasty):
+            assert await each.command("SET", "key", "old")
+        place.server.pause()
+        try:
+            with anyio.fail_after(5), pytest.raises(StoreUnavailable, match="in time"):
+                await hasty.command("GETSET", "key", "new")
+        finally:
+            place.server.resume()
+        with anyio.fail_after(5):
+            assert await hasty.command("GETSET", "key", "newest") in {b"old", b"new"}
+            assert await hasty.command("GETSET", "key", "last") == b"newest"
+
+
+async def test_a_command_that_is_cancelled_at_whatever_moment_leaves_no_reply_to_the_next(
+    place: Place,
+) -> None:
+    async with link_to(place.target, most=1) as link:
+        for steps in range(150):
+            asked = asyncio.create_task(link.command("SET", "other", "not a number"))
+            for _ in range(steps % 30):
+                await checkpoint()
+            asked.cancel()
+            with suppress(asyncio.CancelledError):
+                await asked
+            with anyio.fail_after(5):
+                assert await link.command("INCR", "count") == steps + 1
+
+
+# ---------------------------------------------------------------- connections
+async def test_many_at_once_have_no_more_connections_than_there_may_be(place: Place) -> None:
+    async with link_to(place.target, most=3) as link:
+        for _ in range(2):
+            replies = await asyncio.gather(*(link.command("GET", "none") for _ in range(50)))
+            assert replies == [None] * 50
+        clients: bytes = place.server.command("CLIENT", "LIST", "TYPE", "normal")
+        assert clients.count(b"cmd=get ") == 3
+
+
+async def test_commands_get_a_connection_in_the_order_of_their_coming(place: Place) -> None:
+    async with link_to(place.target, most=1) as link:
+        holds = asyncio.create_task(link.command("BLPOP", "gate", 0))
+        await place.blocks()
+        waits = [asyncio.create_task(link.command("RPUSH", "order", n)) for n in range(8)]
+        await checkpoint()
+        waits[3].cancel()
+        place.server.command("RPUSH", "gate", "open")
+        await holds
+        with anyio.fail_after(5):
+            await asyncio.wait(waits)
+        assert waits[3].cancelled()
+        order = [b"0", b"1", b"2", b"4", b"5", b"6", b"7"]
+        assert await link.command("LRANGE", "order", 0, -1) == order
+
+
+async def test_a_command_that_is_cancelled_at_whatever_moment_keeps_no_connection(
+    place: Place,
+) -> None:
+    async with link_to(place.target, most=2) as link:
+        for steps in range(75):
+            tasks = [asyncio.create_task(link.command("GET", "none")) for _ in range(4)]
+            for _ in range(steps % 25):
+                await checkpoint()
+            for task in tasks[steps % 2 :: 2]:
+                task.cancel()
+            with anyio.fail_after(5):
+                await asyncio.gather(*tasks, return_exceptions=True)
+        with anyio.fail_after(5):
+            assert await asyncio.gather(*map(link.command, ["GET"] * 3, "abc")) == [None] * 3
+
+
+async def test_the_wait_for_a_connection_has_an_end(place: Place) -> None:
+    call = ScriptCall(scripts.KEEP_FOLLOWED, ("key",), ("run", 1))
+    async with link_to(place.target, most=1) as link:
+        holds = asyncio.create_task(link.command("BLPOP", "gate", 0))
+        await place.blocks()
+        with anyio.fail_after(5), pytest.raises(StoreUnavailable, match="in time"):
+            await link.run(call, patience=0.1)
+        place.server.command("RPUSH", "gate", "open")
+        assert await holds == (b"gate", b"open")
+        with anyio.fail_after(5):
+            await link.run(call)
+
+
+# ---------------------------------------------------------------- repeats
+async def test_a_client_runs_a_command_once_whatever_becomes_of_its_connection(
+    place: Place,
+) -> None:
+    servers = open_servers(place.target, 1)
+    asked = asyncio.ensure_future(servers.client.execute_command("BLPOP", "list", 0))
+    place.server.command("CLIENT", "KILL", "ID", await place.blocks())
+    with anyio.fail_after(5), pytest.raises(RedisConnectionError):
+        await asked
+    await servers.aclose()
+
+
+@pytest.mark.parametrize("breaks", [2, 3])
+async def test_a_command_whose_connection_is_lost_is_repeated_twice(
+    place: Place, breaks: int
+) -> None:
+    async with link_to(place.target) as link:
+        asked = asyncio.create_task(link.command("BLPOP", "list", 0))
+        blocked = 0
+        for _ in range(breaks):
+            blocked = await place.blocks(after=blocked)
+            place.server.command("CLIENT", "KILL", "ID", blocked)
+        if breaks == 2:
+            await place.blocks(after=blocked)
+            place.server.command("RPUSH", "list", "there")
+            assert await asked == (b"list", b"there")
+        else:
+            with anyio.fail_after(5), pytest.raises(StoreUnavailable):
+                await asked
+
+
+async def test_a_login_that_is_refused_is_not_repeated(tmp_path: Path) -> None:
+    with redis_server(tmp_path, "--requirepass hunter2") as server:
+        target = target_of("single", f"//:hunter3@127.0.0.1:{server.port}")
+        async with link_to(target) as link:
+            with pytest.raises(StoreError, match="refuses") as refused:
+                await link.command("GET", "key")
+        own = target_of("single", f"//:hunter2@127.0.0.1:{server.port}")
+        async with link_to(own) as link:
+            [stats] = await link.on_each_server("INFO", "commandstats")
+        assert stats["cmdstat_auth"]["calls"] == 2  # the one that was refused, and this one's
+        assert "hunter" not in f"{refused.value!r} {refused.value.__cause__!r}"
+
+
+def test_a_connection_that_broke_while_it_was_used_is_known_by_uvloops_words() -> None:
     assert is_closed_socket(RuntimeError(UVLOOPS))
     assert not is_closed_socket(RuntimeError("no running event loop"))

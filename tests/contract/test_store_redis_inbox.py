@@ -23,7 +23,7 @@ from passback.core.transcript import owed_answers
 from passback.stores.layout import conversation_tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
-from passback.stores.redis import inbox, scripts
+from passback.stores.redis import indexes, scripts
 from passback.stores.redis.names import KeyNames
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
@@ -143,7 +143,7 @@ async def test_a_very_long_index_is_looked_at_in_parts(
     store: Store, shared_redis: RedisServer
 ) -> None:
     """What is beyond one look's reach is told by a `next` without anything before it."""
-    count = inbox.ROUNDS * inbox.ENTRIES_PER_ROUND
+    count = indexes.ROUNDS * indexes.ENTRIES_PER_ROUND
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         stale = {member(f"stale {number}"): number + 1 for number in range(2 * count)}
         client.zadd(INDEX, stale)
@@ -164,12 +164,12 @@ async def test_each_hand_back_looks_at_some_others_where_very_many_are(
     store: Store, shared_redis: RedisServer
 ) -> None:
     """So an index that nobody lists does not grow for ever."""
-    stale = {member(f"stale {number}"): number + 1 for number in range(inbox.INBOX_ROOM + 5)}
+    stale = {member(f"stale {number}"): number + 1 for number in range(indexes.INBOX_ROOM + 5)}
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(INDEX, stale)
     for number in range(10):
         await hands_back(store, f"owes {number}")
-    assert len(index(shared_redis)) <= inbox.INBOX_ROOM + 10
+    assert len(index(shared_redis)) <= indexes.INBOX_ROOM + 10
     assert {member(f"owes {number}") for number in range(10)} <= index(shared_redis)
 
 

@@ -96,7 +96,7 @@ async def failover(folder: Path, kind: RedisKind = "redis") -> AsyncGenerator[Fa
         await servers.replicated()
         ports = [free_port() for _ in range(3)]
         sentinels = [
-            stack.enter_context(_sentinel(home, kind, master, ports[place:] + ports[:place]))
+            stack.enter_context(sentinel(home, kind, master, ports[place:] + ports[:place]))
             for place, home in enumerate(folders[2:])
         ]
         servers = replace(servers, sentinels=sentinels)
@@ -105,11 +105,11 @@ async def failover(folder: Path, kind: RedisKind = "redis") -> AsyncGenerator[Fa
 
 
 @contextmanager
-def _sentinel(
-    home: Path, kind: RedisKind, master: RedisServer, ports: Sequence[int]
+def sentinel(
+    home: Path, kind: RedisKind, master: RedisServer, ports: Sequence[int] = ()
 ) -> Iterator[RedisServer]:
     """`ports`: its own, and those of the others. It is told of them: finding them takes some seconds."""
-    own, *others = ports
+    own, *others = ports or [free_port()]
     lines = [
         f"port {own}",
         f"sentinel myid {own:040}",
@@ -121,10 +121,10 @@ def _sentinel(
     config = home / "sentinel.conf"
     config.write_text("\n".join(lines) + "\n")
     process = start(home, str(config), "--sentinel", kind=kind)
-    sentinel = RedisServer(own, process)
+    server = RedisServer(own, process)
     try:
-        yield sentinel
+        yield server
     finally:
-        sentinel.stop()
+        server.stop()
         if process.stdout:
             process.stdout.close()

@@ -1,17 +1,17 @@
-"""Calls of Redis: scripts by digest, limits on connections and time, errors as StoreErrors."""
+"""Calls of Redis: scripts by digest, limits on connections and time, repeats, StoreErrors."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import random
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
-from redis.exceptions import NoScriptError
+from redis import exceptions as redis
 
-from passback.core.errors import StoreError, StoreUnavailable
-from passback.core.values import value
-from passback.stores.redis.errors import REDIS_ERRORS, is_closed_socket, store_error
-from passback.stores.redis.scripts import Script
+from passback.core.errors import StoreError, StoreFull, StoreUnavailable
+from passback.stores.redis.scripts import ScriptCall
 from passback.stores.redis.servers import (
     Argument,
     Client,
@@ -23,41 +23,38 @@ from passback.stores.redis.servers import (
 )
 from passback.stores.redis.url import RedisTarget
 
+ATTEMPT_TIMEOUT = 6.0  # seconds for one attempt, the wait for a connection included
+PAUSES = (0.05, 0.1)  # seconds before each repeat, up to twice as long
 CLOSE_TIMEOUT = 1.0  # seconds
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-
-@value
-class ScriptCall:
-    """One call of a script; all its keys are of one conversation."""
-
-    script: Script
-    keys: Sequence[str]
-    arguments: Sequence[Argument]
-
-    def command(self, *, with_text: bool = False) -> tuple[Argument, ...]:
-        how = ("EVAL", self.script.text) if with_text else ("EVALSHA", self.script.digest)
-        return (*how, len(self.keys), *self.keys, *self.arguments)
+_jitter = random.SystemRandom()
 
 
 class RedisLink:
-    """Scripts and commands on the servers; all raise the StoreErrors of `errors.store_error`.
+    """Scripts and commands on the servers; all raise the StoreErrors of `store_error`.
 
+    What is lost with its connection or gets no reply is repeated: all of it is idempotent.
     Connecting is lazy: the first operation fails if a server is away. A closed link can be opened
     again.
+
+    Args:
+        max_connections: operations that run at once; the others wait in the order of their coming.
+        patience: seconds for an operation, with its waiting and all its repeats.
     """
 
     def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
         self._target = target
         self._max_connections = max_connections
         self._patience = patience
+        # one bound for all kinds of servers: no client ever needs more connections than this
         self._free_connections = asyncio.Semaphore(max_connections)
         self._servers: Servers | None = None
 
     def open(self) -> None:
-        self._servers = open_servers(self._target, self._max_connections, self._patience)
+        self._servers = open_servers(self._target, self._max_connections)
 
     async def aclose(self) -> None:
         servers, self._servers = self._servers, None
@@ -77,9 +74,14 @@ class RedisLink:
             StoreError: the servers cannot be reached, or refuse the user.
         """
         if self._target.topology != "cluster":
-            if len(calls) == 1:
-                return [await self._run_single(calls[0])]
-            return await self._run_guarded(_run_pipeline, calls)
+            if len(calls) != 1:
+                return await self._run_guarded(_run_pipeline, calls)
+            try:  # without a pipeline, which costs four times as much
+                return [await self.run(calls[0])]
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                return [error]
         half = self._patience / 2
         try:
             return await self._run_guarded(_run_pipeline, calls, half)
@@ -87,15 +89,6 @@ class RedisLink:
             # a part of the cluster may be away: redis-py then fails the pipeline as a whole, so run
             # each script alone in the other half of the time
             return await asyncio.gather(*(self._run_or_error(call, half) for call in calls))
-
-    async def _run_single(self, call: ScriptCall) -> Reply | StoreError:
-        """Run one script as `run_all` does, without a pipeline: that costs four times as much."""
-        try:
-            return await self.run(call)
-        except StoreUnavailable:
-            raise
-        except StoreError as error:
-            return error
 
     async def _run_or_error(self, call: ScriptCall, patience: float) -> Reply | StoreError:
         try:
@@ -113,29 +106,45 @@ class RedisLink:
 
     async def _run_guarded(
         self,
-        work: Callable[[Servers, A, float], Awaitable[T]],
+        work: Callable[[Servers, A], Awaitable[T]],
         request: A,
         patience: float | None = None,
     ) -> T:
-        """Do work within `patience` seconds; `work` gets the deadline. Raises StoreErrors."""
+        """Do work, and repeat it if it is lost, within `patience` seconds. Raises StoreErrors."""
         servers = self._servers
         if servers is None:
             raise StoreUnavailable("the store is closed")
-        until = asyncio.get_running_loop().time() + (patience or self._patience)
         try:
-            if servers.patient:
-                return await work(servers, request, until)
-            # asyncio's, because anyio's scope and limiter cost as much as the rest of a call
-            async with asyncio.timeout_at(until), self._free_connections:
-                return await work(servers, request, until)
+            return await self._repeat(lambda: work(servers, request), patience or self._patience)
         except REDIS_ERRORS as error:
             raise store_error(error) from error
         except OSError as error:
             raise StoreUnavailable("Redis does not answer in time", retry_after=1) from error
-        except RuntimeError as error:
-            if not is_closed_socket(error):
+
+    async def _repeat(self, work: Callable[[], Awaitable[T]], patience: float) -> T:
+        now = asyncio.get_running_loop().time
+        until = now() + patience
+        for pause in PAUSES:
+            try:
+                return await self._attempt(work, min(until, now() + ATTEMPT_TIMEOUT))
+            except redis.AuthenticationError:
                 raise
-            raise StoreUnavailable("Redis has closed the connection", retry_after=1) from error
+            except _LOST:
+                seconds = _jitter.uniform(pause, 2 * pause)
+                if now() + seconds >= until:
+                    raise
+            await asyncio.sleep(seconds)
+        return await self._attempt(work, until)
+
+    async def _attempt(self, work: Callable[[], Awaitable[T]], until: float) -> T:
+        # asyncio's, because anyio's scope and limiter cost as much as the rest of a call
+        async with asyncio.timeout_at(until), self._free_connections:
+            try:
+                return await work()
+            except RuntimeError as error:
+                if not is_closed_socket(error):
+                    raise
+                raise redis.ConnectionError("the connection was closed") from error
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[Subscriber]:
@@ -154,37 +163,31 @@ class RedisLink:
                 await client.aclose()
 
 
-async def _run_script(servers: Servers, call: ScriptCall, until: float) -> Reply:
+async def _run_script(servers: Servers, call: ScriptCall) -> Reply:
     try:
         return await servers.client.execute_command(*call.command())
-    except NoScriptError:
-        async with asyncio.timeout_at(until):  # both attempts share one timeout
-            return await servers.client.execute_command(*call.command(with_text=True))
+    except redis.NoScriptError:
+        return await servers.client.execute_command(*call.command(with_text=True))
 
 
-async def _run_command(servers: Servers, command: tuple[Argument, ...], _until: float) -> Reply:
+async def _run_command(servers: Servers, command: tuple[Argument, ...]) -> Reply:
     return await servers.client.execute_command(*command)
 
 
-async def _run_on_each(
-    servers: Servers, command: tuple[Argument, ...], _until: float
-) -> list[Reply]:
+async def _run_on_each(servers: Servers, command: tuple[Argument, ...]) -> list[Reply]:
     return [await server.execute_command(*command) for server in await servers.primaries()]
 
 
-async def _find_address(servers: Servers, _asked: None, _until: float) -> tuple[str, int]:
+async def _find_address(servers: Servers, _asked: None) -> tuple[str, int]:
     return await servers.address()
 
 
-async def _run_pipeline(
-    servers: Servers, calls: Sequence[ScriptCall], until: float
-) -> list[Reply | StoreError]:
+async def _run_pipeline(servers: Servers, calls: Sequence[ScriptCall]) -> list[Reply | StoreError]:
     replies = await _send_pipeline(servers.client, [call.command() for call in calls])
-    unknown = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    unknown = [i for i, reply in enumerate(replies) if isinstance(reply, redis.NoScriptError)]
     again = [calls[i].command(with_text=True) for i in unknown]
-    async with asyncio.timeout_at(until):  # both attempts share one timeout
-        for i, reply in zip(unknown, await _send_pipeline(servers.client, again), strict=True):
-            replies[i] = reply
+    for i, reply in zip(unknown, await _send_pipeline(servers.client, again), strict=True):
+        replies[i] = reply
     return [store_error(r) if isinstance(r, Exception) else r for r in replies]
 
 
@@ -195,3 +198,68 @@ async def _send_pipeline(client: Client, commands: Sequence[tuple[Argument, ...]
     for command in commands:
         pipeline.execute_command(*command)
     return await pipeline.execute(raise_on_error=False)
+
+
+# ---------------------------------------------------------------- errors
+REDIS_ERRORS = (redis.RedisError, redis.RedisClusterException)
+# what may have been done, or not, and what another server of a cluster may do
+_LOST = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.ClusterDownError,
+    redis.SlotNotCoveredError,
+    OSError,
+)
+
+_DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
+_FULL = StoreFull, "Redis has no memory left"
+_REFUSED = StoreError, "Redis refuses the user, the password or the command"
+_UNAVAILABLE = StoreUnavailable, "Redis cannot be reached, or takes no writes now"
+
+# redis-py has classes for some codes, and takes the code out of their text.
+_BY_CLASS: Mapping[type[Exception], tuple[type[StoreError], str]] = {
+    redis.AuthenticationError: _REFUSED,
+    redis.AuthenticationWrongNumberOfArgsError: _REFUSED,
+    redis.AuthorizationError: _REFUSED,
+    redis.NoPermissionError: _REFUSED,
+    redis.OutOfMemoryError: _FULL,
+    redis.ReadOnlyError: _UNAVAILABLE,
+    redis.ClusterError: _UNAVAILABLE,
+    redis.RedisClusterException: _UNAVAILABLE,
+    redis.TryAgainError: _UNAVAILABLE,
+    redis.AskError: _UNAVAILABLE,
+    redis.ConnectionError: _UNAVAILABLE,
+    redis.TimeoutError: _UNAVAILABLE,
+}
+_BY_CODE: Mapping[str, tuple[type[StoreError], str]] = {
+    **dict.fromkeys(("NOAUTH", "WRONGPASS", "NOPERM"), _REFUSED),
+    **dict.fromkeys(("WRONGTYPE", "PBDAMAGED"), _DAMAGED),
+    **dict.fromkeys(("BUSY", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"), _UNAVAILABLE),
+    **dict.fromkeys(("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), _UNAVAILABLE),
+    "OOM": _FULL,
+}
+# Redis 6.2 wraps an error inside a script: "Error running script ...: -READONLY ...".
+_CODE = re.compile(rf"(?:^|[-\s])({'|'.join(_BY_CODE)})\b")
+
+
+def store_error(error: Exception, /) -> StoreError:
+    """Return the error to raise instead of one of `REDIS_ERRORS`.
+
+    Its text is not Redis's: that one may quote a record.
+    """
+    for kind, (made, message) in _BY_CLASS.items():
+        if isinstance(error, kind):
+            return made(message, retry_after=1 if made is StoreUnavailable else None)
+    found = _CODE.search(str(error))
+    if found is None:
+        return StoreError(f"Redis answered with an error ({type(error).__name__})")
+    made, message = _BY_CODE[found[1]]
+    return made(message, retry_after=1 if made is StoreUnavailable else None)
+
+
+def is_closed_socket(error: RuntimeError, /) -> bool:
+    """Return whether uvloop raised this for a connection that broke while it was used.
+
+    uvloop has no class for it.
+    """
+    return str(error).endswith("the handler is closed")

@@ -24,7 +24,7 @@ from passback.stores.layout import (
     unpack_state,
     unpacking_records,
 )
-from passback.stores.redis.errors import store_error
+from passback.stores.redis.link import store_error
 from passback.stores.redis.servers import Reply
 
 _LEASE_STATES: Mapping[bytes, LeaseState] = {

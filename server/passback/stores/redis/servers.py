@@ -1,28 +1,24 @@
-"""Clients for a single Redis server, Sentinel and a Cluster, behind one Protocol.
+"""Clients of redis-py for a single server, Sentinel and a Cluster.
 
-The annotations of redis-py are partial: the Protocols here name the methods that are used.
+They run each command once: what is repeated, and for how long, is for `link.py` to say. The
+annotations of redis-py are partial: the Protocols here name the methods that are used.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-import hiredis
-from redis.asyncio import Connection, ConnectionPool, Redis, SSLConnection
+from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
-from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from typing_extensions import override
 
-from passback.stores.redis.connection import Address
-from passback.stores.redis.direct import DirectClient
 from passback.stores.redis.url import RedisTarget, Topology
 
 CONNECT_TIMEOUT = 2.0  # seconds
-REPLY_TIMEOUT = 6.0  # seconds
-REPEATS = 2  # after a lost connection or reply; all commands are idempotent
+REPLY_TIMEOUT = 5.0  # seconds, where redis-py itself has to notice that no reply comes
 HEALTH_CHECK = 30  # seconds without traffic after which a connection is tried before it is used
 
 Argument: TypeAlias = str | bytes | int
@@ -39,7 +35,10 @@ class Server(Protocol):
 
 
 class Client(Server, Protocol):
+    """Send a command to the server that has its keys."""
+
     def pipeline(self, *, transaction: bool) -> Pipeline: ...
+    async def aclose(self) -> None: ...
 
 
 class Subscriber(Protocol):
@@ -56,47 +55,18 @@ class Subscriber(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Servers(Protocol):
-    @property
-    def patient(self) -> bool:
-        """Whether the client itself limits its time and its connections."""
-        ...
-
-    @property
-    def client(self) -> Client:
-        """The client, which sends a command to the server that has its keys."""
-        ...
+class SingleServer:
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        (self._address,) = target.nodes
+        host, port = self._address
+        self.client: Client = _make_redis(host, port, _pool_settings(target, max_connections))
 
     async def primaries(self) -> Sequence[Server]:
         """Return all servers that take writes."""
-        ...
-
-    async def address(self) -> tuple[str, int]:
-        """Return the address of a server that gets published messages."""
-        ...
-
-    async def aclose(self) -> None: ...
-
-
-class SingleServer:
-    patient = True
-
-    def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
-        (self._address,) = target.nodes
-        # redis-py's clients, which the other kinds use, parse some replies
-        readings = _make_redis(*target.nodes[0], _quick_settings(target)).response_callbacks
-        self.client = DirectClient(
-            partial(_single_address, target, min(REPLY_TIMEOUT, patience)),
-            readings,
-            repeats=REPEATS,
-            max_connections=max_connections,
-            patience=patience,
-        )
-
-    async def primaries(self) -> Sequence[Server]:
         return [self.client]
 
     async def address(self) -> tuple[str, int]:
+        """Return the address of a server that gets published messages."""
         return self._address
 
     async def aclose(self) -> None:
@@ -121,15 +91,13 @@ class _Sentinels(Sentinel):
 
 
 class SentinelServers:
-    patient = False
-
-    def __init__(self, target: RedisTarget, max_connections: int, _patience: float) -> None:
-        without_login = {**_quick_settings(target), "username": None, "password": None}
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        without_login = {**_settings(target, REPLY_TIMEOUT), "username": None, "password": None}
         make: Any = _Sentinels
         self._service = target.service
         self._sentinel = make(target.nodes, sentinel_kwargs=without_login)
-        self.client = self._sentinel.master_for(
-            target.service, **_busy_settings(target, max_connections)
+        self.client: Client = self._sentinel.master_for(
+            target.service, **_pool_settings(target, max_connections)
         )
 
     async def primaries(self) -> Sequence[Server]:
@@ -146,13 +114,13 @@ class SentinelServers:
 
 
 class ClusterServers:
-    patient = False
-
-    def __init__(self, target: RedisTarget, max_connections: int, _patience: float) -> None:
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
         make: Any = RedisCluster
-        self.client = make(
+        self.client: Any = make(
             startup_nodes=[ClusterNode(host, port) for host, port in target.nodes],
-            **_busy_settings(target, max_connections),
+            max_connections=max_connections,
+            # after a reply that does not come, the client looks for who is in that node's place
+            **_settings(target, REPLY_TIMEOUT),
         )
 
     async def primaries(self) -> Sequence[Server]:
@@ -167,86 +135,44 @@ class ClusterServers:
 
     async def aclose(self) -> None:
         await self.client.aclose()
+        # that leaves connections open when the client was about to look for its nodes anew
+        await self.client.nodes_manager.aclose()
+        await self.client.nodes_manager.aclose("startup_nodes")
 
 
-_KINDS: Mapping[Topology, type[SingleServer] | type[SentinelServers] | type[ClusterServers]] = {
+Servers: TypeAlias = SingleServer | SentinelServers | ClusterServers
+_KINDS: Mapping[Topology, Callable[[RedisTarget, int], Servers]] = {
     "single": SingleServer,
     "sentinel": SentinelServers,
     "cluster": ClusterServers,
 }
 
 
-def open_servers(target: RedisTarget, max_connections: int, patience: float, /) -> Servers:
-    """Return clients that connect on first use; `patience`: seconds for an operation."""
-    return _KINDS[target.topology](target, max_connections, patience)
+def open_servers(target: RedisTarget, max_connections: int, /) -> Servers:
+    """Return clients that connect on first use.
+
+    A client has no more than `max_connections` to a server, and raises an error when all are busy.
+    """
+    return _KINDS[target.topology](target, max_connections)
 
 
-def open_listener(target: RedisTarget, address: tuple[str, int], /) -> tuple[Any, Subscriber]:
+def open_listener(target: RedisTarget, address: tuple[str, int], /) -> tuple[Client, Subscriber]:
     """Return a client with one connection, and its subscriber; close both."""
-    client = _make_redis(*address, _quick_settings(target))
+    client = _make_redis(*address, _settings(target, REPLY_TIMEOUT))
     return client, client.pubsub()
 
 
-_packer: Any = hiredis
-_pack: Callable[[tuple[Any, ...]], bytes] = _packer.pack_command
-
-
-class _PackedInC:
-    """Pack commands with hiredis: redis-py packs in Python, which is a third of a call's cost."""
-
-    def pack_command(self, *command: Any) -> list[bytes]:
-        words = command[0].split()  # redis-py's own "CONFIG GET" is two
-        return [_pack((*words, *command[1:]))]
-
-
-class _Connection(_PackedInC, Connection):
-    pass
-
-
-class _TlsConnection(_PackedInC, SSLConnection):
-    pass
-
-
-def _single_address(target: RedisTarget, patience: float) -> Address:
-    """Return the address of a single server."""
-    host, port = target.nodes[0]
-    kind: Any = SSLConnection
-    # redis-py makes the TLS context of the settings
-    made = None if target.tls is None else kind(**target.tls)
-    return Address(
-        host,
-        port,
-        target.db,
-        target.username,
-        target.password,
-        made and made.ssl_context.get(),
-        CONNECT_TIMEOUT,
-        patience,
-    )
-
-
 def _make_redis(host: str, port: int, settings: Mapping[str, Any]) -> Any:
-    plain = {name: value for name, value in settings.items() if name != "ssl"}
-    kind = _TlsConnection if "ssl" in settings else _Connection
-    make: Any = ConnectionPool
-    return Redis.from_pool(make(connection_class=kind, host=host, port=port, **plain))
+    make: Any = Redis
+    return make(host=host, port=port, **settings)
 
 
-def _busy_settings(target: RedisTarget, max_connections: int) -> dict[str, Any]:
-    return {
-        **_common_settings(target),
-        "db": target.db,
-        "max_connections": max_connections,
-        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), REPEATS),
-    }
+def _pool_settings(target: RedisTarget, max_connections: int) -> dict[str, Any]:
+    """Return the settings of connections whose replies `link.py` waits for, under its own timer."""
+    return {**_settings(target, None), "db": target.db, "max_connections": max_connections}
 
 
-def _quick_settings(target: RedisTarget) -> dict[str, Any]:
-    """Return settings without retries, for a connection whose user handles errors."""
-    return {**_common_settings(target), "retry": Retry(NoBackoff(), 0)}
-
-
-def _common_settings(target: RedisTarget) -> dict[str, Any]:
+def _settings(target: RedisTarget, reply_timeout: float | None) -> dict[str, Any]:
     """Return the settings of all connections."""
     # complete, because redis-py's defaults differ by constructor and release
     return {
@@ -254,8 +180,9 @@ def _common_settings(target: RedisTarget) -> dict[str, Any]:
         "password": target.password,
         "protocol": 2,
         "decode_responses": False,
+        "retry": Retry(NoBackoff(), 0),
         "socket_connect_timeout": CONNECT_TIMEOUT,
-        "socket_timeout": REPLY_TIMEOUT,
+        "socket_timeout": reply_timeout,
         "socket_keepalive": True,
         "health_check_interval": HEALTH_CHECK,
         **({"ssl": True, **target.tls} if target.tls is not None else {}),

@@ -10,9 +10,8 @@ server:
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
-Beside them are `{prefix}:due` (`due.py`), `{prefix}:owed:{owner}` (`inbox.py`), and, where owners
-have limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's
-hash tag.
+Beside them are `{prefix}:due` and `{prefix}:owed:{owner}` (`indexes.py`), and, where owners have
+limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash tag.
 
 Leases go by the server's clock. Hints that a log has grown are published; a reader that misses one
 reads the log a little later.
@@ -64,13 +63,13 @@ from passback.stores.layout import (
     unpack_spent,
 )
 from passback.stores.options import KeepTimes, StoreOptions, milliseconds
-from passback.stores.redis import arguments, replies, scripts
+from passback.stores.redis import replies, scripts
 from passback.stores.redis.check import check_servers
-from passback.stores.redis.due import DueIndex
 from passback.stores.redis.hints import Hints
-from passback.stores.redis.inbox import InboxIndex
-from passback.stores.redis.link import RedisLink, ScriptCall
+from passback.stores.redis.indexes import DueIndex, InboxIndex
+from passback.stores.redis.link import RedisLink
 from passback.stores.redis.names import KeyNames
+from passback.stores.redis.scripts import ScriptCall
 from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
 
@@ -99,16 +98,14 @@ class RedisStore:
         self._keep_idle = KeepTimes.when_idle(self._options)
         self._keep_running = KeepTimes.when_running(self._options)
         self._ttls = (
-            arguments.ttl_argument(self._keep_idle),
-            arguments.ttl_argument(self._keep_running),
+            scripts.ttl_argument(self._keep_idle),
+            scripts.ttl_argument(self._keep_running),
         )
         self._names = KeyNames(self._options.prefix, one_server=target.topology != "cluster")
         self._link = RedisLink(target, self._options.max_connections, self._options.patience)
         self._hints = Hints(self._link, self._names)
         self._due = DueIndex(self._link, self._names)
-        self._inbox = InboxIndex(
-            self._link, self._names, arguments.ttl_argument(self._keep_running)
-        )
+        self._inbox = InboxIndex(self._link, self._names, scripts.ttl_argument(self._keep_running))
         self._large_writes = LargeWrites(self._options.patience)
         self._stack = AsyncExitStack()
 
@@ -237,7 +234,7 @@ class RedisStore:
         keep = self._keep_running if kind in {"begin", "take_over"} else self._keep_idle
         given = (
             kind,
-            *arguments.change_arguments(packed),
+            *scripts.change_arguments(packed),
             pack_key(change.key),
             self._names.channel(packed.tag),
             *self._ttls,
@@ -245,7 +242,7 @@ class RedisStore:
             lease,
             keep.log,
             self._options.log_bytes,
-            *arguments.entry_arguments(entry),
+            *scripts.entry_arguments(entry),
             len(packed.messages),
             *packed.messages,
             *(text for receipt in packed.receipts for text in receipt),
@@ -276,9 +273,9 @@ class RedisStore:
             QUEUE_DUE,
             pack_key(key),
             self._names.channel(packed.tag),
-            arguments.ttl_argument(self._keep_running),
+            scripts.ttl_argument(self._keep_running),
             self._keep_running.log,
-            *arguments.entry_arguments(packed.entry),
+            *scripts.entry_arguments(packed.entry),
             *(text for receipt in packed.receipts for text in receipt),
         )
         keys = self._names.conversation_keys(packed.tag, packed.run_id)
@@ -291,7 +288,7 @@ class RedisStore:
             self._names.channel(name),
             *self._ttls,
             self._keep_idle.log,
-            *arguments.entry_arguments(pack_entry((finished,))),
+            *scripts.entry_arguments(pack_entry((finished,))),
         )
         keys = self._names.conversation_keys(name, run.run_id)
         return bool(await self._link.run(ScriptCall(scripts.CANCEL, keys, given)))
@@ -369,7 +366,7 @@ class RedisStore:
         for held, entry in part:
             name = conversation_tag(held.run.key)
             keys += (self._names.state(name), self._names.log(name, held.run.run_id))
-            given += (held.fence, self._names.channel(name), *arguments.next_entry_arguments(entry))
+            given += (held.fence, self._names.channel(name), *scripts.next_entry_arguments(entry))
         return ScriptCall(scripts.APPEND, keys, given)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
@@ -398,9 +395,9 @@ class RedisStore:
             int(packed.stopped_early),
             packed.owed,
             "" if within is None else within,
-            *arguments.state_arguments(packed.state),
-            *arguments.open_turns_arguments(packed.open_turns),
-            *arguments.next_entry_arguments(write.entry),
+            *scripts.state_arguments(packed.state),
+            *scripts.open_turns_arguments(packed.open_turns),
+            *scripts.next_entry_arguments(write.entry),
             *packed.messages,
         )
         keys = self._names.conversation_keys(write.tag, write.run_id)
