@@ -5,6 +5,7 @@ comment must not be able to switch off.
 """
 
 import ast
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 BLOCKS = (ast.If, *LOOPS, ast.Try, ast.TryStar, ast.Match)
 OWN_PACKAGES = {"passback", "passback_client"}
 BROAD = {"Exception", "BaseException"}
+NOUN_CLAUSE = re.compile(r"(?:What|Whether|Which|Who|Whoever|Whose|How|Where|That|When|Why)\b")
+DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 # the line, and what is wrong there
 Finding = tuple[int, str]
@@ -34,6 +37,7 @@ class Budget:
     broad_except: list[str]
     late_import: list[str]
     sleep_in_tests: list[str]
+    banned_words: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,11 @@ class Module:
     @property
     def is_test(self) -> bool:
         return self.name.startswith("tests/")
+
+    @property
+    def is_public(self) -> bool:
+        """Return True for a module that users import, or read to understand the product."""
+        return self.name.startswith(("server/", "client_tools/", "scripts/"))
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         return (node for node in ast.walk(self.tree) if isinstance(node, FUNCTIONS))
@@ -69,6 +78,8 @@ def check(module: Module, budget: Budget, /) -> Iterator[Finding]:
         yield from _broad_excepts(module)
     if module.name not in budget.late_import:
         yield from _late_imports(module)
+    if module.is_public:
+        yield from _words(module, frozenset(budget.banned_words))
     if module.is_test:
         yield from _patches(module)
         if module.name not in budget.sleep_in_tests:
@@ -113,6 +124,22 @@ def _depth(node: ast.AST) -> int:
 
 def _is_elif(parent: ast.AST, child: ast.AST) -> bool:
     return isinstance(parent, ast.If) and isinstance(child, ast.If) and parent.orelse == [child]
+
+
+def _words(module: Module, banned: frozenset[str]) -> Iterator[Finding]:
+    """Check docstrings and names against the rules under Words in CONTRIBUTING.md."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, (*DOCUMENTED, ast.arg)):
+            continue
+        line = getattr(node, "lineno", 1)
+        name = node.arg if isinstance(node, ast.arg) else getattr(node, "name", "")
+        said = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)]
+        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+            if clause := NOUN_CLAUSE.match(docstring):
+                yield line, f"a docstring begins with {clause[0]}; begin with a verb or a noun"
+            said += re.findall(r"[a-z]+", docstring.lower())
+        for word in sorted(banned.intersection(said)):
+            yield line, f"the word {word!r} is not the field's; see Words in CONTRIBUTING.md"
 
 
 def _broad_excepts(module: Module) -> Iterator[Finding]:

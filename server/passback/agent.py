@@ -105,7 +105,9 @@ _Permissions: TypeAlias = Annotated[
     Discriminator(
         _permissions_kind,
         custom_error_type="takes",
-        custom_error_message=f"Input should be a dict of decisions by tools' names, or {_RULE_WORDS}",
+        custom_error_message=(
+            f"Input should be a dict of decisions by tools' names, or {_RULE_WORDS}"
+        ),
     ),
 ]
 _Context: TypeAlias = Annotated[

@@ -16,7 +16,7 @@ MAX_WINDOW = 100_000_000  # tokens
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What a setting takes.
+    """The form of a setting.
 
     Args:
         text: the form in words; an error says that the value must be this.

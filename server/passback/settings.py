@@ -112,7 +112,8 @@ _TIMING = parts_form(
         ),
         "log_delay": Part(
             number_form(0.001, 5),
-            "seconds after which streamed text is stored; it may be four times as many while nobody "
+            "seconds after which streamed text is stored; it may be four times as many while "
+            "nobody "
             "reads it through another worker",
         ),
         "disconnect_grace": Part(
@@ -121,7 +122,8 @@ _TIMING = parts_form(
         ),
         "shutdown_grace": Part(
             number_form(0, 3600),
-            "seconds that runs get to end after SIGTERM or Ctrl-C; then another worker goes on with "
+            "seconds that runs get to end after SIGTERM or Ctrl-C; then another worker goes on "
+            "with "
             "them",
         ),
         "send_timeout": Part(
@@ -161,7 +163,8 @@ _LIMITS = parts_form(
         "owner_runs": Part(integer_form(1, 10**6), "runs of an owner in one worker at once"),
         "futile_turns": Part(
             integer_form(1, 1000),
-            "model calls in a row that may bring nothing but invalid tool calls, or answers that do "
+            "model calls in a row that may bring nothing but invalid tool calls, or answers that "
+            "do "
             "not fit their schema",
         ),
     },

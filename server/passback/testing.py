@@ -1,4 +1,4 @@
-"""The parts that the tests of an agent need: a scripted model, a server in memory, a client that streams.
+"""The parts that tests of an agent need: a scripted model, a server in memory, a transport to it.
 
 async def test_the_cook_reads_the_menu() -> None:
     model = ScriptedModel([calls(("menu", {})), says("There is soup.")])

@@ -1,4 +1,4 @@
-"""Parts that encoders of protocols share: the order of an answer's messages, and calls of earlier runs.
+"""Parts that encoders share: the order of an answer's messages, and calls of earlier runs.
 
 Clients of these protocols add what comes to the last message, whereas the engine may report several
 calls at once.

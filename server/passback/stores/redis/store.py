@@ -11,7 +11,8 @@ server:
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
 Beside them are `{prefix}:due` and `{prefix}:owed:{owner}` (`indexes.py`), and, where owners have
-limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash tag.
+limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash
+tag.
 
 Leases go by the server's clock. Hints that a log has grown are published; a reader that misses one
 reads the log a little later.
