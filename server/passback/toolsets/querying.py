@@ -26,6 +26,21 @@ from passback.schemas.arguments import check_json
 from passback.schemas.declared import InvalidSchema, check_schema
 from passback.schemas.keywords import CheckTimeout
 
+if sys.platform != "win32":
+    import resource
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+_MAX_VALIDATED_CHARACTERS = 16 * 1024 * 1024
+
+# Seconds of CPU time: less than a query's deadline, so that the check can still say why it ends.
+_JUDGE_SECONDS = 8.0
+
+_MAX_NOTES = 5  # columns that notes name
+_NOTE_CHARACTERS = 80  # of a name or a field in these notes
+
+MEMORY = 1024 * 1024 * 1024  # bytes of address space; Python itself takes a third
+
 # bounds of a summary
 _MAX_FIELDS = 60
 _MAX_COMMON_VALUES = 5
@@ -142,22 +157,6 @@ def _shortened_value(value: str | float | bool | None) -> JsonValue:
 
 def _shortened_text(text: str) -> str:
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}..."
-
-
-if sys.platform != "win32":
-    import resource
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-_MAX_VALIDATED_CHARACTERS = 16 * 1024 * 1024
-
-# Seconds of CPU time: less than a query's deadline, so that the check can still say why it ends.
-_JUDGE_SECONDS = 8.0
-
-_MAX_NOTES = 5  # columns that notes name
-_NOTE_CHARACTERS = 80  # of a name or a field in these notes
-
-MEMORY = 1024 * 1024 * 1024  # bytes of address space; Python itself takes a third
 
 
 @dataclass(frozen=True, slots=True)
