@@ -1,6 +1,7 @@
 """Commands to Redis, whichever way it is reached: each gets its own reply, and has a bound."""
 
 import asyncio
+import hashlib
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -17,13 +18,20 @@ from tests.support.sentinels import SERVICE, sentinel
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.stores.redis import scripts
 from passback.stores.redis.link import RedisLink, is_closed_socket
-from passback.stores.redis.scripts import ScriptCall
+from passback.stores.redis.scripts import Script, ScriptCall
 from passback.stores.redis.servers import open_servers
 from passback.stores.redis.url import RedisTarget, Topology, parse_redis_url
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
 UVLOOPS = "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; the handler is closed"
+ECHO = b"return ARGV[1]"
+
+
+def echo(text: str) -> ScriptCall:
+    """A script whose reply is known by its text."""
+    digest = hashlib.sha1(ECHO, usedforsecurity=False).hexdigest()
+    return ScriptCall(Script(ECHO, digest), ("key",), (text,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +105,17 @@ async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_t
 ) -> None:
     async with link_to(place.target, most=1) as link, link_to(place.target, patience=0.2) as hasty:
         for each in (link, hasty):
-            assert await each.command("SET", "key", "old")
-        place.server.pause()
-        try:
-            with anyio.fail_after(5), pytest.raises(StoreUnavailable, match="in time"):
-                await hasty.command("GETSET", "key", "new")
-        finally:
-            place.server.resume()
-        with anyio.fail_after(5):
-            assert await hasty.command("GETSET", "key", "newest") in {b"old", b"new"}
-            assert await hasty.command("GETSET", "key", "last") == b"newest"
+            assert await each.run(echo("warm")) == b"warm"
+        for work in (hasty.run, lambda _: hasty.command("GET", "none")):
+            place.server.pause()
+            try:
+                with anyio.fail_after(5), pytest.raises(StoreUnavailable, match="in time"):
+                    await work(echo("late"))
+            finally:
+                place.server.resume()
+            with anyio.fail_after(5):
+                assert await link.run(echo("first")) == b"first"
+                assert [await hasty.run(echo(word)) for word in "ab"] == [b"a", b"b"]
 
 
 async def test_a_command_that_is_cancelled_at_whatever_moment_leaves_no_reply_to_the_next(
@@ -114,13 +123,14 @@ async def test_a_command_that_is_cancelled_at_whatever_moment_leaves_no_reply_to
 ) -> None:
     async with link_to(place.target, most=1) as link:
         for steps in range(150):
-            asked = asyncio.create_task(link.command("SET", "other", "not a number"))
+            asked = asyncio.create_task(link.run(echo("cancelled")))
             for _ in range(steps % 30):
                 await checkpoint()
             asked.cancel()
             with suppress(asyncio.CancelledError):
                 await asked
             with anyio.fail_after(5):
+                assert await link.run(echo(f"{steps}")) == f"{steps}".encode()
                 assert await link.command("INCR", "count") == steps + 1
 
 
@@ -128,10 +138,14 @@ async def test_a_command_that_is_cancelled_at_whatever_moment_leaves_no_reply_to
 async def test_many_at_once_have_no_more_connections_than_there_may_be(place: Place) -> None:
     async with link_to(place.target, most=3) as link:
         for _ in range(2):
-            replies = await asyncio.gather(*(link.command("GET", "none") for _ in range(50)))
-            assert replies == [None] * 50
+            asked = [
+                link.run(echo(f"{n}")) if n % 2 else link.command("GET", "none") for n in range(80)
+            ]
+            replies = [f"{n}".encode() if n % 2 else None for n in range(80)]
+            assert await asyncio.gather(*asked) == replies
+        assert await asyncio.gather(*(link.command("TYPE", n) for n in range(9))) == [b"none"] * 9
         clients: bytes = place.server.command("CLIENT", "LIST", "TYPE", "normal")
-        assert clients.count(b"cmd=get ") == 3
+        assert len(re.findall(rb"cmd=(?:get|type|evalsha|eval) ", clients)) == 3
 
 
 async def test_commands_get_a_connection_in_the_order_of_their_coming(place: Place) -> None:
@@ -184,7 +198,8 @@ async def test_a_client_runs_a_command_once_whatever_becomes_of_its_connection(
     place: Place,
 ) -> None:
     servers = open_servers(place.target, 1)
-    asked = asyncio.ensure_future(servers.client.execute_command("BLPOP", "list", 0))
+    client = await servers.client()
+    asked = asyncio.ensure_future(client.execute_command("BLPOP", "list", 0))
     place.server.command("CLIENT", "KILL", "ID", await place.blocks())
     with anyio.fail_after(5), pytest.raises(RedisConnectionError):
         await asked

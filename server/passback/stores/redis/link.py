@@ -165,13 +165,14 @@ class RedisLink:
 
 async def _run_script(servers: Servers, call: ScriptCall) -> Reply:
     try:
-        return await servers.client.execute_command(*call.command())
+        return await servers.run(call.command())
     except redis.NoScriptError:
-        return await servers.client.execute_command(*call.command(with_text=True))
+        return await servers.run(call.command(with_text=True))
 
 
 async def _run_command(servers: Servers, command: tuple[Argument, ...]) -> Reply:
-    return await servers.client.execute_command(*command)
+    client = await servers.client()
+    return await client.execute_command(*command)
 
 
 async def _run_on_each(servers: Servers, command: tuple[Argument, ...]) -> list[Reply]:
@@ -183,10 +184,11 @@ async def _find_address(servers: Servers, _asked: None) -> tuple[str, int]:
 
 
 async def _run_pipeline(servers: Servers, calls: Sequence[ScriptCall]) -> list[Reply | StoreError]:
-    replies = await _send_pipeline(servers.client, [call.command() for call in calls])
+    client = await servers.client()
+    replies = await _send_pipeline(client, [call.command() for call in calls])
     unknown = [i for i, reply in enumerate(replies) if isinstance(reply, redis.NoScriptError)]
     again = [calls[i].command(with_text=True) for i in unknown]
-    for i, reply in zip(unknown, await _send_pipeline(servers.client, again), strict=True):
+    for i, reply in zip(unknown, await _send_pipeline(client, again), strict=True):
         replies[i] = reply
     return [store_error(r) if isinstance(r, Exception) else r for r in replies]
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol, TypeAlias
 
+import hiredis
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
@@ -20,6 +21,9 @@ from passback.stores.redis.url import RedisTarget, Topology
 CONNECT_TIMEOUT = 2.0  # seconds
 REPLY_TIMEOUT = 5.0  # seconds, where redis-py itself has to notice that no reply comes
 HEALTH_CHECK = 30  # seconds without traffic after which a connection is tried before it is used
+
+_packer: Any = hiredis
+_pack: Callable[[tuple[Any, ...]], bytes] = _packer.pack_command
 
 Argument: TypeAlias = str | bytes | int
 Reply: TypeAlias = Any  # a script's reply has no static type; its caller unpacks it
@@ -35,8 +39,6 @@ class Server(Protocol):
 
 
 class Client(Server, Protocol):
-    """Send a command to the server that has its keys."""
-
     def pipeline(self, *, transaction: bool) -> Pipeline: ...
     async def aclose(self) -> None: ...
 
@@ -55,22 +57,51 @@ class Subscriber(Protocol):
     async def aclose(self) -> None: ...
 
 
-class SingleServer:
-    def __init__(self, target: RedisTarget, max_connections: int) -> None:
-        (self._address,) = target.nodes
-        host, port = self._address
-        self.client: Client = _make_redis(host, port, _pool_settings(target, max_connections))
+class PooledServer:
+    """One server that takes writes, and redis-py's pool of connections to it.
+
+    Scripts run on connections that are kept out of the pool between two of them: to fetch one for
+    each costs as much as all the rest of a command, and redis-py packs commands in Python.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._pool = client.connection_pool
+        self._kept: list[Any] = []
+
+    async def run(self, command: tuple[Argument, ...], /) -> Reply:
+        """Run a script and return its reply as it comes."""
+        connection = self._kept.pop() if self._kept else await self._pool.get_connection()
+        try:
+            await self._pool.ensure_connection(connection)
+            await connection.send_packed_command(_pack(command))
+            return await connection.read_response()
+        finally:
+            self._kept.append(connection)  # the one that was used last is the first to be used
+
+    async def client(self) -> Client:
+        """Return a client that sends a command to the server that has its keys."""
+        if self._kept:  # or the pool, which counts these, may be empty
+            await self._pool.release(self._kept.pop())
+        client: Client = self._client
+        return client
 
     async def primaries(self) -> Sequence[Server]:
         """Return all servers that take writes."""
-        return [self.client]
+        return [await self.client()]
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+class SingleServer(PooledServer):
+    def __init__(self, target: RedisTarget, max_connections: int) -> None:
+        (self._address,) = target.nodes
+        super().__init__(_make_redis(*self._address, _pool_settings(target, max_connections)))
 
     async def address(self) -> tuple[str, int]:
         """Return the address of a server that gets published messages."""
         return self._address
-
-    async def aclose(self) -> None:
-        await self.client.aclose()
 
 
 class _Sentinels(Sentinel):
@@ -90,25 +121,22 @@ class _Sentinels(Sentinel):
         return found
 
 
-class SentinelServers:
+class SentinelServers(PooledServer):
     def __init__(self, target: RedisTarget, max_connections: int) -> None:
         without_login = {**_settings(target, REPLY_TIMEOUT), "username": None, "password": None}
         make: Any = _Sentinels
         self._service = target.service
         self._sentinel = make(target.nodes, sentinel_kwargs=without_login)
-        self.client: Client = self._sentinel.master_for(
-            target.service, **_pool_settings(target, max_connections)
-        )
-
-    async def primaries(self) -> Sequence[Server]:
-        return [self.client]
+        settings = _pool_settings(target, max_connections)
+        super().__init__(self._sentinel.master_for(target.service, **settings))
 
     async def address(self) -> tuple[str, int]:
         host, port = await self._sentinel.discover_master(self._service)
         return host, port
 
+    @override
     async def aclose(self) -> None:
-        await self.client.aclose()
+        await super().aclose()
         for sentinel in self._sentinel.sentinels:
             await sentinel.aclose()
 
@@ -116,28 +144,35 @@ class SentinelServers:
 class ClusterServers:
     def __init__(self, target: RedisTarget, max_connections: int) -> None:
         make: Any = RedisCluster
-        self.client: Any = make(
+        self._client = make(
             startup_nodes=[ClusterNode(host, port) for host, port in target.nodes],
             max_connections=max_connections,
             # after a reply that does not come, the client looks for who is in that node's place
             **_settings(target, REPLY_TIMEOUT),
         )
 
+    async def run(self, command: tuple[Argument, ...], /) -> Reply:
+        return await self._client.execute_command(*command)
+
+    async def client(self) -> Client:
+        client: Client = self._client
+        return client
+
     async def primaries(self) -> Sequence[Server]:
-        await self.client.initialize()
-        nodes: list[Server] = self.client.get_primaries()
+        await self._client.initialize()
+        nodes: list[Server] = self._client.get_primaries()
         return nodes
 
     async def address(self) -> tuple[str, int]:
-        await self.client.initialize()
-        node = self.client.get_default_node()
+        await self._client.initialize()
+        node = self._client.get_default_node()
         return node.host, int(node.port)
 
     async def aclose(self) -> None:
-        await self.client.aclose()
+        await self._client.aclose()
         # that leaves connections open when the client was about to look for its nodes anew
-        await self.client.nodes_manager.aclose()
-        await self.client.nodes_manager.aclose("startup_nodes")
+        await self._client.nodes_manager.aclose()
+        await self._client.nodes_manager.aclose("startup_nodes")
 
 
 Servers: TypeAlias = SingleServer | SentinelServers | ClusterServers
