@@ -1,4 +1,4 @@
-"""The examples of docs/models.md run."""
+"""The examples of docs/models.md and docs/testing.md run."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,15 @@ import pytest
 
 from passback import Agent
 
-PAGE = Path(__file__).parents[3] / "docs" / "models.md"
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def examples_of(page: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+EXAMPLES = examples_of("models.md")
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -22,3 +29,8 @@ def test_an_example_makes_an_agent(example: str) -> None:
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) == 3
+
+
+def test_the_test_of_a_client_passes() -> None:
+    [example] = examples_of("testing.md")
+    exec(example, {})

@@ -1,11 +1,12 @@
 """A client beside a service that answers as a test likes, in memory or over a real connection."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 import httpx
+import respx
 from tests.support.model_server import (
     DONE,
     ModelServer,
@@ -13,7 +14,6 @@ from tests.support.model_server import (
     event,
     model_server,
 )
-from typing_extensions import override
 
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk
 from passback.core.errors import (
@@ -31,56 +31,43 @@ AB = b"".join(b"data: %b\n\n" % json.dumps(event(content=text)).encode() for tex
 AB_STOP = AB + b"data: %b\n\n" % json.dumps(event("stop")).encode() + DONE
 AB_DELTAS: list[ModelDelta] = [TextChunk("ab"), Finish("stop")]
 
-Answer = httpx.Response | Exception
+
+async def _body(*pieces: bytes | Exception) -> AsyncGenerator[bytes]:
+    for piece in pieces:
+        if isinstance(piece, Exception):
+            raise piece
+        yield piece
 
 
-class Body(httpx.AsyncByteStream):
-    """A body in pieces, some of which are failures."""
-
-    def __init__(self, *pieces: bytes | Exception) -> None:
-        self._pieces = pieces
-
-    @override
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._pieces:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
+def ok(*pieces: bytes | Exception, **headers: str) -> httpx.Response:
+    """An answer in pieces, the last of which may be a failure."""
+    return httpx.Response(200, headers=STREAM | headers, content=_body(*pieces))
 
 
-class Service:
-    """Answers one request after the other, the last answer again and again."""
-
-    def __init__(self, *answers: Callable[[], Answer]) -> None:
-        self._answers = list(answers)
-        self.requests: list[httpx.Request] = []
-
-    async def answer(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        make = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        answer = make()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    @asynccontextmanager
-    async def client(self, base_url: str = "http://model.test/v1") -> AsyncGenerator[OpenAIChat]:
-        transport = httpx.MockTransport(self.answer)
-        client = OpenAIChat(
-            "gpt-test", base_url=base_url, api_key=KEY, bounds=HURRIED, transport=transport
-        )
-        try:
-            yield client
-        finally:
-            await client.aclose()
+def status(code: int, **headers: str) -> httpx.Response:
+    return httpx.Response(code, headers=headers, json={"error": {"message": KEY}})
 
 
-def ok(*pieces: bytes | Exception, **headers: str) -> Callable[[], Answer]:
-    return lambda: httpx.Response(200, headers=STREAM | headers, stream=Body(*pieces))
+def answering(*answers: httpx.Response | Exception) -> respx.Router:
+    """A service that gives one answer after the other, whatever it is asked."""
+    router = respx.Router()
+    router.route().mock(side_effect=answers)
+    return router
 
 
-def status(code: int, **headers: str) -> Callable[[], Answer]:
-    return lambda: httpx.Response(code, headers=headers, json={"error": {"message": KEY}})
+@asynccontextmanager
+async def client_of(
+    service: respx.Router, base_url: str = "http://model.test/v1"
+) -> AsyncGenerator[OpenAIChat]:
+    """A client beside a service in memory."""
+    transport = httpx.MockTransport(service.async_handler)
+    client = OpenAIChat(
+        "gpt-test", base_url=base_url, api_key=KEY, bounds=HURRIED, transport=transport
+    )
+    try:
+        yield client
+    finally:
+        await client.aclose()
 
 
 @asynccontextmanager

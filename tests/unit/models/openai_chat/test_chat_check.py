@@ -1,13 +1,12 @@
 """What is said of settings before the first message."""
 
-from collections.abc import Callable
-
 import httpx
 import pytest
+import respx
 from tests.unit.models.openai_chat.chat_service import (
     KEY,
-    Answer,
-    Service,
+    answering,
+    client_of,
     ok,
     status,
 )
@@ -18,14 +17,14 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from passback.models.openai_chat import OpenAIChat, create
+from passback.models.openai_chat import create
 
 pytestmark = pytest.mark.anyio
 
 
 # ---------------------------------------------------------------- checking
-def listing(*names: str) -> Callable[[], Answer]:
-    return lambda: httpx.Response(200, json={"data": [{"id": name} for name in names]})
+def listing(*names: str) -> httpx.Response:
+    return httpx.Response(200, json={"data": [{"id": name} for name in names]})
 
 
 @pytest.mark.parametrize(
@@ -40,21 +39,21 @@ def listing(*names: str) -> Callable[[], Answer]:
         status(404),
         status(405),
         status(501),
-        lambda: httpx.Response(200, text="fine"),
-        lambda: httpx.Response(200, json=["gpt-5"]),
-        lambda: httpx.Response(200, json={"data": [1, {}]}),
+        httpx.Response(200, text="fine"),
+        httpx.Response(200, json=["gpt-5"]),
+        httpx.Response(200, json={"data": [1, {}]}),
     ],
 )
 async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
-    answer: Callable[[], Answer],
+    answer: httpx.Response,
 ) -> None:
-    service = Service(answer)
-    async with service.client() as client:
+    service = answering(answer, answer, answer)
+    async with client_of(service) as client:
         warnings = await client.check()
-    has_names = "gpt-test" in getattr(answer(), "text", "") or "*" in getattr(answer(), "text", "")
+    has_names = "gpt-test" in answer.text or "*" in answer.text
     unlisted = "http://model.test/v1 has no list of models: whether it has this one was not checked"
     assert warnings == ([] if has_names else [unlisted])
-    assert [str(request.url) for request in service.requests] == ["http://model.test/v1/models"]
+    assert [str(call.request.url) for call in service.calls] == ["http://model.test/v1/models"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
         (status(403), ModelRejected, "does not allow this key"),
         (status(500), ModelUnavailable, "answers with the error 500"),
         (
-            lambda: httpx.ConnectError(KEY),
+            httpx.ConnectError(KEY),
             ModelUnavailable,
             "http://model.test/v1 cannot be reached",
         ),
@@ -84,9 +83,9 @@ async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
     ],
 )
 async def test_what_is_wrong_is_said_in_plain_words(
-    answer: Callable[[], Answer], kind: type[ModelError], words: str
+    answer: httpx.Response | Exception, kind: type[ModelError], words: str
 ) -> None:
-    async with Service(answer).client() as client:
+    async with client_of(answering(answer)) as client:
         with pytest.raises(kind) as raised:
             await client.check()
     assert words in raised.value.message
@@ -97,28 +96,13 @@ async def test_what_is_wrong_is_said_in_plain_words(
 RIGHT = "http://model.test/v1"
 
 
-def serving(*, key_is_wrong: bool = False) -> Callable[[httpx.Request], httpx.Response]:
+def serving(*, key_is_wrong: bool = False) -> respx.Router:
     """A service whose list is at its place, and that knows no other address."""
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path != "/v1/models":
-            return httpx.Response(404, text="<h1>nothing here</h1>")
-        assert request.headers["authorization"] == f"Bearer {KEY}"
-        names = [{"id": "gpt-test"}]
-        return httpx.Response(401) if key_is_wrong else httpx.Response(200, json={"data": names})
-
-    return answer
-
-
-def client_at(
-    base_url: str, answer: Callable[[httpx.Request], httpx.Response], asked: list[str]
-) -> OpenAIChat:
-    def heard(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.host)
-        return answer(request)
-
-    transport = httpx.MockTransport(heard)
-    return OpenAIChat("gpt-test", base_url=base_url, api_key=KEY, transport=transport)
+    router = respx.Router()
+    models = router.get(f"{RIGHT}/models", headers={"authorization": f"Bearer {KEY}"})
+    models.mock(httpx.Response(401) if key_is_wrong else listing("gpt-test"))
+    router.route(host="model.test").respond(404, text="<h1>nothing here</h1>")
+    return router
 
 
 @pytest.mark.parametrize("key_is_wrong", [False, True])
@@ -136,37 +120,34 @@ def client_at(
 async def test_a_wrong_base_url_is_found_and_the_right_one_said(
     given: str, key_is_wrong: bool
 ) -> None:
-    asked: list[str] = []
-    client = client_at(given, serving(key_is_wrong=key_is_wrong), asked)
-    with pytest.raises(ModelRejected) as raised:
-        await client.check()
-    await client.aclose()
+    service = serving(key_is_wrong=key_is_wrong)
+    async with client_of(service, given) as client:
+        with pytest.raises(ModelRejected) as raised:
+            await client.check()
     assert raised.value.message.endswith(
         f"has no list of models, and {RIGHT} has: set the base URL (PASSBACK_MODEL_BASE_URL) to {RIGHT}"
     )
     assert "secret" not in raised.value.message
     assert KEY not in raised.value.message
-    assert set(asked) == {"model.test"}
-    assert len(asked) <= 4
+    assert len(service.calls) <= 4
 
 
 async def test_a_base_url_with_more_than_it_needs_works_and_is_said() -> None:
-    client = client_at(f"{RIGHT}/chat/completions/", serving(), [])
-    assert await client.check() == [
-        f"the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to {RIGHT}"
-    ]
-    await client.aclose()
+    async with client_of(serving(), f"{RIGHT}/chat/completions/") as client:
+        assert await client.check() == [
+            f"the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to {RIGHT}"
+        ]
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_key_that_is_refused_everywhere_is_what_is_wrong(status: int) -> None:
-    asked: list[str] = []
-    client = client_at("http://model.test", lambda _: httpx.Response(status), asked)
-    with pytest.raises(
-        ModelRejected, match=r"^http://model\.test (refuses the key|does not allow)"
-    ):
-        await client.check()
-    await client.aclose()
+    service = respx.Router()
+    service.route().respond(status)
+    async with client_of(service, "http://model.test") as client:
+        with pytest.raises(
+            ModelRejected, match=r"^http://model\.test (refuses the key|does not allow)"
+        ):
+            await client.check()
 
 
 # ---------------------------------------------------------------- settings
