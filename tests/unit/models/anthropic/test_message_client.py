@@ -1,13 +1,14 @@
 """What is asked of Anthropic's service, what becomes of its failures, and what is said of settings."""
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 import httpx
 import pytest
+import respx
 from tests.support.anthropic_server import START, ending, event, text
-from tests.support.scripted_http import Chunks, Reply, Script
 
 from passback.core.deltas import (
     Finish,
@@ -36,8 +37,15 @@ HEAD = [START, *text(0, "a", "b")]
 STREAM = {"content-type": "text/event-stream"}
 
 
-def answer(*chunks: bytes, error: Exception | None = None) -> httpx.Response:
-    return httpx.Response(200, headers=STREAM, stream=Chunks(chunks, error))
+async def _body(*pieces: bytes | Exception) -> AsyncGenerator[bytes]:
+    for piece in pieces:
+        if isinstance(piece, Exception):
+            raise piece
+        yield piece
+
+
+def answer(*pieces: bytes | Exception) -> httpx.Response:
+    return httpx.Response(200, headers=STREAM, content=_body(*pieces))
 
 
 def failure(status: int, kind: str, **headers: str) -> httpx.Response:
@@ -48,18 +56,16 @@ def failure(status: int, kind: str, **headers: str) -> httpx.Response:
 
 @asynccontextmanager
 async def client_of(
-    *replies: Reply, base_url: str = "http://model.test"
-) -> AsyncGenerator[tuple[Anthropic, Script]]:
-    script = Script(*replies)
-    client = Anthropic(
-        "claude-test",
-        base_url=base_url,
-        api_key=KEY,
-        bounds=Bounds(retry_delay=0),
-        transport=script.transport,
-    )
+    *replies: httpx.Response, base_url: str = "http://model.test", name: str = "claude-test"
+) -> AsyncGenerator[tuple[Anthropic, respx.Route]]:
+    """A client, and a service in memory that gives one reply after the other."""
+    service = respx.Router()
+    route = service.route().mock(side_effect=replies)
+    transport = httpx.MockTransport(service.async_handler)
+    bounds = Bounds(retry_delay=0)
+    client = Anthropic(name, base_url=base_url, api_key=KEY, bounds=bounds, transport=transport)
     try:
-        yield client, script
+        yield client, route
     finally:
         await client.aclose()
 
@@ -74,14 +80,14 @@ async def asked(client: Anthropic) -> list[ModelDelta]:
 
 # ---------------------------------------------------------------- asking
 async def test_the_request_goes_to_anthropics_service_with_key_and_version() -> None:
-    async with client_of(answer(*HEAD, *ending())) as (client, script):
+    async with client_of(answer(*HEAD, *ending())) as (client, service):
         assert await asked(client) == [TextChunk("a"), TextChunk("b"), Finish("stop")]
-    assert script.routes == ["POST /v1/messages"]
-    assert script.headers("x-api-key") == [KEY]
-    assert script.headers("anthropic-version") == ["2023-06-01"]
-    assert script.headers("authorization") == [None]
-    assert script.headers("host") == ["model.test"]
-    assert script.bodies[0]["model"] == "claude-test"
+    [request] = [call.request for call in service.calls]
+    assert (request.method, str(request.url)) == ("POST", "http://model.test/v1/messages")
+    assert request.headers["x-api-key"] == KEY
+    assert request.headers["anthropic-version"] == "2023-06-01"
+    assert "authorization" not in request.headers
+    assert json.loads(request.content)["model"] == "claude-test"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +100,9 @@ async def test_the_request_goes_to_anthropics_service_with_key_and_version() -> 
     ],
 )
 async def test_the_address_of_the_service_may_be_written_in_several_ways(base_url: str) -> None:
-    async with client_of(answer(*HEAD, *ending()), base_url=base_url) as (client, script):
+    async with client_of(answer(*HEAD, *ending()), base_url=base_url) as (client, service):
         await asked(client)
-    assert script.routes == ["POST /x/v1/messages"]
+    assert [call.request.url.path for call in service.calls] == ["/x/v1/messages"]
 
 
 async def test_thoughts_belong_to_the_service_that_thought_them() -> None:
@@ -130,16 +136,16 @@ async def test_a_key_is_not_shown() -> None:
     ids=["overloaded", "rate limited"],
 )
 async def test_a_service_that_is_overloaded_is_asked_again(overloaded: httpx.Response) -> None:
-    async with client_of(overloaded, answer(*HEAD, *ending())) as (client, script):
+    async with client_of(overloaded, answer(*HEAD, *ending())) as (client, service):
         assert (await asked(client))[-1] == Finish("stop")
-    assert len(script.requests) == 2
+    assert service.call_count == 2
 
 
 async def test_what_is_too_long_for_anthropic_is_told_apart() -> None:
-    async with client_of(failure(413, "request_too_large")) as (client, script):
+    async with client_of(failure(413, "request_too_large")) as (client, service):
         with pytest.raises(ModelContextExceeded, match="too long"):
             await asked(client)
-    assert len(script.requests) == 1
+    assert service.call_count == 1
 
 
 @pytest.mark.parametrize(
@@ -155,11 +161,11 @@ async def test_what_is_too_long_for_anthropic_is_told_apart() -> None:
 async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
     status: int, kind: str, words: str
 ) -> None:
-    async with client_of(failure(status, kind)) as (client, script):
+    async with client_of(failure(status, kind)) as (client, service):
         with pytest.raises((ModelRejected, ModelContextExceeded), match=words) as raised:
             await asked(client)
     assert KEY not in raised.value.message
-    assert len(script.requests) == 1
+    assert service.call_count == 1
 
 
 @pytest.mark.parametrize(
@@ -172,15 +178,15 @@ async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
 async def test_after_its_first_byte_an_answer_is_not_asked_for_again(
     end: Exception, kind: type[ModelError]
 ) -> None:
-    async with client_of(answer(*HEAD, error=end)) as (client, script):
+    async with client_of(answer(*HEAD, end)) as (client, service):
         with pytest.raises(kind):
             await asked(client)
-    assert len(script.requests) == 1
+    assert service.call_count == 1
 
 
 async def test_a_cut_behind_the_end_of_a_message_is_none() -> None:
     cut = httpx.ReadError("cut")
-    async with client_of(answer(*HEAD, ending()[0], error=cut)) as (client, _):
+    async with client_of(answer(*HEAD, ending()[0], cut)) as (client, _):
         assert (await asked(client))[-1] == Finish("stop")
 
 
@@ -204,20 +210,19 @@ def listing(*names: str) -> httpx.Response:
     ],
 )
 async def test_a_service_that_lists_the_model_or_nothing_is_fine(models: httpx.Response) -> None:
-    async with client_of(models) as (client, script):
+    async with client_of(models) as (client, service):
         warnings = await client.check()
     unlisted = "http://model.test has no list of models: whether it has this one was not checked"
     assert warnings == ([] if models.status_code == 200 else [unlisted])
-    assert script.routes == ["GET /v1/models?limit=1000"]
-    assert script.headers("x-api-key") == [KEY]
+    [request] = [call.request for call in service.calls]
+    assert (request.method, request.url.raw_path) == ("GET", b"/v1/models?limit=1000")
+    assert request.headers["x-api-key"] == KEY
 
 
 @pytest.mark.parametrize("alias", ["claude-test-latest", "claude-test-0"])
 async def test_a_name_that_means_the_newest_is_fine(alias: str) -> None:
-    script = Script(listing("claude-test-20260102"))
-    client = Anthropic(alias, api_key=KEY, transport=script.transport)
-    await client.check()
-    await client.aclose()
+    async with client_of(listing("claude-test-20260102"), name=alias) as (client, _):
+        assert await client.check() == []
 
 
 @pytest.mark.parametrize(
@@ -238,14 +243,12 @@ async def test_what_is_wrong_with_anthropics_settings_is_said(
 
 @pytest.mark.parametrize("given", ["/v1/messages", "/messages", "/v1", "/v1/"])
 async def test_an_anthropic_base_url_with_more_than_it_needs_works_and_is_said(given: str) -> None:
-    script = Script(listing("claude-test"))
-    client = Anthropic(
-        "claude-test", base_url=f"http://model.test{given}", transport=script.transport
-    )
-    assert await client.check() == [
+    address = f"http://model.test{given}"
+    async with client_of(listing("claude-test"), base_url=address) as (client, _):
+        [warning] = await client.check()
+    assert warning == (
         "the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to http://model.test"
-    ]
-    await client.aclose()
+    )
 
 
 # ---------------------------------------------------------------- settings
