@@ -180,7 +180,8 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
         PASSBACK_MEMORY: "memory:",
     }
     store = stores.get(name, place.redis_url)
-    argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--port", str(port), "--store", store]
+    argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--no-env-file"]
+    argv += ["--port", str(port), "--store", store]
     argv += ["--limits", "owner_runs=100000"]  # all streams are one owner's
     if name == PASSBACK_TWO_WORKERS:
         argv += ["--workers", "2"]

@@ -6,7 +6,7 @@ Usage: .venv/bin/python scripts/settings_reference.py [--check]
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any
 
@@ -22,8 +22,8 @@ HEAD = f"""<!-- Written by `{COMMAND}`: change the settings or that script, then
 # Settings
 
 Each setting is an environment variable and a flag of `passback serve` and `passback check`
-(`PASSBACK_PORT` is `--port`). The flag wins over the variable. An empty variable is as good as
-none.
+(`PASSBACK_PORT` is `--port`). The flag wins over the variable, and the variable over the file
+[`.env`](#the-file-env). An empty variable is as good as none.
 
 What is wrong with the settings is said at the start, all of it at once: a name that there is not,
 with the one that may be meant, and a value that does not fit, with what the setting takes. No value
@@ -36,6 +36,24 @@ PARTS = """## Settings of several parts
 Such a setting takes its parts by their names, in any order, with spaces or commas between them; the
 others keep their defaults. Of a part that is given twice the last one counts. The flag may be
 repeated, so that `--timing lease=15 --timing ping=30` is `--timing "lease=15 ping=30"`.
+"""
+
+FILES = """## The file `.env`
+
+`passback serve` and `passback check` read the file `.env` of the working folder, if there is one;
+`--env-file PATH` reads another one, and `--no-env-file` none. Each line is `NAME=VALUE` or a
+comment that begins with `#`. A value may stand in quotes, and no variable in it is expanded. A
+malformed line is an error that names the line.
+
+Only settings are taken from the file: names that begin with `PASSBACK_`, and the keys of providers.
+Others are passed over, and nothing is put into the environment of the process. A warning says where
+every user of the machine can read secrets in the file: `chmod 600 .env`.
+
+## Secrets in files
+
+Each secret may be in a file of its own, such as a secret of Docker or Kubernetes. The variable with
+`_FILE` at its end has the path: `PASSBACK_API_KEYS_FILE=/run/secrets/api-keys`. The newline at the
+file's end is left out. It is an error to set both, or to name a file that cannot be read.
 """
 
 
@@ -56,7 +74,13 @@ def page() -> str:
     return "\n".join(
         [HEAD, settings_table(common), "## Rarely needed\n", settings_table(rare), PARTS]
         + [parts_section(form, names) for form, names in settings_of_parts().items()]
+        + [FILES, secrets_table()]
     )
+
+
+def secrets_table() -> str:
+    secrets = [variable_name(one.name) for one in fields(Settings) if one.metadata["is_secret"]]
+    return table(("secret", "its file"), ((f"`{name}`", f"`{name}_FILE`") for name in secrets))
 
 
 def settings_of_parts() -> Mapping[Form, list[str]]:
@@ -100,8 +124,8 @@ def parts_section(form: Form, names: list[str]) -> str:
     return "\n".join([anchor, example, table(("part", "takes", "default", "meaning"), rows)])
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [head, ["---"] * 4, *rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
 
 

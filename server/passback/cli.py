@@ -29,6 +29,7 @@ from passback.core.errors import ConfigurationError, PassbackError, ToolsetUnava
 from passback.core.ports import ModelClient
 from passback.core.text import did_you_mean, nearest_names
 from passback.engine.guarding import count_left_behind
+from passback.environment import DEFAULT_ENV_FILE, load_env_file, read_variables
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.loading import load_agents
 from passback.logs import log_to_stderr
@@ -136,12 +137,24 @@ def _add_agent_command(
     parser: argparse.ArgumentParser,
     prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
 ) -> None:
-    parser.set_defaults(prepare=prepare, flags=[flag_name(one.name) for one in fields(Settings)])
+    flags = [*(flag_name(one.name) for one in fields(Settings)), "--env-file", "--no-env-file"]
+    parser.set_defaults(prepare=prepare, flags=flags)
     parser.add_argument(
         "agents",
         nargs="*",
         metavar="MODULE:AGENT",
         help="an Agent of yours; of several, the first is asked where a request names none",
+    )
+    env_file = parser.add_mutually_exclusive_group()
+    env_file.add_argument(
+        "--env-file",
+        metavar="PATH",
+        type=Path,
+        default=DEFAULT_ENV_FILE,
+        help="a file of settings, NAME=VALUE lines; the environment wins (default: .env, if any)",
+    )
+    env_file.add_argument(
+        "--no-env-file", dest="env_file", action="store_const", const=None, help="read no .env"
     )
     for one in fields(Settings):
         form = one.metadata["form"]
@@ -155,26 +168,41 @@ def _add_agent_command(
 
 
 def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
-    flags = _given_flags(options)
-    settings = _load_settings(flags)
+    variables, settings = _read_settings(options)
     if settings.workers == 1:
         return serve(settings, load_agents(options.agents))
     timeout = settings.timing.shutdown_grace + _KILL_DELAY
-    return serve_by_pool(settings, WorkerConfig(sys.argv, flags, options.agents, timeout))
+    return serve_by_pool(settings, WorkerConfig(sys.argv, variables, options.agents, timeout))
 
 
 def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
-    return check(_load_settings(_given_flags(options)), load_agents(options.agents))
+    return check(_read_settings(options)[1], load_agents(options.agents))
 
 
 def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
     slot.end_with_pool()
     sys.argv = list(slot.order.argv)
-    return serve(_load_settings(slot.order.flags), load_agents(slot.order.agents), slot)
+    return serve(_load_settings(slot.order.variables), load_agents(slot.order.agents), slot)
 
 
-def _load_settings(flags: Mapping[str, str]) -> Settings:
-    settings = load_settings({**os.environ, **flags})
+def _read_settings(options: argparse.Namespace) -> tuple[Mapping[str, str], Settings]:
+    """Return the settings, and the variables from which they are read."""
+    env_file = load_env_file(options.env_file)
+    variables = read_variables(os.environ, env_file, _given_flags(options))
+    try:
+        settings = _load_settings(variables)
+    except ConfigurationError as error:
+        if not env_file.variables:
+            raise
+        where = f"(settings are also read from {options.env_file.absolute()})"
+        raise ConfigurationError(f"{error.message}\n{where}") from error
+    if env_file.warning:
+        _print_warning(env_file.warning, settings)
+    return variables, settings
+
+
+def _load_settings(variables: Mapping[str, str]) -> Settings:
+    settings = load_settings(variables)
     refuse_unshared_settings(settings)
     _require_keys(settings)
     log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)

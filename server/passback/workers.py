@@ -1,7 +1,7 @@
 """`passback serve --workers N`: a pool of worker processes that serve one address.
 
 The pool's process holds the listening socket, passes signals on and restarts workers that end by
-themselves. It loads no agent: each worker reads the settings and loads the agents. The pool and
+themselves. It loads no agent: each worker is sent the settings and loads the agents. The pool and
 each worker share a *line*, a pair of sockets:
 
 * the worker's `WorkerConfig` goes over the line, because every user of the machine can read a
@@ -71,14 +71,14 @@ class WorkerConfig:
 
     Args:
         argv: the command line, for agents that look at it.
-        flags: settings from the command line, by the names of their variables.
+        variables: the settings, as variables: the environment, flags and files, read once.
         agents: targets, each `MODULE:AGENT`.
         patience: seconds that the worker may take to stop once the pool is gone.
         announces: True for the one worker that prints the address.
     """
 
     argv: Sequence[str]
-    flags: Mapping[str, str]
+    variables: Mapping[str, str]
     agents: Sequence[str]
     patience: float
     announces: bool = False

@@ -72,8 +72,10 @@ async def running_server(
         name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
     }
     store = () if "--store" in arguments else ("--store", "memory:")
+    # what a developer keeps in the repository's .env is for containers
+    env_file = ("--no-env-file",) if cwd is None else ()
     process = await anyio.open_process(
-        [*command, "--port", "0", *store, *arguments],
+        [*command, "--port", "0", *env_file, *store, *arguments],
         env={**inherited, **(environment or {})},
         cwd=cwd,
         stderr=stderr,

@@ -65,7 +65,7 @@ async def kept(
 ) -> int:
     """Keep a program until it is over; the exit code."""
     command = (sys.executable, "-c", BEGIN + "".join(lines))
-    order = WorkerConfig(argv=(), flags={}, agents=(), patience=patience)
+    order = WorkerConfig(argv=(), variables={}, agents=(), patience=patience)
     with anyio.fail_after(30):
         return await WorkerPool(listening, order, command=command, pace=pace).run(count)
 
@@ -98,7 +98,7 @@ async def test_a_first_worker_that_cannot_start_is_not_tried_again(
 async def test_a_worker_whose_program_is_not_there_is_told(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = WorkerConfig(argv=(), flags={}, agents=(), patience=60)
+    order = WorkerConfig(argv=(), variables={}, agents=(), patience=60)
     assert await WorkerPool(listening, order, command=["./nosuch"]).run(2) == EXIT_FAILED
     assert caplog.messages == ["a worker cannot be started: No such file or directory"]
 
@@ -206,7 +206,7 @@ async def test_a_worker_whose_keeper_is_gone_before_it_was_told_anything_ends(
 
 async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket.socket) -> None:
     ours, theirs = socket.socketpair()
-    told = {"argv": ["passback"], "flags": {"PASSBACK_PORT": "1"}, "agents": [], "patience": 1}
+    told = {"argv": ["passback"], "variables": {"PASSBACK_PORT": "1"}, "agents": [], "patience": 1}
     numbers = (os.dup(listening.fileno()), theirs.detach())
     for number in numbers:
         os.set_inheritable(number, True)
