@@ -77,7 +77,15 @@ class Session:
         weighed = self._each(started, "idle", idle, self.plan.idle_servers, self.plan.idle_streams)
         late = self._each(started, "stalls", stalls, self.plan.slow_servers, self.plan.slow_streams)
         tools, has_spare = self._tools(), bool(self.place.cores.spare)
-        return Results(samples, lengths, weighed, late, tools, self.left_out, has_spare)
+        return Results(
+            samples=samples,
+            history=lengths,
+            idle=weighed,
+            stalls=late,
+            tools=tools,
+            left_out=self.left_out,
+            has_spare_core=has_spare,
+        )
 
     def _rounds(self, work: Workload) -> Iterator[int]:
         rounds = self.plan.rounds[work.name]

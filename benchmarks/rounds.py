@@ -123,14 +123,14 @@ def sample(target: Server, work: Workload, number: int, cores: Cores) -> Sample:
         sum(measured[what][name] for name in workers) for what in ("cpu_seconds", "waited_seconds")
     )
     return Sample(
-        work.name,
-        target.name,
-        number,
-        tuple(measured["first_ms"]),
-        sum(cpu[name] for name in workers),
-        cpu.get("store", 0.0),
-        None if target.shares_core else waited / seconds,
-        measured["per_second"],
+        workload=work.name,
+        server=target.name,
+        round=number,
+        first_ms=tuple(measured["first_ms"]),
+        cpu_ms=sum(cpu[name] for name in workers),
+        store_cpu_ms=cpu.get("store", 0.0),
+        waited=None if target.shares_core else waited / seconds,
+        per_second=measured["per_second"],
     )
 
 
@@ -139,7 +139,16 @@ def model_alone(place: Site, work: Workload, number: int) -> Sample:
     url = place.model_url.removesuffix("/v1")
     measured = load(url, work, place.cores, dialect="model", pids={})
     first, rate = tuple(measured["first_ms"]), measured["per_second"]
-    return Sample(work.name, MODEL_ALONE, number, first, 0.0, 0.0, None, rate)
+    return Sample(
+        workload=work.name,
+        server=MODEL_ALONE,
+        round=number,
+        first_ms=first,
+        cpu_ms=0.0,
+        store_cpu_ms=0.0,
+        waited=None,
+        per_second=rate,
+    )
 
 
 def warm_up(target: Server, cores: Cores) -> None:
@@ -163,13 +172,13 @@ def history(
     if found.wrong:
         raise BenchmarkError(f"{found.wrong} of {work.streams} answers are wrong")
     return HistorySample(
-        work.name,
-        number,
-        record,
-        found.request_ms,
-        found.streaming_ms,
-        found.weighed,
-        found.waited,
+        workload=work.name,
+        round=number,
+        record=record,
+        request_ms=found.request_ms,
+        streaming_ms=found.streaming_ms,
+        weighed=found.weighed,
+        waited=found.waited,
     )
 
 

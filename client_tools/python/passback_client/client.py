@@ -223,7 +223,14 @@ class Client:
             BadSetup: what is said is not JSON; the key, the agent's name or the schema cannot be
                 sent.
         """
-        brief = Brief(structured_data, intent, constraints, instructions, output_schema, model)
+        brief = Brief(
+            structured_data=structured_data,
+            intent=intent,
+            constraints=constraints,
+            instructions=instructions,
+            output_schema=output_schema,
+            model=model,
+        )
         news: JsonObject = {
             "messages": said(message),
             "tools": [each.declaration for each in self._tools.values()],

@@ -222,22 +222,23 @@ def read_conversation(fields: JsonObject) -> Conversation:
     """Raises BadAnswer."""
     running = fields.get("running")
     queued = fields.get("queued")
+    waiting = queued if isinstance(queued, list) else []
     return Conversation(
-        text(fields, "id"),
-        optional_text(fields, "runId"),
-        None if running is None else _running(as_object(running)),
-        tuple(each for each in queued if isinstance(each, str)) if isinstance(queued, list) else (),
-        owed_calls(fields, "owed"),
-        count(fields, "messageCount"),
-        read_usage(as_object(fields["usage"])) if "usage" in fields else None,
-        plan_entries(fields, "plan") if "plan" in fields else (),
-        optional_number(fields, "cost"),
-        optional_number(fields, "seconds"),
-        tuple(
+        id=text(fields, "id"),
+        run_id=optional_text(fields, "runId"),
+        running=None if running is None else _running(as_object(running)),
+        queued=tuple(each for each in waiting if isinstance(each, str)),
+        owed=owed_calls(fields, "owed"),
+        message_count=count(fields, "messageCount"),
+        usage=read_usage(as_object(fields["usage"])) if "usage" in fields else None,
+        plan=plan_entries(fields, "plan") if "plan" in fields else (),
+        cost=optional_number(fields, "cost"),
+        seconds=optional_number(fields, "seconds"),
+        refusals=tuple(
             Refusal(text(each, "toolCallId"), text(each, "name"), text(each, "reason"))
             for each in (objects(fields, "refusals") if "refusals" in fields else ())
         ),
-        tuple(
+        permissions=tuple(
             LastingPermission(
                 text(each, "name"),
                 text(each, "decision") == "allow",

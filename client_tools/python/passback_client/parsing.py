@@ -57,14 +57,14 @@ def parse_event(data: str, place: str) -> Event:
 def owed_calls(fields: JsonObject, name: str) -> tuple[OwedCall, ...]:
     return tuple(
         OwedCall(
-            text(each, "id"),
-            text(each, "name"),
-            text(each, "arguments"),
-            text(each, "kind"),
-            optional_text(each, "reason") or "",
-            optional_text(each, "parentToolCallId"),
-            optional_text(each, "deadline"),
-            optional_text(each, "claimedUntil"),
+            id=text(each, "id"),
+            name=text(each, "name"),
+            arguments=text(each, "arguments"),
+            kind=text(each, "kind"),
+            reason=optional_text(each, "reason") or "",
+            parent_call_id=optional_text(each, "parentToolCallId"),
+            deadline=optional_text(each, "deadline"),
+            claimed_until=optional_text(each, "claimedUntil"),
         )
         for each in objects(fields, name)
     )
@@ -85,7 +85,15 @@ def read_usage(fields: JsonObject, place: str = "") -> Usage:
     parent = _parent(fields)
     model = optional_text(fields, "model") or ""
     return Usage(
-        given, said, cached, thought, estimated, left, model, id=place, parent_call_id=parent
+        input_tokens=given,
+        output_tokens=said,
+        cached_tokens=cached,
+        reasoning_tokens=thought,
+        estimated=estimated,
+        left=left,
+        model=model,
+        id=place,
+        parent_call_id=parent,
     )
 
 

@@ -221,11 +221,11 @@ class ConversationState:
 def owner_view(state: State, data: JsonValue = None, /) -> ConversationState:
     """Return the state that a conversation's owner may see; `data` is that of `posted_data`."""
     return ConversationState(
-        state.plan,
-        state.usage,
-        state.cost,
-        state.seconds,
-        state.refusals,
-        state.permissions(()),
-        data,
+        plan=state.plan,
+        usage=state.usage,
+        cost=state.cost,
+        seconds=state.seconds,
+        refusals=state.refusals,
+        permissions=state.permissions(()),
+        data=data,
     )

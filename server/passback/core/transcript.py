@@ -69,7 +69,14 @@ class OpenCall:
         """The answer that the client owes to it."""
         call, parent = self.call, self.path[-1] if self.path else None
         kind = call.asks or "tool_result"
-        return Owed(call.id, call.name, call.arguments, kind, call.reason, parent)
+        return Owed(
+            id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            kind=kind,
+            reason=call.reason,
+            parent_id=parent,
+        )
 
 
 def unanswered_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:

@@ -106,7 +106,14 @@ class AgentSpec:
         # what changes from run to run comes last, so that the provider can cache what is before it
         if told:
             system, static = "\n\n".join(filter(None, (system, told))), len(system)
-        return ModelRequest(messages, system, toolbox.specs(), self.options, schema, static)
+        return ModelRequest(
+            messages=messages,
+            system=system,
+            tools=toolbox.specs(),
+            options=self.options,
+            output_schema=schema,
+            static=static,
+        )
 
 
 @value

@@ -199,12 +199,12 @@ class Assembler:
                 (client if judged.client else server).append(judged)
                 calls.append(judged)
         return events, ModelTurn(
-            self._assistant_message(tuple(calls)),
-            tuple(client),
-            tuple(server),
-            tuple(invalid),
-            self._finish,
-            self._usage,
+            message=self._assistant_message(tuple(calls)),
+            client=tuple(client),
+            server=tuple(server),
+            invalid=tuple(invalid),
+            finish=self._finish,
+            usage=self._usage,
             lost=self._lost,
         )
 

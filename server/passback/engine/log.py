@@ -176,7 +176,17 @@ class RunLog:
         self._close_turns(append, events)
         open_turns = None if end else self._remaining_turns()
         self._in_doubt.append(
-            Commit(write, self._step, append, owed, end is not None, cut, within, state, open_turns)
+            Commit(
+                log=write,
+                step=self._step,
+                append=append,
+                owed=owed,
+                ends=end is not None,
+                stopped_early=cut,
+                answer_within=within,
+                state=state,
+                open_turns=open_turns,
+            )
         )
         self._commits_in_doubt += 1
         until = monotonic() + self._writer.lease

@@ -165,19 +165,19 @@ class PackedChange:
 
 def pack_change(change: Change, /) -> PackedChange:
     return PackedChange(
-        conversation_tag(change.key),
-        change.nonce,
-        change.expected,
-        tuple(map(dump_message, change.append)),
-        pack_receipts(change.receipts),
-        dump_owed(change.owed),
-        bool(change.owed),
-        None if change.tools is None else dump_tools(change.tools),
-        change.keep,
-        change.run_start,
-        change.dequeues,
-        change.cancel_on_disconnect,
-        pack_state(change.state),
+        tag=conversation_tag(change.key),
+        nonce=change.nonce,
+        expected=change.expected,
+        messages=tuple(map(dump_message, change.append)),
+        receipts=pack_receipts(change.receipts),
+        owed=dump_owed(change.owed),
+        owes=bool(change.owed),
+        tools=None if change.tools is None else dump_tools(change.tools),
+        keep_messages=change.keep,
+        run_start=change.run_start,
+        dequeues=change.dequeues,
+        cancel_on_disconnect=change.cancel_on_disconnect,
+        state=pack_state(change.state),
     )
 
 
@@ -212,12 +212,12 @@ def pack_claim(request: ClaimRequest, seconds: float, /) -> PackedClaim:
     claimant = hashlib.sha256(request.claimant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     call = quote(request.call_id, safe="")
     return PackedClaim(
-        conversation_tag(request.key),
-        request.nonce,
-        request.expected,
-        call,
-        claimant,
-        milliseconds(seconds),
+        tag=conversation_tag(request.key),
+        nonce=request.nonce,
+        expected=request.expected,
+        call=call,
+        claimant=claimant,
+        milliseconds=milliseconds(seconds),
     )
 
 
@@ -286,13 +286,13 @@ class PackedEnqueue:
 
 def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
     return PackedEnqueue(
-        conversation_tag(entry.run.key),
-        entry.run.run_id,
-        dump_queued(entry.queued),
-        pack_receipts(entry.receipts),
-        pack_entry(entry.events),
-        entry.limit,
-        entry.stops,
+        tag=conversation_tag(entry.run.key),
+        run_id=entry.run.run_id,
+        record=dump_queued(entry.queued),
+        receipts=pack_receipts(entry.receipts),
+        entry=pack_entry(entry.events),
+        limit=entry.limit,
+        stops=entry.stops,
     )
 
 
@@ -351,16 +351,16 @@ class PackedCommit:
 def pack_commit(commit: Commit, /) -> PackedCommit:
     log = commit.log
     return PackedCommit(
-        pack_write(log.lease, pack_entry(log.events, log.first)),
-        commit.step,
-        tuple(map(dump_message, commit.append)),
-        dump_owed(commit.owed),
-        commit.ends,
-        commit.stopped_early,
-        None if commit.answer_within is None else milliseconds(commit.answer_within),
-        commit.ends and bool(commit.owed),
-        pack_state(commit.state),
-        pack_open_turns(commit.open_turns),
+        write=pack_write(log.lease, pack_entry(log.events, log.first)),
+        step=commit.step,
+        messages=tuple(map(dump_message, commit.append)),
+        owed=dump_owed(commit.owed),
+        ends=commit.ends,
+        stopped_early=commit.stopped_early,
+        answer_within=None if commit.answer_within is None else milliseconds(commit.answer_within),
+        hands_back=commit.ends and bool(commit.owed),
+        state=pack_state(commit.state),
+        open_turns=pack_open_turns(commit.open_turns),
     )
 
 

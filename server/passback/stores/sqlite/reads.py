@@ -57,13 +57,13 @@ def load_conversation(
     left_out = within is not None and row["history_bytes"] > within
     records = () if left_out else _read_records(db, row["id"], start, count)
     return LoadedConversation(
-        status,
-        tuple(map(load_message, records)),
-        load_tools(tools["tools"]) if tools["tools"] else (),
-        dict(_read_receipts(db, row["id"], names)),
-        tuple(map(load_queued, waiting)),
-        left_out,
-        sum(map(len, waiting)),
+        status=status,
+        messages=tuple(map(load_message, records)),
+        tools=load_tools(tools["tools"]) if tools["tools"] else (),
+        receipts=dict(_read_receipts(db, row["id"], names)),
+        queue=tuple(map(load_queued, waiting)),
+        left_out=left_out,
+        queue_bytes=sum(map(len, waiting)),
     )
 
 

@@ -93,11 +93,11 @@ async def _with_context(
 def _generation_options(post: AgentRequest) -> Generation:
     stop = (post.stop,) if isinstance(post.stop, str) else tuple(post.stop or ())
     return Generation(
-        post.temperature,
-        post.top_p,
-        post.max_tokens,
-        stop or None,
-        post.seed,
-        post.frequency_penalty,
-        post.presence_penalty,
+        temperature=post.temperature,
+        top_p=post.top_p,
+        max_tokens=post.max_tokens,
+        stop=stop or None,
+        seed=post.seed,
+        frequency_penalty=post.frequency_penalty,
+        presence_penalty=post.presence_penalty,
     )
