@@ -8,7 +8,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from repository import ROOT, files, relative
@@ -18,6 +18,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 # what makes a reader hold a case in mind; `with` only says how long something lives
 BLOCKS = (ast.If, *LOOPS, ast.Try, ast.TryStar, ast.Match)
 OWN_PACKAGES = {"passback", "passback_client"}
+CLASS = re.compile(r"^\s*class (\w+)", re.MULTILINE)
 BROAD = {"Exception", "BaseException"}
 NOUN_CLAUSE = re.compile(r"(?:What|Whether|Which|Who|Whoever|Whose|How|Where|That|When|Why)\b")
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
@@ -34,6 +35,7 @@ class Budget:
     function_lines: int
     positional_arguments: int
     nesting: int
+    positional_calls: list[str]
     broad_except: list[str]
     late_import: list[str]
     sleep_in_tests: list[str]
@@ -63,17 +65,25 @@ def main() -> int:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["passback"]["budgets"]
     budget = Budget(**{key.replace("-", "_"): value for key, value in table.items()})
     failed = False
-    for path in files("*.py"):
-        text = path.read_text()
-        module = Module(relative(path), text, ast.parse(text))
-        for line, problem in sorted(check(module, budget)):
+    texts = {relative(path): path.read_text() for path in files("*.py")}
+    names = own_classes(texts.values())
+    for name, text in texts.items():
+        module = Module(name, text, ast.parse(text))
+        for line, problem in sorted(check(module, budget, names)):
             print(f"{module.name}:{line}: {problem}")
             failed = True
     return 1 if failed else 0
 
 
-def check(module: Module, budget: Budget, /) -> Iterator[Finding]:
+def own_classes(texts: Iterable[str], /) -> set[str]:
+    return {name for text in texts for name in CLASS.findall(text)}
+
+
+def check(module: Module, budget: Budget, classes: set[str], /) -> Iterator[Finding]:
     yield from _sizes(module, budget)
+    # tests build values as rows of a table
+    if not module.is_test and module.name not in budget.positional_calls:
+        yield from _positional_calls(module, budget, classes)
     if module.name not in budget.broad_except:
         yield from _broad_excepts(module)
     if module.name not in budget.late_import:
@@ -140,6 +150,15 @@ def _words(module: Module, banned: frozenset[str]) -> Iterator[Finding]:
             said += re.findall(r"[a-z]+", docstring.lower())
         for word in sorted(banned.intersection(said)):
             yield line, f"the word {word!r} is not the field's; see Words in CONTRIBUTING.md"
+
+
+def _positional_calls(module: Module, budget: Budget, classes: set[str]) -> Iterator[Finding]:
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call) or len(node.args) <= budget.positional_arguments:
+            continue
+        if (name := _last_name(node.func)) in {"cls", *classes}:
+            problem = f"{name} is made from {len(node.args)} arguments by position"
+            yield node.lineno, f"{problem}; at most {budget.positional_arguments}, name the rest"
 
 
 def _broad_excepts(module: Module) -> Iterator[Finding]:
