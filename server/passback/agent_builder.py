@@ -113,21 +113,21 @@ class AgentBuilder:
         label = f"the agent {agent.name!r}" if agent.name else "the agent"
         model = self._agent_model(agent, label)
         spec = AgentSpec(
-            model,
-            agent.static_prompt(settings.prompt if top else None),
-            agent.max_turns or settings.max_turns,
-            settings.limits.futile_turns,
-            agent.options,
-            CallJudge(find_objection, self._permission_rules(agent)),
-            agent.deps,
-            Compaction(settings.model_window if agent.window is None else agent.window),
-            Commands(agent.commands, self._settings.commands),
-            OutputJudge(find_objection, agent.answer_schema(), agent.answer_check()),
-            agent.prompt_layers(),
-            agent.extra_prompt(),
-            agent.tell_time,
-            self._agent_budget(agent),
-            model_price(model.name, settings.prices),
+            model=model,
+            prompt=agent.static_prompt(settings.prompt if top else None),
+            max_turns=agent.max_turns or settings.max_turns,
+            max_futile_turns=settings.limits.futile_turns,
+            options=agent.options,
+            judge=CallJudge(find_objection, self._permission_rules(agent)),
+            deps=agent.deps,
+            context=Compaction(settings.model_window if agent.window is None else agent.window),
+            commands=Commands(agent.commands, self._settings.commands),
+            output=OutputJudge(find_objection, agent.answer_schema(), agent.answer_check()),
+            builder=agent.prompt_layers(),
+            told=agent.extra_prompt(),
+            tells_time=agent.tell_time,
+            budget=self._agent_budget(agent),
+            price=model_price(model.name, settings.prices),
         )
         with named_in_errors(label):
             own = agent.own_toolsets()
