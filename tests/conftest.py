@@ -4,30 +4,51 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from tests.support.lanes import LANE
 from tests.support.redis_server import RedisServer, redis_cluster, redis_server
 
 # how long one example takes says nothing on a machine that does other things too
-settings.register_profile("passback", deadline=None)
-settings.load_profile("passback")
+settings.register_profile("quick", deadline=None, max_examples=30)
+settings.register_profile("ci", deadline=None)
+settings.register_profile("nightly", deadline=None, max_examples=2000)
+settings.load_profile(LANE)
 
-
-_LONGEST_FIRST = ("faults", "browser", "e2e", "attacks", "contract")
+_LONGEST_FIRST = ("faults", "browser", "e2e", "attacks", "contract", "unit/toolsets")
 """Folders whose files take long, in a few tests: begun last, one of them would be waited for alone."""
+
+_NOT_QUICK = frozenset({"redis", "browser", "node", "nightly"})
+"""Marks of tests that the quick lane leaves out."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "promise(*ids): holds to promises of tests/requirements.py")
+    config.addinivalue_line("markers", "nightly: only in the nightly lane")
+    config.addinivalue_line("markers", "measured: its own process counts for the coverage")
+    config.addinivalue_line("markers", "stores(*kinds): the kinds of store it is played on in CI")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {folder: place for place, folder in enumerate(_LONGEST_FIRST)}
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if not _is_in_lane(item)]
+    items[:] = [item for item in items if _is_in_lane(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items.sort(key=_rank)
 
-    def rank(item: pytest.Item) -> int:
-        folder = item.nodeid.removeprefix("tests/").partition("/")[0]
-        return ranks.get(folder, len(ranks))
 
-    items.sort(key=rank)
+def _is_in_lane(item: pytest.Item) -> bool:
+    marks = {mark.name for mark in item.iter_markers()}
+    if LANE != "quick":
+        return LANE == "nightly" or "nightly" not in marks
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    is_in_memory = parameters.get("store_kind", "memory") == "memory"
+    return is_in_memory and marks.isdisjoint(_NOT_QUICK)
+
+
+def _rank(item: pytest.Item) -> int:
+    name = item.nodeid.removeprefix("tests/")
+    found = (place for place, folder in enumerate(_LONGEST_FIRST) if name.startswith(folder))
+    return next(found, len(_LONGEST_FIRST))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from tests.support.lanes import choose_stores
 from tests.support.model_server import ModelServer, model_server
 from tests.support.unmeasured import unmeasured
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
 
 __all__ = ["unmeasured"]
+
+pytest_generate_tests = choose_stores
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +35,12 @@ async def model() -> AsyncGenerator[ModelServer]:
         yield model
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture(scope="module")
+def store(
+    store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> str:
     """An empty store that workers can share."""
-    if request.param == "sqlite":
+    if store_kind == "sqlite":
         return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
     redis: RedisServer = request.getfixturevalue("shared_redis")
     redis.command("FLUSHALL")

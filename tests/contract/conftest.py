@@ -4,31 +4,40 @@ from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.lanes import LANE
 from tests.support.redis_server import RedisKind, RedisServer, redis_server
 
 from passback.core.ports import Store
 from passback.stores.open import open_store
 
+collect_ignore_glob = ["test_sqlite_*.py", "test_store_sqlite.py"] if LANE == "quick" else []
+
+REDIS_KINDS: list[RedisKind] = ["redis", "newest"] if LANE == "nightly" else ["redis"]
+
 # the kind of the store, and that of the Redis server where there is one
+MEMORY = [pytest.param("memory", "redis", id="memory")]
 SHARED = [
     pytest.param("sqlite", "redis", id="sqlite"),
     pytest.param("redis", "redis", id="redis", marks=pytest.mark.redis),
-    pytest.param("redis", "newest", id="newest", marks=pytest.mark.redis),
-    pytest.param("cluster", "redis", id="cluster", marks=pytest.mark.redis),
 ]
-ALL = [pytest.param("memory", "redis", id="memory"), *SHARED]
+if LANE == "nightly":
+    SHARED += [
+        pytest.param("redis", "newest", id="newest", marks=pytest.mark.redis),
+        pytest.param("cluster", "redis", id="cluster", marks=pytest.mark.redis),
+    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that needs a `peer` or does `damage` runs on the stores that others can reach too, the rest on all.
 
-    What only Redis has is tried on both kinds of server.
+    What only Redis has is tried on each kind of server.
     """
     if "store_kind" in metafunc.fixturenames:
-        kinds = ALL if {"peer", "damage"}.isdisjoint(metafunc.fixturenames) else SHARED
+        alone = {"peer", "damage"}.isdisjoint(metafunc.fixturenames)
+        kinds = [*MEMORY, *SHARED] if alone else SHARED
         metafunc.parametrize(("store_kind", "redis_kind"), kinds)
     elif "redis_kind" in metafunc.fixturenames:
-        metafunc.parametrize("redis_kind", ["redis", "newest"])
+        metafunc.parametrize("redis_kind", REDIS_KINDS)
 
 
 @pytest.fixture

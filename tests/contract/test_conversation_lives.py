@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.lanes import rounds
 from tests.support.lives import life
 from tests.support.moves import MOVES, Move, end, message
 from tests.support.walks import Pick
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-COUNT = int(os.environ.get("LIFE_MOVES", "600"))
+COUNT = int(os.environ.get("LIFE_MOVES") or rounds(600, nightly=20_000))
 STEPS = 20  # of one life, at least
 
 

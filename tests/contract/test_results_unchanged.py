@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from starlette.types import ASGIApp
 from tests.support.bridge import Answer, ask, ask_json
+from tests.support.lanes import examples
 
 from passback.agent import Agent
 from passback.app import Application
@@ -93,7 +94,7 @@ _parts = st.lists(
     min_size=1,
     max_size=4,
 )
-_calmly = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+_calmly = settings(examples(25), suppress_health_check=list(HealthCheck))
 
 
 def _written(value: JsonValue) -> str:

@@ -1,6 +1,6 @@
 """The same random operations on all stores give the same answers, the same record and the same logs.
 
-The newest Redis is among them where it can be had; whether it has to be there is seen to by the tests that only it runs.
+The nightly lane has a Cluster and the newest Redis among them.
 The environment variable STORE_OPERATIONS says how many operations there are at least.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.lanes import LANE, rounds
 from tests.support.walks import OPERATIONS, Operation, Pick, Walk, begin
 
 from passback.core.ports import Store
@@ -24,21 +25,20 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
-COUNT = int(os.environ.get("STORE_OPERATIONS", "1000"))
+COUNT = int(os.environ.get("STORE_OPERATIONS") or rounds(1000, nightly=50_000))
 ROOMS = {"large": StoreOptions(), "small": StoreOptions(log_bytes=400)}
 STEPS = 25  # of one conversation, at least
 
 
 @pytest.fixture(params=ROOMS)
 async def all_stores(
-    request: pytest.FixtureRequest, tmp_path: Path, redis_cluster_url: str
+    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
 ) -> AsyncGenerator[list[Store]]:
-    urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_cluster_url]
-    names = ["shared_redis", *(["newest_redis"] if os.environ.get("TEST_NEWEST_REDIS") else [])]
-    servers: list[RedisServer] = [request.getfixturevalue(name) for name in names]
-    for server in servers:
-        server.command("FLUSHALL")
-        urls.append(server.url)
+    urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_url]
+    if LANE == "nightly":
+        newest: RedisServer = request.getfixturevalue("newest_redis")
+        newest.command("FLUSHALL")
+        urls += [newest.url, request.getfixturevalue("redis_cluster_url")]
     options = ROOMS[request.param]
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(open_store(url, options=options)) for url in urls]

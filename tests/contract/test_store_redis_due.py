@@ -135,6 +135,7 @@ async def test_what_the_index_says_too_early_is_put_off(
     assert score / 1000 == pytest.approx(int(seconds) + LONG, abs=100)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("gone", ["ended", "deleted", "vanished"])
 async def test_what_has_nothing_to_do_leaves_the_index_of_a_cluster(
     cluster: Store, shared_cluster: RedisServer, gone: str

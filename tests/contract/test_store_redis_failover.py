@@ -31,7 +31,7 @@ from passback.core.ports import Store
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
-pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.nightly, pytest.mark.timeout(180)]
 
 T = TypeVar("T")
 

@@ -175,6 +175,7 @@ def key_of(server: RedisServer, *, low: bool) -> ConversationKey:
             return key
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("trouble", [RedisServer.stop, RedisServer.pause])
 async def test_runs_go_on_when_another_part_of_the_cluster_is_away(
     halves: tuple[RedisServer, RedisServer], trouble: Callable[[RedisServer], None]
@@ -196,6 +197,7 @@ async def test_runs_go_on_when_another_part_of_the_cluster_is_away(
             assert [logged.position.seq for logged in await store.read_log(held.run)] == [1, 2]
 
 
+@pytest.mark.nightly
 async def test_abandoned_conversations_are_found_on_all_servers_of_a_cluster(
     halves: tuple[RedisServer, RedisServer],
 ) -> None:
@@ -265,6 +267,7 @@ async def test_conversations_of_another_layout_are_refused(
         await other.check()
 
 
+@pytest.mark.nightly
 async def test_conversations_of_another_layout_are_refused_in_a_cluster(
     redis_cluster_url: str, shared_cluster: RedisServer
 ) -> None:
@@ -350,6 +353,7 @@ def write_certificate(authority: trustme.CA, folder: Path) -> tuple[Path, Path]:
     return key, chain
 
 
+@pytest.mark.nightly
 async def test_the_master_is_found_through_a_sentinel(
     own_redis: RedisServer, redis_kind: RedisKind, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.conversations import new_key, new_run
+from tests.support.lanes import examples
 from tests.support.redis_server import RedisServer
 
 from passback.core.budgets import Spending, Spent
@@ -130,9 +131,7 @@ async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer:
     assert await store.spend(asked(runs[0])) == Spent(30)
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     said=st.lists(
         st.tuples(st.integers(0, 2), st.integers(1, 2), st.integers(0, 4), st.integers(0, 9)),

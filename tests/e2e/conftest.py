@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.stage import Stage
 from tests.e2e.workers import LEASE, SECONDS, Worker, worker
 from tests.support.frame_cutter import FrameCutter, frame_cutter
+from tests.support.lanes import choose_stores
 from tests.support.model_server import ModelServer, model_server
 from tests.support.python_client import QUICK
 from tests.support.server import Server, running_server
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
 
 __all__ = ["unmeasured"]
+
+pytest_generate_tests = choose_stores
 
 # their assertions tell as much as a test's own
 pytest.register_assert_rewrite("tests.e2e.plays_of_agents", "tests.e2e.plays_of_tools")
@@ -59,10 +62,12 @@ async def client(server: Server) -> AsyncGenerator[Client]:
 
 
 # ---------------------------------------------------------------- two workers
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture(scope="module")
+def store(
+    store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> str:
     """An empty store that workers can share: they would go on with runs that other tests have left behind."""
-    if request.param == "sqlite":
+    if store_kind == "sqlite":
         return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
     redis: RedisServer = request.getfixturevalue("shared_redis")
     redis.command("FLUSHALL")

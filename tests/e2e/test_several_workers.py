@@ -16,6 +16,7 @@ from tests.support.wire import DONE, ZONE, client_of, merged, result, user
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.stores("sqlite"),
     pytest.mark.timeout(120),
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc"),
 ]

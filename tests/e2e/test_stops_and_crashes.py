@@ -21,7 +21,7 @@ from tests.support.wire import (
     without_void,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.stores("sqlite", "redis")]
 
 COUNTING = user("count to 1000")
 """Its answer takes half a minute, longer than any test waits."""

@@ -16,7 +16,11 @@ from tests.support.wire import (
     without_void,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.promise("P10"),
+    pytest.mark.stores("sqlite", "redis"),
+]
 
 REWINDS = ["run", "rewind"]
 

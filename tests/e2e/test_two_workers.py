@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.support.lanes import rounds
 from tests.support.wire import (
     COLOR,
     DONE,
@@ -15,9 +16,9 @@ from tests.support.wire import (
     user,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.stores("sqlite", "redis")]
 
-ROUNDS = 200
+ROUNDS = rounds(60, nightly=1000)
 
 
 @pytest.mark.promise("P1")
@@ -44,7 +45,7 @@ async def test_results_of_two_calls_may_be_posted_to_different_workers(
 
 
 @pytest.mark.promise("P4")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(60 + ROUNDS)
 async def test_a_result_posted_in_the_instant_of_the_calls_end_never_meets_a_conflict(
     pair: tuple[Client, Client], conversation: str
 ) -> None:

@@ -29,7 +29,7 @@ from tests.support.wire import (
     without_void,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.nightly, pytest.mark.timeout(180)]
 
 CONVERSATIONS = 4
 LEASE = 3

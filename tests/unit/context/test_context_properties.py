@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.lanes import examples
 from tests.support.pairing import violations_of
 
 from passback.context.compaction import Compaction
@@ -179,7 +180,7 @@ async def shown_to(context: Context, messages: Sequence[Message]) -> Sequence[Me
 
 
 @given(histories(), WINDOWS, SUMMARIES, st.integers(0, 300_000))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @pytest.mark.promise("P5")
 async def test_what_is_shown_is_paired_and_fits_or_the_error_says_that_it_cannot(
     history: History, window: int, writing: Writing, reported: int
@@ -213,7 +214,7 @@ async def test_what_is_shown_is_paired_and_fits_or_the_error_says_that_it_cannot
 
 
 @given(histories(), WINDOWS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 async def test_nothing_but_the_bulk_of_results_is_lost_without_a_summary(
     history: History, window: int
 ) -> None:
@@ -234,7 +235,7 @@ async def test_nothing_but_the_bulk_of_results_is_lost_without_a_summary(
 
 
 @given(histories(), WINDOWS)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, window: int) -> None:
     """What a run shows call by call is what another worker shows that has only the record."""
     policy = Compaction(window)
@@ -252,7 +253,7 @@ async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, w
 
 
 @given(histories(), st.integers(-2, 30), st.data())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @pytest.mark.promise("P5")
 def test_a_summary_anywhere_keeps_the_view_paired_and_what_is_open(
     whole: History, keeps: int, data: st.DataObject
@@ -275,7 +276,7 @@ def test_a_summary_anywhere_keeps_the_view_paired_and_what_is_open(
 
 
 @given(LETTERS, SIZES, st.integers(0, 3_000))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_shortened_text_is_small_and_says_what_is_missing(
     letter: str, size: int, tokens: int
 ) -> None:

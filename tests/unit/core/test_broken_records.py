@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.lanes import examples
 from tests.support.refusals import refusals_of
 
 from passback.core.deltas import ModelRequest
@@ -118,7 +119,7 @@ def refused(shown: Sequence[Message]) -> list[str]:
 
 
 @given(records())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @pytest.mark.promise("P5")
 def test_every_service_takes_what_is_shown_of_a_whole_record(record: Record) -> None:
     shown = paired_messages(record.messages)
@@ -127,7 +128,7 @@ def test_every_service_takes_what_is_shown_of_a_whole_record(record: Record) -> 
 
 
 @given(broken())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @pytest.mark.promise("P5")
 def test_every_service_takes_what_is_shown_of_a_broken_one_and_mending_it_again_changes_nothing(
     record: Record,
@@ -148,7 +149,7 @@ def test_every_service_takes_what_is_shown_of_a_broken_one_and_mending_it_again_
 
 
 @given(broken())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @pytest.mark.promise("P2", "P5")
 def test_closing_what_is_open_leaves_nothing_open_and_is_done_once(record: Record) -> None:
     """What a run does that is cut, and one that is taken over."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.lanes import examples
 
 from passback.core.admission import (
     Begins,
@@ -349,5 +350,5 @@ class Conversation(RuleBasedStateMachine):
                 ).fingerprint == (print_)
 
 
-Conversation.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Conversation.TestCase.settings = settings(examples(60), stateful_step_count=30)
 TestConversation = pytest.mark.promise("P2", "P5", "P8", "P9")(Conversation.TestCase)

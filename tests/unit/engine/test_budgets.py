@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.budgets import (
     BUDGET,
@@ -20,6 +20,7 @@ from tests.support.budgets import (
 )
 from tests.support.conversations import new_key
 from tests.support.faults import mortal
+from tests.support.lanes import examples
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -305,7 +306,7 @@ async def test_prices_are_those_of_the_models_name() -> None:
 
 
 # ---------------------------------------------------------------- whatever is used
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     used=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=4), min_size=1, max_size=4),
     run=st.none() | st.integers(1, 100),

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support.lanes import examples
 from tests.support.refusals import refusals_of
 from tests.support.runs import (
     PAINT,
@@ -70,7 +71,7 @@ async def answer_all(runs: RunService) -> None:
 
 
 # ---------------------------------------------------------------- to their end
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(CALLS, RANKS)
 @pytest.mark.promise("P1", "P4", "P5")
 def test_what_reads_runs_together_what_writes_alone_and_each_call_has_one_result_in_the_models_order(
@@ -116,7 +117,7 @@ async def play(calls: list[Call], ranks: list[int]) -> None:
 
 
 # ---------------------------------------------------------------- cancelled on the way
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(CALLS, RANKS, st.integers(0, 6))
 @pytest.mark.promise("P5", "P6", "P7")
 def test_a_run_that_is_cancelled_anywhere_among_its_calls_answers_each_once_and_begins_no_more(

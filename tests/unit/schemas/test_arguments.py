@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from pydantic import JsonValue
+from tests.support.lanes import examples
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
 from passback.schemas.arguments import find_objection
@@ -195,7 +196,7 @@ def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
 
 @pytest.mark.parametrize(("draft", "schema"), list(_cases()), ids=json.dumps)
 @given(arguments=st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), _values, max_size=3))
-@settings(max_examples=50)
+@examples(25)
 def test_arguments_are_judged_as_by_jsonschema(
     draft: str, schema: dict[str, JsonValue], arguments: Any
 ) -> None:

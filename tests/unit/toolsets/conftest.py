@@ -1,0 +1,7 @@
+"""What the quick lane leaves out: files in which most tests start a process, or wait for one that misbehaves."""
+
+from tests.support.lanes import LANE
+
+collect_ignore = (
+    ["test_data_tools.py", "test_mcp_tools.py", "test_mcp_trouble.py"] if LANE == "quick" else []
+)
