@@ -16,7 +16,7 @@ from tests.support.wire import client_of
 from passback_client import Client, Left, Output, SendOptions, Tool, ToolContext
 from passback_client import sync as plain
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 
 
 class Reminder(BaseModel):

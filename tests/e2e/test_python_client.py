@@ -33,7 +33,7 @@ from passback_client import (
 )
 from passback_client import sync as plain
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 
 MIB = 1024 * 1024
 

@@ -28,7 +28,7 @@ from passback_client import (
 )
 from passback_client import sync as plain
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 
 ECHO = ["echo", '{"text": "hi"}']
 

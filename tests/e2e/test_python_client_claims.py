@@ -23,7 +23,7 @@ from passback_client import (
     ToolContext,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 
 PAINT = client_tool("paint")
 

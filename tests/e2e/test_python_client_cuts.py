@@ -23,7 +23,7 @@ from passback_client import (
     Unreachable,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 
 
 # ---------------------------------------------------------------- cuts

@@ -18,7 +18,7 @@ from passback_client import (
     ToolContext,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 
 
 # ---------------------------------------------------------------- stopping
