@@ -1,4 +1,4 @@
-"""Plays the scenarios, one after the other or some at once. Called by scripts/faults.
+"""Plays the scenarios, one after the other or some at once, and nightly the proofs after them. Called by scripts/faults.
 
 Usage: scripts/faults [--quick | --nightly] [--only NAME] [--points N] [--seed N] [--jobs N] [--json FILE] [--report PAGE]
 
@@ -18,12 +18,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import SystemRandom
 
 import anyio
 import httpx
 from tests.faults import report
+from tests.faults.proofs import PROOFS
 from tests.faults.report import Row
 from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.faults.tally import Tally
@@ -37,12 +39,13 @@ TELL_EACH = 10.0
 def main() -> int:
     options = _options()
     names = [name for name in SCENARIOS if not options.only or _is_meant(name, options.only)]
-    if not names:
-        _say(f"no such scenario; there are: {', '.join(SCENARIOS)}")
+    proofs = [name for name in PROOFS if _is_meant(name, options.only or []) or _is_whole(options)]
+    if not names and not proofs:
+        _say(f"no such scenario; there are: {', '.join([*SCENARIOS, *PROOFS])}")
         return 2
     options.json.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for row in _played(names, options):
+    for row in chain(_played(names, options), map(_prove, proofs)):
         rows.append(row)
         options.json.write_text(report.as_json(rows, _machine()), "utf-8")
     _say(f"\n{report.table(rows)}\n\n{options.json}")
@@ -71,6 +74,10 @@ def _options() -> argparse.Namespace:
 
 def _is_meant(name: str, only: list[str]) -> bool:
     return any(name.startswith(each) for each in only)
+
+
+def _is_whole(options: argparse.Namespace) -> bool:
+    return options.nightly and not options.only
 
 
 def _played(names: Sequence[str], options: argparse.Namespace) -> Iterable[Row]:
@@ -116,11 +123,23 @@ def _play(name: str, scenario: Scenario, points: int, seed: int) -> Row:
     except (OSError, AssertionError, TimeoutError, httpx.HTTPError, ExceptionGroup) as error:
         traceback.print_exception(error)  # its text does not say what was waited for
         tally = Tally(faults=[f"the scenario broke off: {error!r}"])
-    row = Row(name, scenario.about, seed, time.monotonic() - began, tally)
-    _say(f"  {name}: {len(tally.faults)} faults in {row.seconds:.0f} s")
-    for fault in tally.faults[:SHOWN_FAULTS]:
-        _say(f"  {name}: FAULT {fault[:400]}")
+    return _told(Row(name, scenario.about, seed, time.monotonic() - began, tally))
+
+
+def _told(row: Row) -> Row:
+    faults = row.tally.faults
+    _say(f"  {row.name}: {len(faults)} faults in {row.seconds:.0f} s")
+    for fault in faults[:SHOWN_FAULTS]:
+        _say(f"  {row.name}: FAULT {fault[:400]}")
     return row
+
+
+def _prove(name: str) -> Row:
+    proof = PROOFS[name]
+    _say(f"{name}: {proof.about}")
+    began = time.monotonic()
+    tally = proof.run()
+    return _told(Row(name, proof.about, 0, time.monotonic() - began, tally))
 
 
 def _machine() -> str:

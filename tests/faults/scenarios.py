@@ -91,34 +91,34 @@ SCENARIOS = {
         1,
         100,
     ),
-    "deploy-sqlite": Scenario("SIGTERM under load", DEPLOY, on("sqlite", 2, *SHORT_GRACE), 2, 50),
-    "deploy-redis": Scenario("SIGTERM under load", DEPLOY, on("redis", 2, *SHORT_GRACE), 2, 50),
+    "deploy-sqlite": Scenario("SIGTERM under load", DEPLOY, on("sqlite", 2, *SHORT_GRACE), 1, 50),
+    "deploy-redis": Scenario("SIGTERM under load", DEPLOY, on("redis", 2, *SHORT_GRACE), 1, 50),
     "kill-store": Scenario(
         "kill -9 of Redis, appendfsync always",
         struck_by(kill_redis, Rules(WELL | TOLD)),
         on("redis", 2, AGENT),
-        3,
+        2,
         200,
     ),
     "lost-replies": Scenario(
         "replies of Redis get lost",
         struck_by(lose_replies),
         on("redis", 2, AGENT, proxied=True),
-        20,
+        8,
         500,
     ),
     "jepsen-redis": Scenario(
-        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 96, 4000
+        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 40, 4000
     ),
-    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 96, 4000),
+    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 40, 4000),
     "policies-redis": Scenario(
         "50 posts at once from 4 processes to 4 workers", policies, on("redis", 4), 5, 50
     ),
     "policies-sqlite": Scenario(
         "50 posts at once from 4 processes to 2 workers", policies, on("sqlite"), 5, 50
     ),
-    "repeats-redis": Scenario("one post eleven times", repeats, on("redis"), 6, 200),
-    "repeats-sqlite": Scenario("one post eleven times", repeats, on("sqlite"), 6, 200),
+    "repeats-redis": Scenario("one post eleven times", repeats, on("redis"), 3, 200),
+    "repeats-sqlite": Scenario("one post eleven times", repeats, on("sqlite"), 3, 200),
     "cuts-redis": Scenario("a cut behind each event", cuts, on("redis"), 18, 360),
     "cuts-sqlite": Scenario("a cut behind each event", cuts, on("sqlite"), 18, 360),
     "crowds": Scenario(
