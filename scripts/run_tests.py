@@ -1,13 +1,16 @@
 """Run pytest with the programs that the tests need. Called by scripts/test.
 
-Usage: scripts/test [--benchmarks] [--coverage] [pytest's arguments]
+Usage: scripts/test [--quick | --coverage] [pytest's arguments]
 
-The tests find the programs in TEST_REDIS_SERVER, TEST_NEWEST_REDIS, TEST_CHROMIUM, TEST_NODE,
-TEST_NGINX, TEST_JQ, TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_PLAIN_SERVER. A missing one is
-said aloud, and its tests skip; where CI is set it is a failure. With --benchmarks, the servers of
-the benchmarks are asked first, only for whether they answer rightly; likewise. With --coverage the
-last line is `N passed, N failed, N skipped`; before it stand the tests that failed beside the
-others and passed alone.
+With --quick, the unit tests and the contract of the stores in memory are run, which need no program
+but Python: within some 75 seconds on two cores.
+
+The others find the programs in TEST_REDIS_SERVER, TEST_CHROMIUM, TEST_NODE, TEST_NGINX, TEST_JQ,
+TEST_OPENAPI_CLIENT and TEST_AGENTSCOPE; with TEST_LANE=nightly also in TEST_NEWEST_REDIS and
+TEST_PLAIN_SERVER. A missing one is said aloud, and its tests skip; where CI is set it is a failure.
+
+With --coverage, the unit tests are run on a newer Python, too, if it is on the PATH, and the last
+line is `N passed, N failed, N skipped`.
 """
 
 import os
@@ -22,68 +25,67 @@ import tools
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 NPM_FOLDER = ROOT / "tests" / "js"
-_PROCESSES = str(min(4, (os.cpu_count() or 1) + 1))
-SPREAD = ("-n", _PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder")
-"""Files are spread over the cores, and one more: many tests wait. The tests of one file share
-servers. tests/conftest.py says which are begun first; by itself, xdist begins with those of the
-most tests."""
+_CORES = os.cpu_count() or 1
+_BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""The tests of one file share servers. tests/conftest.py says which files are begun first; by
+itself, xdist begins with those of the most tests."""
+SPREAD = ("-n", str(min(4, _CORES + 1)), *_BY_FILE)
+"""Over the cores, and one more: many tests wait."""
+QUICK_SPREAD = ("-n", str(_CORES), *_BY_FILE)
+QUICK_FOLDERS = ("tests/unit", "tests/contract")
+NEWER_PYTHON = "python3.13"
 
-AGAIN = 3
-"""So many failed tests are run once more, alone. One that passes then is told, and is a fault of
-its own, to be mended.
-"""
-
-NOT_POSSIBLE = 2
-"""The exit code of the benchmarks where something that they need is missing."""
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
-    "TEST_NEWEST_REDIS": "the newest Valkey",
     "TEST_CHROMIUM": "Chromium",
     "TEST_NODE": "Node.js and its npm packages",
     "TEST_NGINX": "nginx",
     "TEST_JQ": "jq",
     "TEST_OPENAPI_CLIENT": "openapi-python-client",
     "TEST_AGENTSCOPE": "agentscope-runtime",
+}
+NIGHTLY_PROGRAMS = {
+    "TEST_NEWEST_REDIS": "the newest Valkey",
     "TEST_PLAIN_SERVER": "the packages of the benchmarks' plain server",
 }
 
 
 def main() -> int:
     arguments = sys.argv[1:]
-    programs = _programs()
-    environment = {k: v for k, v in os.environ.items() if k not in PROGRAMS} | programs
-    missing = [name for name in PROGRAMS if name not in programs]
-    for name in missing:
-        print(f"MISSING: {PROGRAMS[name]}: its tests are skipped (or set {name})", file=sys.stderr)
-    if missing and tools.IN_CI:
-        print("MISSING programs are a failure in CI", file=sys.stderr)
+    if "--quick" in arguments:
+        arguments.remove("--quick")
+        return _quick(arguments)
+    environment = prepare(nightly=os.environ.get("TEST_LANE") == "nightly")
+    if environment is None:
         return 1
-    wrong = 0
-    if "--benchmarks" in arguments:
-        arguments.remove("--benchmarks")
-        wrong = _benchmarks(programs, environment)
     if "--coverage" in arguments:
         arguments.remove("--coverage")
-        return _measured(arguments, environment) or wrong
-    return _call("pytest", *SPREAD, *arguments, env=environment) or wrong
+        return _measured(arguments, environment)
+    return _call("pytest", *SPREAD, *arguments, env=environment)
 
 
-def _benchmarks(programs: dict[str, str], environment: dict[str, str]) -> int:
-    """Their exit code; 0 where they cannot run, which they say, on a machine that is no CI's."""
-    redis = programs.get("TEST_REDIS_SERVER", "redis-server")
-    code = _call("benchmarks", "--check", "--redis-server", redis, env=environment)
-    if code == NOT_POSSIBLE and not tools.IN_CI:
-        print("MISSING: the benchmarks' servers were not asked", file=sys.stderr)
-        return 0
-    return code
-
-
-def _programs() -> dict[str, str]:
-    found = tools.find_all()
+def prepare(*, nightly: bool) -> dict[str, str] | None:
+    """Return the environment of the tests, with the programs that were found. None: one is missing
+    in CI.
+    """
+    expected = PROGRAMS | (NIGHTLY_PROGRAMS if nightly else {})
+    found = tools.find_all(nightly=nightly)
     node = found.get("TEST_NODE")
     if node and not tools.npm_ci(node, NPM_FOLDER):
         del found["TEST_NODE"]
-    return found
+    missing = [name for name in expected if name not in found]
+    for name in missing:
+        print(f"MISSING: {expected[name]}: its tests are skipped (or set {name})", file=sys.stderr)
+    if missing and tools.IN_CI:
+        print("MISSING programs are a failure in CI", file=sys.stderr)
+        return None
+    return {k: v for k, v in os.environ.items() if k not in expected} | found
+
+
+def _quick(arguments: list[str]) -> int:
+    folders = () if any(Path(each).exists() for each in arguments) else QUICK_FOLDERS
+    environment = os.environ | {"TEST_LANE": "quick"}
+    return _call("pytest", *QUICK_SPREAD, *folders, *arguments, env=environment)
 
 
 def _measured(arguments: list[str], environment: dict[str, str]) -> int:
@@ -93,32 +95,32 @@ def _measured(arguments: list[str], environment: dict[str, str]) -> int:
         old.unlink()
     report = data / "tests.xml"
     environment = environment | {"COVERAGE_FILE": str(data / ".coverage")}
-    run = ("coverage", "run", "-m", "pytest")
-    tests = _call(*run, *SPREAD, f"--junitxml={report}", *arguments, env=environment)
-    failed = _failed(report)
-    if tests == 1 and 0 < len(failed) <= AGAIN:  # not where pytest itself broke off
-        print(f"\nOnce more, alone: {len(failed)} of the tests", flush=True)
-        tests = _call(*run, "--last-failed", "--last-failed-no-failures=none", env=environment)
-    passed_alone = [] if tests else failed
+    run = ("coverage", "run", "-m", "pytest", *SPREAD, f"--junitxml={report}")
+    tests = _call(*run, *arguments, env=environment)
     _call("coverage", "combine", "--quiet", env=environment)
     enough = _is_enough(environment)
-    for name in passed_alone:
-        print(f"\nUNSTEADY: {name} failed beside the others and passed alone", flush=True)
-    _print_counts(report, len(passed_alone))
-    return tests or (0 if enough else 1)
+    newer = _on_newer_python()
+    _print_counts(report)
+    return tests or newer or (0 if enough else 1)
 
 
-def _failed(report: Path) -> list[str]:
-    cases = ET.parse(report).getroot().iter("testcase") if report.exists() else ()
-    return [
-        f"{case.get('classname')}::{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+def _on_newer_python() -> int:
+    """Run the unit tests on a newer Python, in an environment of its own. The exit code; 0 where
+    there is no such Python.
+    """
+    python = tools.find_python(NEWER_PYTHON)
+    if python is None:
+        print(f"\n{NEWER_PYTHON} is not on the PATH: the unit tests were not run on it", flush=True)
+        return 0
+    print(f"\nThe unit tests on {NEWER_PYTHON}:", flush=True)
+    packages = (ROOT / "server", ROOT / "client_tools" / "python")
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, packages)), "TEST_LANE": "quick"}
+    command = [python, "-m", "pytest", *QUICK_SPREAD, "-p", "no:cacheprovider", QUICK_FOLDERS[0]]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | paths, check=False).returncode
 
 
 def _is_enough(environment: dict[str, str]) -> bool:
-    """Return True if each folder reaches its floor in pyproject.toml."""
+    """Whether each folder reaches its floor in pyproject.toml."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     enough = True
     for folder, floor in settings["tool"]["passback"]["coverage"].items():
@@ -128,14 +130,14 @@ def _is_enough(environment: dict[str, str]) -> bool:
     return enough
 
 
-def _print_counts(report: Path, passed_alone: int) -> None:
+def _print_counts(report: Path) -> None:
     suites = ET.parse(report).getroot().iter("testsuite") if report.exists() else ()
     names = ("tests", "failures", "errors", "skipped")
     totals = dict.fromkeys(names, 0)
     for suite in suites:
         for name in names:
             totals[name] += int(suite.get(name, 0))
-    failed = totals["failures"] + totals["errors"] - passed_alone
+    failed = totals["failures"] + totals["errors"]
     passed = totals["tests"] - failed - totals["skipped"]
     print(f"\n{passed} passed, {failed} failed, {totals['skipped']} skipped", flush=True)
 

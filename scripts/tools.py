@@ -30,19 +30,26 @@ NODE_MAJOR = 20
 MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
 
-def find_all() -> dict[str, str]:
-    """Variable -> path of each program that was found; what is missing is left out."""
+def find_all(*, nightly: bool) -> dict[str, str]:
+    """Variable -> path of each program that was found; what is missing is left out.
+
+    Args:
+        nightly: also what only the nightly tests need.
+    """
     finders = {
         "TEST_REDIS_SERVER": find_redis,
-        "TEST_NEWEST_REDIS": find_newest_redis,
         "TEST_CHROMIUM": find_chromium,
         "TEST_NODE": find_node,
         "TEST_NGINX": find_nginx,
         "TEST_JQ": find_jq,
         "TEST_OPENAPI_CLIENT": find_openapi_client,
         "TEST_AGENTSCOPE": find_agentscope,
-        "TEST_PLAIN_SERVER": find_plain_server,
     }
+    if nightly:
+        finders |= {
+            "TEST_NEWEST_REDIS": find_newest_redis,
+            "TEST_PLAIN_SERVER": find_plain_server,
+        }
     found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
     return {name: path for name, path in found.items() if path}
 
@@ -88,6 +95,14 @@ def find_agentscope() -> str | None:
 
 def find_plain_server() -> str | None:
     return _attempt(_install_plain_server)
+
+
+def find_python(name: str) -> str | None:
+    """The Python of an environment for the tests that is made by another Python, which has to be on
+    the PATH.
+    """
+    maker = _on_path(name)
+    return _attempt(lambda: _install_apart("test", "python", maker=maker)) if maker else None
 
 
 def npm_ci(node: str, folder: Path) -> bool:
@@ -232,13 +247,20 @@ def _install_plain_server() -> Path | None:
     return _install_apart("plain-server", "python")
 
 
-def _install_apart(name: str, program: str) -> Path | None:
-    """A program of an environment of its own: what it needs is no business of the server's."""
-    home, lock = CACHE / name, ROOT / "requirements" / f"{name}.txt"
+def _install_apart(name: str, program: str, *, maker: str = sys.executable) -> Path | None:
+    """A program of an environment of its own: what it needs is no business of the server's.
+
+    Args:
+        name: of the lock file in `requirements/`.
+        program: its name in the environment.
+        maker: the Python that makes the environment.
+    """
+    folder = name if maker == sys.executable else f"{name}-{Path(maker).name}"
+    home, lock = CACHE / folder, ROOT / "requirements" / f"{name}.txt"
     done = home / "passback-lock.txt"
     if not (done.exists() and done.read_bytes() == lock.read_bytes()):
         python = str(home / "bin" / "python")
-        made = _run([sys.executable, "-m", "venv", "--clear", str(home)])
+        made = _run([maker, "-m", "venv", "--clear", str(home)])
         if not (made and _pip("install", name, python=python)):
             return None
         done.write_bytes(lock.read_bytes())
