@@ -120,7 +120,7 @@ def _on_newer_python() -> int:
 
 
 def _is_enough(environment: dict[str, str]) -> bool:
-    """Whether each folder reaches its floor in pyproject.toml."""
+    """Return True if each folder reaches its floor in pyproject.toml."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     enough = True
     for folder, floor in settings["tool"]["passback"]["coverage"].items():

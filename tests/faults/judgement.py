@@ -11,7 +11,8 @@ from tests.faults.pace import pause
 from tests.faults.records import Operation, outcome_of
 from tests.support.wire import Frame, FrameReader, Json
 
-SETTLING = 120.0  # seconds that the last runs may take to end, on a busy machine, too
+SETTLING = 90.0
+"""Seconds that the last runs may take to end, however busy the machine is."""
 WELL = frozenset({"completed", "handed-back"})
 """How a run may end that nobody stops, whatever happens to its workers."""
 TOLD = frozenset({"failed: store_unavailable"})

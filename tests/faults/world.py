@@ -33,6 +33,7 @@ class Plan:
         lease: seconds, the setting of the workers.
         proxied: whether each worker has a proxy to Redis, which can lose replies and cut it off.
         slack: seconds beyond the lease within which a conversation has to be usable again.
+        patience: seconds that a client gives one post, its answer included.
         settings: further flags of `passback serve`.
         command: how a worker is started.
     """
@@ -42,6 +43,7 @@ class Plan:
     lease: float = LEASE
     proxied: bool = False
     slack: float = SLACK
+    patience: float = 30
     settings: tuple[str, ...] = ()
     command: tuple[str, ...] = SERVE
 
@@ -68,8 +70,9 @@ class World:
         """Seconds after a fault in which a conversation has to be usable again."""
         return self.plan.lease + self.plan.slack
 
-    async def caller(self, *, patience: float = 30, forgets: bool = False) -> Caller:
-        """A client of its own; every other one understands rewinds."""
+    async def caller(self, *, patience: float = 0, forgets: bool = False) -> Caller:
+        """A client of its own, with at least the plan's patience; every other one understands rewinds."""
+        patience = max(patience, self.plan.patience)
         rewinds = self.random.random() < 0.5
         seeded = Random(self.random.random())
         calling = caller(self.fleet, seeded, patience=patience, rewinds=rewinds, forgets=forgets)
