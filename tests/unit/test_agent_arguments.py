@@ -54,7 +54,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"options": {"key": object()}}, ".key: input was not a valid JSON value (given: object)"),
     (
         {"permissions": 5},
-        f"Input should be a dict of decisions by tools' names, or {RULE} (given: 5)",
+        f"Input should be a dict of decisions by tool name, or {RULE} (given: 5)",
     ),
     ({"permissions": {5: "ask"}}, f".5.[key]: {TEXT} (given: 5)"),
     ({"permissions": {"pay": "no"}}, ".pay: Input should be 'allow', 'deny' or 'ask' (given: str)"),
