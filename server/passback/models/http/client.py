@@ -186,25 +186,29 @@ class HttpModel(ABC):
         Raises:
             ModelError: there is no answer.
         """
-        service = self._service
         try:
-            with anyio.move_on_after(self._head_timeout) as waiting:
-                response = await self._send("POST", service.answers_url, self._timeouts, body)
-            if waiting.cancelled_caught:
-                raise stall_error() from httpx.ReadTimeout("the request is not taken")
+            response = await self._post(body)
             has_begun = False
             try:  # a flag instead of `except`: a cancelled attempt has to close its stream, too
                 begun = await self._read_first_bytes(response)
                 has_begun = True
             finally:
                 if not has_begun:
-                    await _close_stream(_stream_of(response)[0])
+                    await _close_stream(_stream_of(response))
             return begun
         except TRANSPORT_ERRORS as error:
             logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
             if isinstance(error, httpx.ReadTimeout):
                 raise stall_error() from without_text(error)
             raise unreachable_error("the model's service", error) from without_text(error)
+
+    async def _post(self, body: bytes) -> httpx.Response:
+        url = self._service.answers_url
+        try:
+            with anyio.fail_after(self._head_timeout):
+                return await self._send("POST", url, self._timeouts, body)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("the request is not taken") from error
 
     async def _send(
         self, method: str, url: httpx.URL, timeouts: httpx.Timeout, body: bytes | None = None
@@ -231,9 +235,9 @@ class HttpModel(ABC):
             raise ModelRejected("the model's address answers with a web page")
         if _is_encoded(response):
             raise unexpected_encoding()
-        stream, body = _stream_of(response)
+        body = _body_of(response)
         first = await anext(body, b"")
-        return StartedAnswer(stream, body, first, media_type == "application/json")
+        return StartedAnswer(_stream_of(response), body, first, media_type == "application/json")
 
 
 async def _pieces_of(body: bytes) -> AsyncGenerator[bytes]:
@@ -241,10 +245,13 @@ async def _pieces_of(body: bytes) -> AsyncGenerator[bytes]:
         yield body[start : start + _PIECE]
 
 
-def _stream_of(response: httpx.Response) -> tuple[httpx.AsyncByteStream, AsyncGenerator[bytes]]:
-    """Return the body's stream and its iterator, without the generators of the response."""
-    stream = cast("httpx.AsyncByteStream", response.stream)
-    return stream, cast("AsyncGenerator[bytes]", aiter(stream))
+def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
+    return cast("httpx.AsyncByteStream", response.stream)
+
+
+def _body_of(response: httpx.Response) -> AsyncGenerator[bytes]:
+    # the methods of the response would put two generators more around each read
+    return cast("AsyncGenerator[bytes]", aiter(_stream_of(response)))
 
 
 def _is_encoded(response: httpx.Response) -> bool:
@@ -260,7 +267,7 @@ async def _read_some(response: httpx.Response, limit: int) -> bytes:
     read = bytearray()
     if _is_encoded(response):
         return b""
-    async with aclosing(_stream_of(response)[1]) as body:
+    async with aclosing(_body_of(response)) as body:
         with anyio.move_on_after(_BODY_TIMEOUT):
             async for data in body:
                 read += data
