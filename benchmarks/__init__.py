@@ -1,1 +1,1 @@
-"""What the server costs beside a minimal proxy of the same work: `benchmarks/run`, docs/performance.md."""
+"""What the server costs beside a minimal proxy of the same work: `benchmarks/run`, docs/explanation/performance.md."""

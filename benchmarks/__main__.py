@@ -1,4 +1,4 @@
-"""`benchmarks/run`: measure the servers beside a minimal proxy and print the ratios. See docs/performance.md."""
+"""`benchmarks/run`: measure the servers beside a minimal proxy and print the ratios. See docs/explanation/performance.md."""
 
 import argparse
 import shutil

@@ -19,7 +19,7 @@ class Promise:
 
     id: str
     text: str
-    source: str = "docs/design.md, Promises"
+    source: str = "docs/explanation/design.md, Promises"
     later: str = ""
 
 

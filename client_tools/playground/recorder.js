@@ -83,7 +83,7 @@ export class Recorder {
   }
 
   /**
-   * The posts and runs whose beginning is still kept, as a file; docs/playground.md describes it.
+   * The posts and runs whose beginning is still kept, as a file; docs/how-to/playground.md describes it.
    *
    * @returns {object | null} null when there is none
    */

@@ -42,7 +42,7 @@ ELSEWHERE = {"mcp_agent", "notes_server"}
 """Played by `test_mcp.py`."""
 PROGRAMS = {"from_python"}
 """Not served, but run."""
-PAGES = ("agents", "context")
+PAGES = ("how-to/agents", "explanation/context")
 """Those whose code is that of examples; the others' is run by tests of their own."""
 REAL = "leave `model` out to use that of your settings"
 """How an example says that its model is played."""
@@ -71,7 +71,7 @@ async def test_an_example_does_what_its_page_says(name: str) -> None:
 
 
 async def test_the_program_prints_what_the_page_shows() -> None:
-    page = blocks_of((DOCS / "agents.md").read_text())
+    page = blocks_of((DOCS / "how-to" / "agents.md").read_text())
     shown = page[-1].text
     with anyio.fail_after(30):
         done = await anyio.run_process([sys.executable, str(EXAMPLES / "from_python.py")])
@@ -144,8 +144,8 @@ def test_every_example_is_played_and_every_page_leads_to_one() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
     linked = {
         name
-        for page in DOCS.glob("*.md")
-        for name in re.findall(r"\(examples/(\w+)\.py\)", page.read_text())
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"\(\.\./examples/(\w+)\.py\)", page.read_text())
     }
     assert names == PLAYS.keys() | ELSEWHERE | PROGRAMS == linked
     assert {play.__module__ for play in PLAYS.values()} == {one.__name__ for one in PLAY_FILES}

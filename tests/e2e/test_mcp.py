@@ -1,4 +1,4 @@
-"""Agents with the tools of MCP servers, served and checked as users do it; docs/mcp.md, executed."""
+"""Agents with the tools of MCP servers, served and checked as users do it; docs/how-to/mcp.md, executed."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.wire import DONE, client_of, user
 pytestmark = pytest.mark.anyio
 
 EXAMPLES = ROOT / "docs" / "examples"
-PAGE = (ROOT / "docs" / "mcp.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "mcp.md").read_text()
 
 AGENT = f"""
 import sys
@@ -116,7 +116,7 @@ def test_check_shows_what_a_server_that_crashes_said_last(tmp_path: Path) -> Non
     assert ended.returncode == 1
 
 
-# ---------------------------------------------------------------- docs/mcp.md
+# ---------------------------------------------------------------- docs/how-to/mcp.md
 def test_the_agent_of_the_page_is_that_of_the_examples() -> None:
     [source] = [block.text for block in blocks_of(PAGE) if block.language == "python"]
     assert (EXAMPLES / "mcp_agent.py").read_text() == source

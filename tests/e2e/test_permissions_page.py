@@ -1,4 +1,4 @@
-"""docs/permissions.md, executed."""
+"""docs/how-to/permissions.md, executed."""
 
 import runpy
 from pathlib import Path
@@ -20,7 +20,7 @@ from passback.core.messages import (
 
 pytestmark = pytest.mark.anyio
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "permissions.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "permissions.md"
 BLOCKS = blocks_of(PAGE.read_text("utf-8"))
 AGENT, RULE = (block.text for block in BLOCKS if block.language == "python")
 
@@ -44,4 +44,4 @@ def test_the_function_of_the_page_judges(tmp_path: Path) -> None:
 
 
 def test_the_page_is_linked() -> None:
-    assert "(docs/permissions.md)" in (PAGE.parents[1] / "README.md").read_text("utf-8")
+    assert "(docs/how-to/permissions.md)" in (PAGE.parents[2] / "README.md").read_text("utf-8")

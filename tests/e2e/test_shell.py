@@ -1,4 +1,4 @@
-"""docs/shell.md, executed; and how a run that breaks looks to a script."""
+"""docs/how-to/shell.md, executed; and how a run that breaks looks to a script."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.support.wire import Client
 
 pytestmark = pytest.mark.anyio
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "shell.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "shell.md"
 WORDS = PAGE.read_text("utf-8")
 FIRST = blocks_of(WORDS)[0]
 AGENT = next(block.text for block in blocks_of(WORDS) if block.language == "python")
@@ -44,7 +44,7 @@ def test_every_command_of_the_chapter_is_run() -> None:
 
 
 def test_the_chapter_is_linked_and_its_links_lead_somewhere() -> None:
-    assert "(docs/shell.md)" in (PAGE.parents[1] / "README.md").read_text("utf-8")
+    assert "(docs/how-to/shell.md)" in (PAGE.parents[2] / "README.md").read_text("utf-8")
     links = re.findall(r"\]\(([^)#]+)", PAGE.read_text("utf-8"))
     assert [link for link in links if not (PAGE.parent / link).exists()] == []
 

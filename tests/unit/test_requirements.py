@@ -39,6 +39,6 @@ def test_every_mark_names_a_promise() -> None:
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.id)
 def test_the_design_tells_of_a_promise_and_of_what_is_still_missing(promise: Promise) -> None:
-    text = " ".join((ROOT / "docs" / "design.md").read_text("utf-8").split())
+    text = " ".join((ROOT / "docs" / "explanation" / "design.md").read_text("utf-8").split())
     assert f"**{promise.id}** {promise.text}" in text
     assert promise.later in text

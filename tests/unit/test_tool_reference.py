@@ -7,7 +7,7 @@ from pathlib import Path
 from passback import tool
 from passback.core.permissions import ALLOWED
 
-PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "agents.md"
 
 
 def test_the_page_has_every_argument_with_its_default() -> None:

@@ -1,6 +1,6 @@
 """The context policy: measures how full a model's window is, and makes room in three steps.
 
-The cheapest step comes first; see docs/context.md.
+The cheapest step comes first; see docs/explanation/context.md.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The file that the playground exports: format `passback-run`, version 1.
 
-docs/playground.md describes it.
+docs/how-to/playground.md describes it.
 """
 
 from pathlib import Path

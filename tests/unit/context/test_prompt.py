@@ -33,7 +33,7 @@ from passback.core.messages import (
     UserMessage,
 )
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "agents.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "agents.md").read_text()
 TAGS = ("user_context", "time", "intent", "structured_data", "constraints", "constraint")
 APPENDED = ("instructions", "output_schema")
 WHOLE = MessageContext(
@@ -350,7 +350,7 @@ def test_the_page_has_the_guides() -> None:
 
 
 def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "mcp.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "mcp.md").read_text()
     said = {"notes": "Look for a note before you keep it a second time."}
     guide, block = PromptLayers().instructed(said).split("\n<mcp_server name", 1)
     assert guide == SERVERS_GUIDE

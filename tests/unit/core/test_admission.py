@@ -1,4 +1,4 @@
-"""What a post means, row by row of the table in docs/design.md."""
+"""What a post means, row by row of the table in docs/explanation/design.md."""
 
 import pytest
 from tests.support.judging import (

@@ -1,4 +1,4 @@
-"""The examples of docs/models.md and docs/testing.md run."""
+"""The examples of docs/reference/models.md run."""
 
 import re
 from pathlib import Path
@@ -7,15 +7,8 @@ import pytest
 
 from passback import Agent
 
-DOCS = Path(__file__).parents[3] / "docs"
-
-
-def examples_of(page: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-EXAMPLES = examples_of("models.md")
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "models.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

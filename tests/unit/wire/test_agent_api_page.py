@@ -1,4 +1,4 @@
-"""The examples of docs/agent-api.md are true."""
+"""The examples of docs/reference/agent-api.md are true."""
 
 import json
 import re
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from tests.support.agent_api import check_legal
 
-PAGE = (Path(__file__).parents[3] / "docs" / "agent-api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "agent-api.md").read_text(
+    encoding="utf-8"
+)
 
 
 def test_the_builders_examples_are_legal_responses(capsys: pytest.CaptureFixture[str]) -> None:

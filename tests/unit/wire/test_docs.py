@@ -10,7 +10,7 @@ from passback.http.answers import STATUS
 from passback.native.encoder import INCLUDABLE
 from passback.native.shapes import NATIVE_EVENT
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "reference"
 WIRE = (DOCS / "wire.md").read_text(encoding="utf-8")
 HTTP = (DOCS / "http.md").read_text(encoding="utf-8")
 
