@@ -64,10 +64,9 @@ async def printed(program: str, server: Server) -> str:
     return done.stdout.decode().rstrip("\n")
 
 
-async def test_the_program_of_the_servers_readme_talks(server: Server) -> None:
-    readme = (FOLDER.parents[1] / "README.md").read_text("utf-8")
-    section = readme.split("\n## From Python\n")[1]
-    [program] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+async def test_the_program_of_the_reference_talks(server: Server) -> None:
+    page = (FOLDER.parents[1] / "docs" / "reference" / "python-api.md").read_text("utf-8")
+    [program] = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert (await printed(program, server)).startswith("Hello! I am passback's demo model")
 
 

@@ -1,4 +1,7 @@
-"""README.md, executed: its commands give its answers, its files are those of the code."""
+"""README.md, executed: its commands give its answers, its files and figures are those there are.
+
+So are the commands of the pages that it leads newcomers to first.
+"""
 
 import os
 import re
@@ -20,14 +23,12 @@ pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
+ONLINE = (ROOT / "docs" / "tutorials" / "online.md").read_text()
+TROUBLESHOOTING = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text()
+RELIABILITY = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
 INSTALLED = (str(Path(sys.executable).with_name("passback")), "serve")
 ADDRESS = "http://127.0.0.1:8000"
 LEFT_OUT = "\n…\n\n"
-COMPOSE = """echo "REDIS_PASSWORD=$(openssl rand -hex 32)" >> .env
-echo "PASSBACK_API_KEYS=you:$(openssl rand -hex 32)" >> .env
-docker compose up --build"""
-NEEDS_MORE = {COMPOSE, "scripts/test"}
-"""Commands that no test can run: containers, and the tests themselves."""
 
 
 # ---------------------------------------------------------------- what README says
@@ -142,8 +143,8 @@ async def test_the_settings_of_a_real_model_reach_it_as_readme_shows() -> None:
     assert request.headers["authorization"] == f"Bearer {exports['PASSBACK_MODEL_API_KEY']}"
 
 
-async def test_check_says_what_readme_shows(tmp_path: Path) -> None:
-    command, expected = blocks("Settings")
+async def test_check_says_what_its_page_shows(tmp_path: Path) -> None:
+    command, expected = blocks_of(TROUBLESHOOTING)
     assert command.text.split() == ["passback", "check"]
     environment = {**os.environ, **newcomer(tmp_path)}
     told = await output_of([sys.executable, "-m", "passback", "check"], environment)
@@ -154,12 +155,28 @@ async def test_check_says_what_readme_shows(tmp_path: Path) -> None:
 def test_every_command_of_readme_is_run_by_a_test() -> None:
     commands = {block.text.strip() for block in blocks() if block.language == "sh"}
     run = {request.strip() for heading in SECTIONS for request, _ in exchanges(heading)}
-    run |= {"scripts/serve", "passback serve my_agent:agent", "passback check"}
+    run |= {"scripts/serve", "passback serve my_agent:agent"}
     run |= {block.text.strip() for block in blocks("A real model")}
-    assert commands == run | NEEDS_MORE
+    assert commands == run
 
 
 SECTIONS = ("Three requests", "Your own agent")
+
+
+def test_the_figures_of_readme_are_those_of_the_last_long_run() -> None:
+    points = re.findall(r"^\| (kill-[\w-]+) \| (\d+) \|.*\| (\d+) \|$", RELIABILITY, re.MULTILINE)
+    stores = sum(int(count) for name, count, _ in points if name == "kill-store")
+    workers = sum(int(count) for name, count, _ in points) - stores
+    said = " ".join(README.split())
+    assert f"{workers:,} workers and {stores:,} Redis servers were killed" in said
+    assert {faults for *_, faults in points} == {"0"}
+
+
+def test_the_image_of_the_tutorial_serves_an_agent_that_there_is() -> None:
+    [dockerfile] = [block.text for block in blocks_of(ONLINE) if block.language == "dockerfile"]
+    copied = re.findall(r"^COPY --chmod=444 (\S+) /agent/$", dockerfile, re.MULTILINE)
+    assert [(ROOT / "examples" / name).exists() for name in copied] == [True]
+    assert f'CMD ["serve", "{copied[0].removesuffix(".py")}:agent"]' in dockerfile
 
 
 def test_every_link_of_readme_leads_to_a_file() -> None:

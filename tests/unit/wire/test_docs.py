@@ -13,6 +13,8 @@ from passback.native.shapes import NATIVE_EVENT
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 WIRE = (DOCS / "wire.md").read_text(encoding="utf-8")
 HTTP = (DOCS / "http.md").read_text(encoding="utf-8")
+EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
+ERRORS = (DOCS / "error-codes.md").read_text(encoding="utf-8")
 
 
 def _rows(page: str, heading: str) -> list[list[str]]:
@@ -24,7 +26,7 @@ def _rows(page: str, heading: str) -> list[list[str]]:
 
 
 def test_every_error_is_listed_with_its_status() -> None:
-    listed = {row[0].strip("`"): int(row[1]) for row in _rows(HTTP, "Errors")}
+    listed = {row[0].strip("`"): int(row[1]) for row in _rows(ERRORS, "Codes")}
     unseen = {"client_error", "refused", "lease_lost", "configuration_error", "toolset_unavailable"}
     expected = {code: STATUS[code] for code in STATUS.keys() - unseen}
     assert listed == expected | {"method_not_allowed": 405}
@@ -32,8 +34,8 @@ def test_every_error_is_listed_with_its_status() -> None:
 
 def test_every_event_is_listed() -> None:
     schema = NATIVE_EVENT.json_schema()
-    native = {row[0].strip("`"): row[1] for row in _rows(WIRE, "Answer") if len(row) == 3}
-    added = _rows(WIRE, "More events")
+    native = {row[0].strip("`"): row[1] for row in _rows(EVENTS, "Always sent")}
+    added = _rows(EVENTS, "More events")
     assert {row[0].strip("`") for row in added} == INCLUDABLE
     more = {kind for row in added for kind in re.findall(r'"type": "([a-z-]+)"', row[1])}
     assert native.keys() | more == schema["discriminator"]["mapping"].keys()
