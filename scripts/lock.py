@@ -39,6 +39,7 @@ LOCKS = {
     "newest-redis": ("--group=newest-redis", "--no-deps"),
     "openapi-client": ("--group=openapi-client",),
     "agentscope": ("--group=agentscope",),
+    "docs": ("--group=docs",),
     "plain-server": ("--group=plain-server", "--constraints=requirements/dev.txt"),
 }
 

@@ -2,9 +2,9 @@
 
 Usage: scripts/check [--fast]
 
-All of them run, also after one has failed, so that one look shows all there is to mend. `--fast`
-leaves out those that take longer than a second or two: pyright, and TypeScript's check of the
-JavaScript.
+All of them run, also after one has failed, so that one look shows all there is to mend. `--fast` leaves out
+those that take longer than a second or two: pyright, TypeScript's check of the JavaScript, and the
+site of the documents.
 """
 
 import os
@@ -46,6 +46,7 @@ def _fast_checks() -> Iterator[Check]:
     yield "lint", [*PYTHON, "ruff", "check", "--quiet", "."]
     yield "budgets", [sys.executable, str(SCRIPTS / "budgets.py")]
     yield "hygiene", [sys.executable, str(SCRIPTS / "hygiene.py")]
+    yield "documents", [sys.executable, str(SCRIPTS / "documents.py")]
     yield "spelling", [*PYTHON, "codespell_lib", *map(str, files())]
     yield "import contracts", [str(Path(sys.executable).parent / "lint-imports"), "--no-logo"]
     yield "reference pages", [sys.executable, str(SCRIPTS / "settings_reference.py"), "--check"]
@@ -54,6 +55,7 @@ def _fast_checks() -> Iterator[Check]:
 
 
 def _slow_checks(node: str) -> Iterator[Check]:
+    yield "site", [sys.executable, str(SCRIPTS / "build_site.py")]
     yield "types (pyright)", [*PYTHON, "pyright"]
     if tools.npm_ci(node, NPM_FOLDER):
         compiler = NPM_FOLDER / "node_modules" / "typescript" / "bin" / "tsc"

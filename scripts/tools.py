@@ -97,12 +97,8 @@ def find_plain_server() -> str | None:
     return _attempt(_install_plain_server)
 
 
-def find_python(name: str) -> str | None:
-    """The Python of an environment for the tests that is made by another Python, which has to be on
-    the PATH.
-    """
-    maker = _on_path(name)
-    return _attempt(lambda: _install_apart("test", "python", maker=maker)) if maker else None
+def find_zensical() -> str | None:
+    return _attempt(_install_zensical)
 
 
 def npm_ci(node: str, folder: Path) -> bool:
@@ -247,16 +243,13 @@ def _install_plain_server() -> Path | None:
     return _install_apart("plain-server", "python")
 
 
-def _install_apart(name: str, program: str, *, maker: str = sys.executable) -> Path | None:
-    """A program of an environment of its own: what it needs is no business of the server's.
+def _install_zensical() -> Path | None:
+    return _install_apart("docs", "zensical")
 
-    Args:
-        name: of the lock file in `requirements/`.
-        program: its name in the environment.
-        maker: the Python that makes the environment.
-    """
-    folder = name if maker == sys.executable else f"{name}-{Path(maker).name}"
-    home, lock = CACHE / folder, ROOT / "requirements" / f"{name}.txt"
+
+def _install_apart(name: str, program: str) -> Path | None:
+    """A program of an environment of its own: what it needs is no business of the server's."""
+    home, lock = CACHE / name, ROOT / "requirements" / f"{name}.txt"
     done = home / "passback-lock.txt"
     if not (done.exists() and done.read_bytes() == lock.read_bytes()):
         python = str(home / "bin" / "python")
