@@ -344,8 +344,7 @@ def test_the_page_shows_what_the_model_is_shown() -> None:
 
 
 def test_the_page_has_the_guides() -> None:
-    blocks = re.findall(r"(?:^> .*\n)+", PAGE, re.MULTILINE)
-    quoted = ["\n".join(line.removeprefix("> ") for line in each.splitlines()) for each in blocks]
+    quoted = re.findall(r"^```markdown\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
     assert sorted(quoted) == sorted([ASK_GUIDE, CONDUCT, DATA_GUIDE])
 
 
@@ -354,5 +353,5 @@ def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:
     said = {"notes": "Look for a note before you keep it a second time."}
     guide, block = PromptLayers().instructed(said).split("\n<mcp_server name", 1)
     assert guide == SERVERS_GUIDE
-    assert "".join(f"> {line}\n" for line in guide.splitlines()) in page
+    assert f"```markdown\n{guide}\n```\n" in page
     assert f"```text\n<mcp_server name{block}\n```\n" in page
