@@ -14,7 +14,7 @@ from repository import ROOT, files, relative
 COLUMNS = 100
 README_WORDS = 1000
 # a line that cannot be wrapped
-UNWRAPPABLE = re.compile(r"\s*(?:\||- \[|<|\S*https?://\S+$|\[[^\]]+\]\(\S+\)\S*$)")
+UNWRAPPABLE = re.compile(r"\s*(?:\||- \[|<|\S*https?://\S+$|!?\[[^\]]+\]\(\S+\)\S*$)")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 FENCE = re.compile(r"^\s*```")
 
