@@ -65,21 +65,16 @@ def check_lists() -> Iterator[str]:
     } - {"index.md"}
     index = (ROOT / "docs" / "index.md").read_text()
     listed = {target for target in LINK.findall(index) if not target.startswith("../")}
-    navigation = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
-    shown = {name for name in _targets(navigation) if not name.startswith("client_tools/")}
-    for place, names in (("docs/index.md", listed), ("zensical.toml", shown - {"index.md"})):
-        yield from (f"{place}: does not list {name}" for name in sorted(pages - names))
-        yield from (f"{place}: lists {name}, which is not there" for name in sorted(names - pages))
-
-
-def _targets(navigation: object) -> Iterator[str]:
-    if isinstance(navigation, str):
-        yield navigation
-    elif isinstance(navigation, dict):
-        yield from _targets(list(navigation.values()))
-    elif isinstance(navigation, list):
-        for one in navigation:
-            yield from _targets(one)
+    sections: list[dict[str, list[str]]] = tomllib.loads((ROOT / "zensical.toml").read_text())[
+        "project"
+    ]["nav"]
+    names = [name for section in sections for titled in section.values() for name in titled]
+    shown = {name for name in names if not name.startswith("client_tools/")}
+    for place, targets in (("docs/index.md", listed), ("zensical.toml", shown - {"index.md"})):
+        yield from (f"{place}: does not list {name}" for name in sorted(pages - targets))
+        yield from (
+            f"{place}: lists {name}, which is not there" for name in sorted(targets - pages)
+        )
 
 
 if __name__ == "__main__":
