@@ -1,4 +1,4 @@
-"""The examples of docs/reference/models.md run."""
+"""The examples of the pages on models and on testing run."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,15 @@ import pytest
 
 from passback import Agent
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "models.md"
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def examples_of(page: str) -> list[str]:
+    text = (DOCS / page).read_text()
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+EXAMPLES = examples_of("reference/models.md")
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -24,6 +31,6 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) == 3
 
 
-def test_the_test_of_a_client_passes() -> None:
-    [example] = examples_of("testing.md")
+@pytest.mark.parametrize("example", examples_of("how-to/testing.md"))
+def test_a_test_on_the_page_on_testing_passes(example: str) -> None:
     exec(example, {})
