@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,11 +106,15 @@ async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_t
     async with link_to(place.target, most=1) as link, link_to(place.target, patience=0.2) as hasty:
         for each in (link, hasty):
             assert await each.run(echo("warm")) == b"warm"
-        for work in (hasty.run, lambda _: hasty.command("GET", "none")):
+        late: list[Callable[[], Awaitable[object]]] = [
+            lambda: hasty.run(echo("late")),
+            lambda: hasty.command("GET", "none"),
+        ]
+        for work in late:
             place.server.pause()
             try:
                 with anyio.fail_after(5), pytest.raises(StoreUnavailable, match="in time"):
-                    await work(echo("late"))
+                    await work()
             finally:
                 place.server.resume()
             with anyio.fail_after(5):

@@ -1,6 +1,6 @@
 """A Redis master with a replica, and three Sentinels that put the replica in its place when it is gone."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,7 +107,7 @@ async def failover(folder: Path, kind: RedisKind = "redis") -> AsyncGenerator[Fa
 @contextmanager
 def sentinel(
     home: Path, kind: RedisKind, master: RedisServer, ports: Sequence[int] = ()
-) -> Iterator[RedisServer]:
+) -> Generator[RedisServer]:
     """`ports`: its own, and those of the others. It is told of them: finding them takes some seconds."""
     own, *others = ports or [free_port()]
     lines = [
