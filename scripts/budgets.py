@@ -35,7 +35,6 @@ class Budget:
     function_lines: int
     positional_arguments: int
     nesting: int
-    positional_calls: list[str]
     broad_except: list[str]
     late_import: list[str]
     sleep_in_tests: list[str]
@@ -82,7 +81,7 @@ def own_classes(texts: Iterable[str], /) -> set[str]:
 def check(module: Module, budget: Budget, classes: set[str], /) -> Iterator[Finding]:
     yield from _sizes(module, budget)
     # tests build values as rows of a table
-    if not module.is_test and module.name not in budget.positional_calls:
+    if not module.is_test:
         yield from _positional_calls(module, budget, classes)
     if module.name not in budget.broad_except:
         yield from _broad_excepts(module)

@@ -2,8 +2,8 @@
 
 Usage: scripts/build_site.py [FOLDER]
 
-The site goes to FOLDER, by default `.cache/site/site`. A link that leads nowhere, to a page or to an
-anchor, fails the build. It needs no network once `requirements/docs.txt` is installed, in an
+The site goes to FOLDER, by default `.cache/site/site`. A link that leads nowhere, to a page or to
+an anchor, fails the build. It needs no network once `requirements/docs.txt` is installed, in an
 environment of its own below `.cache/tools`.
 """
 

@@ -1,6 +1,7 @@
 """Check the documents: the width of their lines, links to files, README's length, the site's list.
 
-Anchors, and links between the site's pages, are checked where the site is built: `scripts/build_site.py`.
+Anchors, and links between the site's pages, are checked where the site is built:
+`scripts/build_site.py`.
 """
 
 import re

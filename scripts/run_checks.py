@@ -2,9 +2,9 @@
 
 Usage: scripts/check [--fast]
 
-All of them run, also after one has failed, so that one look shows all there is to mend. `--fast` leaves out
-those that take longer than a second or two: pyright, TypeScript's check of the JavaScript, and the
-site of the documents.
+All of them run, also after one has failed, so that one look shows all there is to mend. `--fast`
+leaves out those that take longer than a second or two: pyright, TypeScript's check of the
+JavaScript, and the site of the documents.
 """
 
 import os

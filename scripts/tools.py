@@ -101,6 +101,17 @@ def find_zensical() -> str | None:
     return _attempt(_install_zensical)
 
 
+def find_python(name: str) -> str | None:
+    """Return the Python of a test environment that another Python on the PATH makes."""
+    maker = _on_path(name)
+    python = _attempt(lambda: _install_apart("test", "python", maker=maker)) if maker else None
+    if python is None or _output([python, "-c", "import passback, passback_client"]) is not None:
+        return python
+    here = ["--no-deps", "--no-build-isolation", "--no-index", f"--editable={ROOT}"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return python if _pip("install", "build", python=python) and _run([*pip, *here]) else None
+
+
 def npm_ci(node: str, folder: Path) -> bool:
     """Install a folder's locked npm packages, unless they are there. False when they cannot
     be had.
@@ -247,9 +258,16 @@ def _install_zensical() -> Path | None:
     return _install_apart("docs", "zensical")
 
 
-def _install_apart(name: str, program: str) -> Path | None:
-    """A program of an environment of its own: what it needs is no business of the server's."""
-    home, lock = CACHE / name, ROOT / "requirements" / f"{name}.txt"
+def _install_apart(name: str, program: str, *, maker: str = sys.executable) -> Path | None:
+    """Return a program of an environment of its own, apart from the server's packages.
+
+    Args:
+        name: of the lock file in `requirements/`.
+        program: its name in the environment.
+        maker: the Python that makes the environment.
+    """
+    folder = name if maker == sys.executable else f"{name}-{Path(maker).name}"
+    home, lock = CACHE / folder, ROOT / "requirements" / f"{name}.txt"
     done = home / "passback-lock.txt"
     if not (done.exists() and done.read_bytes() == lock.read_bytes()):
         python = str(home / "bin" / "python")

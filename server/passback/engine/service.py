@@ -539,12 +539,12 @@ def _conversation_snapshot(loaded: LoadedConversation) -> ConversationSnapshot:
     return ConversationSnapshot(
         loaded.messages,
         loaded.receipts,
-        status.run_id if status.running else None,
-        [message for waits in loaded.queue for message in waits.post.messages],
-        status.overdue,
-        loaded.start,
-        status.version > 0,
-        status.state,
+        running=status.run_id if status.running else None,
+        queued=[message for waits in loaded.queue for message in waits.post.messages],
+        overdue=status.overdue,
+        start=loaded.start,
+        exists=status.version > 0,
+        state=status.state,
     )
 
 
@@ -556,10 +556,10 @@ def _post_change(
         post.key,
         new_nonce(),
         loaded.status.version,
-        verdict.append,
-        _run_receipts(verdict, run_id),
-        verdict.owed if isinstance(verdict, Parks) else (),
-        post.tools,
+        append=verdict.append,
+        receipts=_run_receipts(verdict, run_id),
+        owed=verdict.owed if isinstance(verdict, Parks) else (),
+        tools=post.tools,
         run_start=run_start_of(loaded.status.message_count, verdict.append),
         cancel_on_disconnect=post.on_disconnect == "cancel",
         state=state_after(loaded, verdict.append),

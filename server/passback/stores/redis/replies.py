@@ -55,16 +55,16 @@ def parse_loaded(reply: Reply, asked: Collection[ReceiptName], /) -> LoadedConve
         status = _parse_state(state)
         return LoadedConversation(
             status,
-            tuple(map(load_message, records)),
-            load_tools(tools) if tools else (),
-            {
+            messages=tuple(map(load_message, records)),
+            tools=load_tools(tools) if tools else (),
+            receipts={
                 name: unpack_receipt(packed.decode())
                 for name, packed in zip(asked, receipts, strict=True)
                 if packed is not None
             },
-            tuple(map(load_queued, posts)),
-            left_out,
-            sum(map(len, posts)),
+            queue=tuple(map(load_queued, posts)),
+            left_out=left_out,
+            queue_bytes=sum(map(len, posts)),
         )
 
 

@@ -66,12 +66,12 @@ def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarg
     return RedisTarget(
         topology,
         _parse_nodes(hosts, topology),
-        service,
-        db,
+        service=service,
+        db=db,
         # an empty user is Redis's default one, an empty password is a password
-        unquote(username) or None,
-        unquote(password) if colon else None,
-        _check_tls(options, tls=tls),
+        username=unquote(username) or None,
+        password=unquote(password) if colon else None,
+        tls=_check_tls(options, tls=tls),
     )
 
 

@@ -99,7 +99,12 @@ class MCPServer:
         allowance = as_permission(permission)
         writes = None if write_permission is None else as_permission(write_permission)
         options = ServerOptions(
-            allowance, trust_hints, seconds, start_seconds, result_limit, writes
+            allowance,
+            trust_hints=trust_hints,
+            seconds=seconds,
+            start_seconds=start_seconds,
+            result_limit=result_limit,
+            write_permission=writes,
         )
         words = command if isinstance(command, str) else tuple(command)
         return cls(name, StdioTarget(words, dict(env or {}), folder), options)
@@ -139,7 +144,12 @@ class MCPServer:
         allowance = as_permission(permission)
         writes = None if write_permission is None else as_permission(write_permission)
         options = ServerOptions(
-            allowance, trust_hints, seconds, start_seconds, result_limit, writes
+            allowance,
+            trust_hints=trust_hints,
+            seconds=seconds,
+            start_seconds=start_seconds,
+            result_limit=result_limit,
+            write_permission=writes,
         )
         return cls(name, HttpTarget(url, dict(headers or {})), options)
 
