@@ -8,7 +8,7 @@ Usage: .venv/bin/python scripts/settings_reference.py [--check]
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, fields
-from typing import Any
+from typing import Any, cast
 
 from passback.setting_forms import Form
 from passback.settings import Settings, flag_name, variable_name
@@ -137,8 +137,10 @@ def default_text(value: object) -> str:
             return f"`{value:g}`"
         case int() | str() if value != "":
             return f"`{value}`"
-        case tuple() | frozenset() if value:
-            return f"`{','.join(value if isinstance(value, tuple) else sorted(value))}`"
+        case tuple() if value:
+            return f"`{','.join(cast('tuple[str, ...]', value))}`"
+        case frozenset() if value:
+            return f"`{','.join(sorted(cast('frozenset[str]', value)))}`"
         case _:
             return ""
 

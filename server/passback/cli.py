@@ -221,7 +221,9 @@ def _require_keys(settings: Settings) -> None:
 
 
 def _given_flags(options: argparse.Namespace) -> dict[str, str]:
-    given = {variable_name(one.name): getattr(options, one.name) for one in fields(Settings)}
+    given: dict[str, str | list[str] | None] = {
+        variable_name(one.name): getattr(options, one.name) for one in fields(Settings)
+    }
     return {
         # a flag with parts may be repeated
         name: " ".join(value) if isinstance(value, list) else value

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 from tests.e2e.workers import CUT, LEASE, SECONDS, whole
 from tests.support.crew import Crew, command_line, crew
@@ -34,6 +35,22 @@ async def two(store: str) -> AsyncGenerator[Crew]:
 @pytest.fixture
 def sqlite(tmp_path: Path) -> tuple[str, str]:
     return "--store", f"sqlite:///{tmp_path}/passback.db"
+
+
+# ---------------------------------------------------------------- their settings
+async def test_workers_have_the_settings_of_the_env_file_and_of_secrets_files(
+    tmp_path: Path, sqlite: tuple[str, str]
+) -> None:
+    key = "a-key-of-16-letters"
+    (tmp_path / "keys").write_text(f"ann:{key}\n")
+    (tmp_path / ".env").write_text("PASSBACK_WORKERS=2\nPASSBACK_API_KEYS_FILE=keys\n")
+    async with running_server(*sqlite, cwd=str(tmp_path)) as server:
+        assert "\n  workers 2\n" in server.banner
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            refused = await client.get("/commands")
+            held = {"Authorization": f"Bearer {key}"}
+            taken = await client.get("/commands", headers=held)
+    assert (refused.status_code, taken.status_code) == (401, 200)
 
 
 # ---------------------------------------------------------------- one address
