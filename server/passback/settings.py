@@ -113,8 +113,7 @@ _TIMING = parts_form(
         "log_delay": Part(
             number_form(0.001, 5),
             "seconds after which streamed text is stored; it may be four times as many while "
-            "nobody "
-            "reads it through another worker",
+            "nobody reads it through another worker",
         ),
         "disconnect_grace": Part(
             number_form(0, 3600),
@@ -123,8 +122,7 @@ _TIMING = parts_form(
         "shutdown_grace": Part(
             number_form(0, 3600),
             "seconds that runs get to end after SIGTERM or Ctrl-C; then another worker goes on "
-            "with "
-            "them",
+            "with them",
         ),
         "send_timeout": Part(
             number_form(0.1, 3600),
@@ -164,8 +162,7 @@ _LIMITS = parts_form(
         "futile_turns": Part(
             integer_form(1, 1000),
             "model calls in a row that may bring nothing but invalid tool calls, or answers that "
-            "do "
-            "not fit their schema",
+            "do not fit their schema",
         ),
     },
 )

@@ -238,8 +238,8 @@ def test_all_that_is_wrong_is_told_at_once_and_no_value_of_it() -> None:
         "unknown setting PASSBACK_PROT (did you mean PASSBACK_PORT?)",
         "PASSBACK_PORT: must be a whole number from 0 to 65535",
         (
-            "PASSBACK_TIMING: must be NAME=VALUE ... with the names lease, max_attempts, log_delay, "
-            "disconnect_grace, shutdown_grace, send_timeout, ping"
+            "PASSBACK_TIMING: must be NAME=VALUE ... with the names lease, max_attempts, "
+            "log_delay, disconnect_grace, shutdown_grace, send_timeout, ping"
         ),
     ]
 
