@@ -7,7 +7,7 @@ post.
 """
 
 from passback import Agent, tool
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(read_only=True)

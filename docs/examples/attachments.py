@@ -6,7 +6,7 @@ passback serve attachments:agent --limits attachment_bytes=65536
 from pydantic import BaseModel
 
 from passback import Agent
-from passback.models.scripted import ScriptedModel, says
+from passback.testing import ScriptedModel, says
 
 
 class Receipt(BaseModel):

@@ -3,9 +3,8 @@
 passback serve commands:agent
 """
 
-from passback import Agent
-from passback.core.commands import CommandContext
-from passback.models.scripted import ScriptedModel, says
+from passback import Agent, CommandContext
+from passback.testing import ScriptedModel, says
 
 
 async def greet(words: str, context: CommandContext) -> str:

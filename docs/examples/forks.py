@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing_extensions import override
 
 from passback import Agent, Fork, tool
-from passback.core.deltas import ModelDelta, ModelRequest
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.models import ModelDelta, ModelRequest
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(read_only=True)

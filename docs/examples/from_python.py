@@ -6,10 +6,10 @@ python from_python.py
 import asyncio
 
 from passback import Agent, tool
-from passback.core.events import RunFinished, TextDelta
-from passback.core.messages import ToolSpec
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.events import RunFinished, TextDelta
+from passback.messages import ToolSpec
 from passback.session import Session
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(permission="ask")

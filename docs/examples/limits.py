@@ -4,9 +4,9 @@ PASSBACK_PRICES="scripted=1/10" passback serve limits:agent
 """
 
 from passback import Agent, Budget, BudgetLimits, tool
-from passback.core.deltas import UsageChunk
-from passback.core.messages import Usage
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.messages import Usage
+from passback.models import UsageChunk
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(read_only=True)

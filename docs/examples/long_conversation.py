@@ -7,7 +7,7 @@ was.
 """
 
 from passback import Agent
-from passback.models.scripted import ScriptedModel, says
+from passback.testing import ScriptedModel, says
 
 # plays what a real model would say, summaries too; leave `model` out to use that of your settings
 script = ScriptedModel(

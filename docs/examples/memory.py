@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from passback import Agent
-from passback.core.messages import RunRef
-from passback.models.scripted import ScriptedModel, says
+from passback.messages import RunRef
+from passback.testing import ScriptedModel, says
 
 MEMORIES = Path("memories")  # from where `passback serve` is started
 # an owner is the name of a key, or `anonymous`; a name such as `../ben` is none of a folder

@@ -4,8 +4,8 @@ passback serve permissions:agent permissions:in_house
 """
 
 from passback import Agent, Permission, tool
-from passback.core.messages import RunRef, ToolCall
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.messages import RunRef, ToolCall
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(read_only=True)

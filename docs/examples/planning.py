@@ -4,7 +4,7 @@ passback serve planning:agent
 """
 
 from passback import Agent, tool
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool

@@ -4,8 +4,8 @@ passback serve prompt_layers:agent
 """
 
 from passback import Agent
-from passback.core.messages import RunRef
-from passback.models.scripted import ScriptedModel, says
+from passback.messages import RunRef
+from passback.testing import ScriptedModel, says
 
 # `anonymous` is who has no key
 CUSTOMERS = {"anonymous": "Ann, a customer since 2019, who likes short answers"}

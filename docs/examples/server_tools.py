@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from passback import Agent, ToolContext, ToolError, tool
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.testing import ScriptedModel, calls, says
 
 
 @dataclass

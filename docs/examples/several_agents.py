@@ -6,7 +6,7 @@ passback serve several_agents:support several_agents:sales
 """
 
 from passback import Agent, tool
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(read_only=True)

@@ -4,7 +4,7 @@ passback serve side_by_side:agent
 """
 
 from passback import Agent, tool
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.testing import ScriptedModel, calls, says
 
 
 @tool(read_only=True)

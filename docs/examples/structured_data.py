@@ -6,7 +6,7 @@ passback serve structured_data:agent
 from pydantic import BaseModel
 
 from passback import Agent
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.testing import ScriptedModel, calls, says
 
 
 class Reminder(BaseModel):

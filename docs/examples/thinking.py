@@ -4,10 +4,10 @@ passback serve thinking:agent
 """
 
 from passback import Agent
-from passback.core.deltas import ReasoningChunk
-from passback.core.errors import ModelUnavailable
+from passback.errors import ModelUnavailable
+from passback.models import ReasoningChunk
 from passback.models.fallback import Fallback
-from passback.models.scripted import ScriptedModel, says
+from passback.testing import ScriptedModel, says
 
 # these play what real models would do; PASSBACK_MODEL=openai:NAME,anthropic:OTHER makes such a list
 # of real ones

@@ -106,7 +106,7 @@ _Permissions: TypeAlias = Annotated[
         _permissions_kind,
         custom_error_type="takes",
         custom_error_message=(
-            f"Input should be a dict of decisions by tools' names, or {_RULE_WORDS}"
+            f"Input should be a dict of decisions by tool name, or {_RULE_WORDS}"
         ),
     ),
 ]
