@@ -122,7 +122,7 @@ class Session:
         """
         if self._holder is not None:
             raise InvalidRequest("this session is open already")
-        self._holder = await ContextHolder.open(_open(self._take_backend()))
+        self._holder = await ContextHolder(_open(self._take_backend())).open()
         return self
 
     async def __aexit__(
@@ -240,7 +240,7 @@ class Session:
             if self._holder is not None:
                 await _send_events(self._holder.value.runs, post, send)
                 return
-            holder = await ContextHolder.open(_open(self._take_backend()))
+            holder = await ContextHolder(_open(self._take_backend())).open()
             try:
                 await _send_events(holder.value.runs, post, send)
             finally:
@@ -336,15 +336,13 @@ class ContextHolder(Generic[T]):
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def open(cls, context: AbstractAsyncContextManager[T]) -> "ContextHolder[T]":
-        """Enter a context manager. Raises what it raises."""
-        holder = cls(context)
-        holder._task = asyncio.create_task(holder._hold_open())
-        await asyncio.wait([holder._task, holder._opened], return_when=asyncio.FIRST_COMPLETED)
-        if holder._task.done():  # opening failed: raise its error
-            await holder._task
-        return holder
+    async def open(self) -> Self:
+        """Enter the context manager. Raises what it raises."""
+        self._task = asyncio.create_task(self._hold_open())
+        await asyncio.wait([self._task, self._opened], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():  # opening failed: raise its error
+            await self._task
+        return self
 
     async def close(self) -> None:
         """Leave the context manager, without an error."""

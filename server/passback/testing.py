@@ -60,7 +60,7 @@ async def serve_in_memory(
             tasks.cancel_scope.cancel()
 
     # in a task of its own: what a test raises is not to come out as a group of errors
-    server = await ContextHolder.open(serve())
+    server = await ContextHolder(serve()).open()
     try:
         yield server.value
     finally:

@@ -95,8 +95,8 @@ def given(**fields: JsonValue) -> JsonObject:
 
 
 def _message(message: NewMessage) -> JsonObject:
-    # pyright: ignore[reportUnnecessaryIsInstance] - programs without types
-    if not isinstance(message, NewMessage):
+    # programs without types may mix them
+    if not isinstance(message, NewMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadSetup("a post has parts, or messages, not both in one list")
     content: JsonValue = message.content if isinstance(message.content, str) else [*message.content]
     return {"role": message.role, "content": content, **given(id=message.id)}
