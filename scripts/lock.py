@@ -35,6 +35,7 @@ LOCKS = {
     ),
     "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
     "node": ("--group=node",),
+    "go": ("--group=go",),
     "redis-server": ("--group=redis-server", "--no-deps"),
     "newest-redis": ("--group=newest-redis", "--no-deps"),
     "openapi-client": ("--group=openapi-client",),

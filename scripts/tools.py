@@ -47,6 +47,7 @@ def find_all(*, nightly: bool) -> dict[str, str]:
     }
     if nightly:
         finders |= {
+            "TEST_GO": find_go,
             "TEST_NEWEST_REDIS": find_newest_redis,
             "TEST_PLAIN_SERVER": find_plain_server,
         }
@@ -91,6 +92,10 @@ def find_openapi_client() -> str | None:
 
 def find_agentscope() -> str | None:
     return _attempt(_install_agentscope)
+
+
+def find_go() -> str | None:
+    return _on_path("go") or _attempt(_install_go)
 
 
 def find_plain_server() -> str | None:
@@ -141,11 +146,11 @@ def _npm(node: str) -> list[str] | None:
 
 
 def _runs(path: str) -> bool:
-    """A program that is there may still not start: a wrapper without its package, a missing
+    """Return False for a program that does not start: a wrapper without its package, a missing
     library.
     """
-    flag = "-v" if path.endswith("nginx") else "--version"
-    return _output([path, flag]) is not None
+    argument = {"nginx": "-v", "go": "version"}.get(Path(path).name, "--version")
+    return _output([path, argument]) is not None
 
 
 def _is_new_node(path: str) -> bool:
@@ -252,6 +257,10 @@ def _install_agentscope() -> Path | None:
 
 def _install_plain_server() -> Path | None:
     return _install_apart("plain-server", "python")
+
+
+def _install_go() -> Path | None:
+    return _install_apart("go", "go")
 
 
 def _install_zensical() -> Path | None:

@@ -1,13 +1,14 @@
 """docs/how-to/other-languages.md: its programs do one round with the demo model."""
 
+import os
 import re
-import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.support.pages import ADDRESS, blocks_of
+from tests.support.programs import missing
 from tests.support.server import Server, running_server
 from tests.support.wire import client_of
 
@@ -28,11 +29,10 @@ def test_the_page_says_what_its_programs_print() -> None:
     assert f"`{ANSWER}`" in " ".join(PAGE.split())
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 async def test_the_go_program_does_a_round(server: Server, tmp_path: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("Go is not on the PATH")
+    go = os.environ.get("TEST_GO") or missing("Go")
     program = tmp_path / "round.go"
     program.write_text(PROGRAMS["go"].replace(ADDRESS, server.url))
     with anyio.fail_after(120):
