@@ -182,7 +182,7 @@ def _arguments(name: str, place: Site, port: int) -> list[str]:
     store = stores.get(name, place.redis_url)
     argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--no-env-file"]
     argv += ["--port", str(port), "--store", store]
-    argv += ["--limits", "owner_runs=100000"]  # all streams are one owner's
+    argv += ["--limits", "owner_runs=100000,connections=100000"]  # one owner has all streams
     if name == PASSBACK_TWO_WORKERS:
         argv += ["--workers", "2"]
     if name == PASSBACK_TOOLS:
