@@ -173,21 +173,21 @@ class Agents:
             UnknownAgent: the server has no agent of that name.
             UnknownModel: the agent has no such model.
         """
-        if not any(
-            isinstance(each, UserMessage) and _names_agent_or_model(each) for each in post.messages
-        ):
-            return post
-        messages = (
-            self._address_message(each) if isinstance(each, UserMessage) else each
-            for each in post.messages
-        )
-        return replace(post, messages=tuple(messages))
-
-    def _address_message(self, message: UserMessage) -> UserMessage:
-        agent, brief = self._known_name(message.agent), message.brief
-        if brief is not None and brief.model:
-            brief = replace(brief, model=self.agent_named(agent).full_model_name(brief.model))
-        return replace(message, agent=agent, brief=None if brief == MessageContext() else brief)
+        messages = list(post.messages)
+        for place, message in enumerate(messages):
+            if not isinstance(message, UserMessage):
+                continue
+            brief = message.brief
+            model = "" if brief is None else brief.model
+            if not message.agent and not model:
+                continue
+            agent = self._known_name(message.agent)
+            if brief is not None and model:
+                brief = replace(brief, model=self.agent_named(agent).full_model_name(model))
+            brief = None if brief == MessageContext() else brief
+            messages[place] = replace(message, agent=agent, brief=brief)
+        addressed = tuple(messages)
+        return post if addressed == post.messages else replace(post, messages=addressed)
 
     def agent_named(self, name: str) -> ServedAgent:
         """Return the agent of a name, or the default agent. Raises UnknownAgent."""
@@ -219,8 +219,3 @@ class Agents:
         if name not in self._actors:
             raise UnknownAgent("this server has no agent of that name")
         return name
-
-
-def _names_agent_or_model(message: UserMessage) -> bool:
-    """Return whether a message names an agent or a model."""
-    return bool(message.agent or (message.brief is not None and message.brief.model))

@@ -198,8 +198,17 @@ class Assembler:
             else:
                 (client if judged.client else server).append(judged)
                 calls.append(judged)
+        message = AssistantMessage(
+            self._message_id,
+            "".join(self._text),
+            tuple(calls),
+            tuple(self._reasoning),
+            partial=self._finish in (None, "length"),
+            usage=self._usage,
+            model=self.model,
+        )
         return events, ModelTurn(
-            message=self._assistant_message(tuple(calls)),
+            message=message,
             client=tuple(client),
             server=tuple(server),
             invalid=tuple(invalid),
@@ -226,12 +235,14 @@ class Assembler:
         """
         if self._finish is not None:
             return self._usage
-        said = self._answer_length()
-        if self._usage is None and not said:
+        calls = self._calls.values()
+        length = self._thought + sum(map(len, self._text))
+        length += sum(len(call.name or "") + sum(map(len, call.arguments)) for call in calls)
+        if self._usage is None and not length:
             return None
         counted = self._usage or UNUSED
         # a provider's count may lag behind the text
-        tokens = max(counted.output_tokens, -(-said // _CHARS_PER_TOKEN))
+        tokens = max(counted.output_tokens, -(-length // _CHARS_PER_TOKEN))
         return replace(counted, output_tokens=tokens, estimated=True)
 
     @property
@@ -239,31 +250,13 @@ class Assembler:
         """Usage with that of the failed attempts before the answer."""
         return add_usages(self._lost, self.usage)
 
-    def _answer_length(self) -> int:
-        """Return the length of the answer so far in characters, reasoning and calls included."""
-        calls = (
-            len(call.name or "") + sum(map(len, call.arguments)) for call in self._calls.values()
-        )
-        return self._thought + sum(map(len, self._text)) + sum(calls)
-
-    def _assistant_message(self, calls: tuple[ToolCall, ...]) -> AssistantMessage:
-        return AssistantMessage(
-            self._message_id,
-            "".join(self._text),
-            calls,
-            tuple(self._reasoning),
-            partial=self._finish in (None, "length"),
-            usage=self._usage,
-            model=self.model,
-        )
-
-    def _note_metadata(self, told: UsageChunk | LostUsageChunk | AnsweredBy) -> None:
-        if isinstance(told, UsageChunk):
-            self._usage = told.usage
-        elif isinstance(told, AnsweredBy):
-            self.model = told.model
+    def _note_metadata(self, delta: UsageChunk | LostUsageChunk | AnsweredBy) -> None:
+        if isinstance(delta, UsageChunk):
+            self._usage = delta.usage
+        elif isinstance(delta, AnsweredBy):
+            self.model = delta.model
         else:
-            self._lost = add_usages(self._lost, told.usage)
+            self._lost = add_usages(self._lost, delta.usage)
 
     def _feed_call(self, chunk: ToolCallChunk) -> Iterable[RunEvent]:
         call = self._calls.get(chunk.slot)
@@ -287,31 +280,26 @@ class Assembler:
 
     def _judge_call(self, open_call: _OpenCall, name: str) -> ToolCall | InvalidCall:
         arguments = "".join(open_call.arguments) or "{}"
-        reason = self._objection_to_call(open_call, name, arguments)
+        flaw = None
+        # after an answer that was cut off, no call is known to be complete
+        if self._finish in (None, "length"):
+            flaw = "the answer was cut off before the call was complete."
+        elif open_call.executor is None:
+            flaw = f"there is no tool named {name[:_NAME_SHOWN]!r}."
+            # providers refuse a whole history for one odd name
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+        elif said := find_arguments_flaw(arguments):
+            flaw = f"the arguments {said}"
         call = ToolCall(
             open_call.id,
-            name if open_call.executor else _replayable_name(name),
-            arguments if reason is None else "{}",  # a replay must be JSON for every provider
+            name,
+            arguments if flaw is None else "{}",  # a replay must be JSON for every provider
             open_call.executor == "client",
             open_call.provider_id,
         )
-        return call if reason is None else InvalidCall(call, reason, open_call.executor is not None)
-
-    def _objection_to_call(self, open_call: _OpenCall, name: str, arguments: str) -> str | None:
-        # after an answer that was cut off, no call is known to be complete
-        if self._finish in (None, "length"):
-            return "Not executed: the answer was cut off before the call was complete."
-        if open_call.executor is None:
-            return f"Not executed: there is no tool named {name[:_NAME_SHOWN]!r}."
-        flaw = find_arguments_flaw(arguments)
-        return None if flaw is None else f"Not executed: the arguments {flaw}"
-
-
-def _replayable_name(name: str) -> str:
-    """Return a made-up tool name in a form that providers accept: they refuse a whole history for
-    one odd name.
-    """
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
+        if flaw is None:
+            return call
+        return InvalidCall(call, f"Not executed: {flaw}", open_call.executor is not None)
 
 
 def turn_records(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:

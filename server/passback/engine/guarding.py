@@ -149,7 +149,15 @@ async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
         await asyncio.wait([task])
     finally:
         if not task.done():
-            await _stop_task(task, function)
+            _left_tasks.add(task)
+            task.add_done_callback(_forget_left_task)
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task], timeout=_CANCEL_GRACE)
+            if not task.done():
+                name = getattr(function, "__qualname__", type(function).__name__)
+                extra = {"action": "left_behind"}
+                logger.error("%s still runs although it was cancelled", name, extra=extra)
     if task.cancelled():
         raise StrayCancellation
     error = task.exception()
@@ -186,9 +194,16 @@ async def _call_and_drain(
     result = function(**kwargs) if yields else await _call_plain_or_async(function, **kwargs)
     if isinstance(result, AsyncGenerator):
         return await _drain_async_generator(hear, cast("AsyncGenerator[object, None]", result))
-    if isinstance(result, Generator):
-        return await _drain_plain_generator(hear, cast("Generator[object, None, object]", result))
-    return result
+    if not isinstance(result, Generator):
+        return result
+    left = Event()
+    try:
+        generator = cast("Generator[object, None, object]", result)
+        return await anyio.to_thread.run_sync(
+            _drain_in_thread, hear, generator, left, abandon_on_cancel=True
+        )
+    finally:
+        left.set()
 
 
 async def _drain_async_generator(
@@ -203,18 +218,6 @@ async def _drain_async_generator(
             await asyncio.sleep(0)  # one that never waits would keep everything else from running
 
 
-async def _drain_plain_generator(
-    hear: YieldHandler, generator: Generator[object, None, object]
-) -> object:
-    left = Event()
-    try:
-        return await anyio.to_thread.run_sync(
-            _drain_in_thread, hear, generator, left, abandon_on_cancel=True
-        )
-    finally:
-        left.set()
-
-
 def _drain_in_thread(
     hear: YieldHandler, generator: Generator[object, None, object], left: Event
 ) -> object:
@@ -226,19 +229,6 @@ def _drain_in_thread(
                 return end.value
             if left.is_set() or hear(value):
                 return None
-
-
-async def _stop_task(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:
-    _left_tasks.add(task)
-    task.add_done_callback(_forget_left_task)
-    task.cancel()
-    with anyio.CancelScope(shield=True):
-        await asyncio.wait([task], timeout=_CANCEL_GRACE)
-    if not task.done():
-        name = getattr(function, "__qualname__", type(function).__name__)
-        logger.error(
-            "%s still runs although it was cancelled", name, extra={"action": "left_behind"}
-        )
 
 
 def _forget_left_task(task: "asyncio.Task[Any]") -> None:
@@ -305,7 +295,7 @@ class ExtraPromptOnce:
     __slots__ = ("_ask", "_asking", "_run", "_text")
 
     def __init__(self, ask: ExtraPrompt | None, run: RunRef) -> None:
-        self._ask = ask or _no_extra_prompt
+        self._ask = ask
         self._run = run
         self._text: str | None = None
         self._asking = anyio.Lock(fast_acquire=True)
@@ -314,9 +304,5 @@ class ExtraPromptOnce:
         # forks that go on after a take-over may all ask first
         async with self._asking:
             if self._text is None:
-                self._text = await self._ask(self._run)
+                self._text = "" if self._ask is None else await self._ask(self._run)
             return self._text
-
-
-async def _no_extra_prompt(_run: RunRef) -> str:
-    return ""

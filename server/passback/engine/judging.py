@@ -7,7 +7,6 @@ from typing import TypeAlias
 from passback.core.messages import RunRef, ToolCall, ToolSpec
 from passback.core.permissions import (
     LastingIndex,
-    LastingPermission,
     Permission,
     Rule,
     declaration_digest,
@@ -52,22 +51,19 @@ class CallJudge:
         """Return the turn with refused calls invalid, and with the calls for a person marked."""
         refused: list[InvalidCall] = []
         marked: list[ToolCall] = []
-        verdicts = [await self._judge_client_call(call, toolbox, run) for call in turn.client]
-        verdicts += [
-            await self._judge_server_call(call, toolbox, run, lasting) for call in turn.server
-        ]
-        for verdict in verdicts:
+        for call in turn.client:
+            spec = toolbox.client_tool(call)
+            if objection := await self._objection_to_arguments(call, spec, run):
+                refused.append(_invalid_call(call, objection))
+            elif spec == ASK_USER:
+                marked.append(replace(call, asks="question"))
+        for call in turn.server:
+            verdict = await self._judge_server_call(call, toolbox, run, lasting)
             if isinstance(verdict, InvalidCall):
                 refused.append(verdict)
             elif verdict is not None:
                 marked.append(verdict)
         return turn.judged(refused, marked) if refused or marked else turn
-
-    async def _judge_client_call(self, call: ToolCall, toolbox: Toolbox, run: RunRef) -> _Verdict:
-        spec = toolbox.client_tool(call)
-        if objection := await self._objection_to_arguments(call, spec, run):
-            return _invalid_call(call, objection)
-        return replace(call, asks="question") if spec == ASK_USER else None
 
     async def _judge_server_call(
         self, call: ToolCall, toolbox: Toolbox, run: RunRef, lasting: LastingIndex
@@ -77,7 +73,9 @@ class CallJudge:
             return _denied_call(call, permission)
         # who said never also means calls that nobody would have asked about
         if never := lasting.denials.get(call.name):
-            return _denied_call(call, _lasting_denial(never))
+            said = f" The user says: {never.reason}" if never.reason else ""
+            reason = f"the user allows no call of this tool in this conversation.{said}"
+            return _denied_call(call, Permission("deny", reason))
         if permission.decision == "allow":
             return None
         spec = toolbox.server_tool(call)
@@ -112,19 +110,15 @@ class CallJudge:
         ids = {"run_id": run.run_id, "call_id": call.id}
         try:
             with guarded("permission", ids, self.seconds, done="judged"):
-                opinion = await self._first_opinion(call, run)
-                return toolbox.permission(call) if opinion is None else opinion
+                for rule in self.rules:
+                    said = await call_function(rule, call, run)
+                    if said is not None:
+                        return said if isinstance(said, Permission) else Permission(said)
+                return toolbox.permission(call)
         except CallLate:
             return _LATE
         except CallBroken:  # what cannot be judged is not made
             return _UNKNOWN
-
-    async def _first_opinion(self, call: ToolCall, run: RunRef) -> Permission | None:
-        for rule in self.rules:
-            said = await call_function(rule, call, run)
-            if said is not None:
-                return said if isinstance(said, Permission) else Permission(said)
-        return None
 
 
 def _invalid_call(call: ToolCall, objection: str) -> InvalidCall:
@@ -133,11 +127,6 @@ def _invalid_call(call: ToolCall, objection: str) -> InvalidCall:
 
 def _denied_call(call: ToolCall, permission: Permission) -> InvalidCall:
     return InvalidCall(call, _denial_text(permission), announced=True, synthetic="denied")
-
-
-def _lasting_denial(answered: LastingPermission) -> Permission:
-    said = f" The user says: {answered.reason}" if answered.reason else ""
-    return Permission("deny", f"the user allows no call of this tool in this conversation.{said}")
 
 
 def _denial_text(permission: Permission) -> str:

@@ -142,13 +142,9 @@ def _most_bytes(message: Message) -> int:
     """Return an upper bound of a message's record in bytes, without serializing where that is
     costly.
     """
-    if isinstance(message, UserMessage) and not _has_context(message.brief):
-        text = single_text(message.content)
-        if text is not None:
+    if isinstance(message, UserMessage):
+        brief, text = message.brief, single_text(message.content)
+        if text is not None and (brief is None or brief == MessageContext(at=brief.at)):
             # as JSON writes control characters; ids and names have bounds
             return 6 * len(text) + 4096
     return len(dump_message(message))
-
-
-def _has_context(brief: MessageContext | None) -> bool:
-    return brief is not None and brief != MessageContext(at=brief.at)

@@ -173,8 +173,7 @@ class RunLog:
         write = self._waiting_events(events)
         owed, cut = (end.owed, end.cut) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
-        self._close_turns(append, events)
-        open_turns = None if end else self._remaining_turns()
+        open_turns = self._close_turns(append, events)
         self._in_doubt.append(
             Commit(
                 log=write,
@@ -185,7 +184,7 @@ class RunLog:
                 stopped_early=cut,
                 answer_within=within,
                 state=state,
-                open_turns=open_turns,
+                open_turns=None if end else open_turns,
             )
         )
         self._commits_in_doubt += 1
@@ -200,10 +199,30 @@ class RunLog:
             await anyio.sleep(self._writer.pause)
 
     async def settle_writes(self) -> None:
-        """Store what is in doubt; raises as `commit` does. Not cancellable midway."""
+        """Send what is in doubt, again if it was sent before: every write is idempotent (P15).
+
+        Drop what was to follow an end that turns out to be written. Raises as `commit` does. Not
+        cancellable midway.
+        """
         with anyio.move_on_after(self._writer.write_timeout, shield=True):
             async with self._writing:
-                return await self._send_doubtful()
+                while self._in_doubt and not self.ended:
+                    write = self._in_doubt[0]
+                    if isinstance(write, LogWrite):
+                        await self._writer.write(write)
+                    else:
+                        self.posts_wait = await self._writer.commit(write)
+                        self._events[write.log.first - 1 - self.start.seq :] = write.log.events
+                        self.ended = write.ends
+                        self._commits_in_doubt -= 1
+                    del self._in_doubt[0]
+                    if not self._commits_in_doubt:
+                        behind, self._behind = self._behind, []
+                        if behind and not self.ended:
+                            self.append(behind)
+                    self._trim_events()
+                    self._notify_listeners()
+                return
         raise StoreUnavailable("the store does not answer in time", retry_after=1)
 
     @property
@@ -216,31 +235,13 @@ class RunLog:
         self.abandoned = True
         self._notify_listeners()
 
-    async def _send_doubtful(self) -> None:
-        """Send what is in doubt, again if it was sent before: every write is idempotent (P15).
-
-        Drop what was to follow an end that turns out to be written.
-        """
-        while self._in_doubt and not self.ended:
-            write = self._in_doubt[0]
-            if isinstance(write, LogWrite):
-                await self._writer.write(write)
-            else:
-                self.posts_wait = await self._writer.commit(write)
-                self._events[write.log.first - 1 - self.start.seq :] = write.log.events
-                self.ended = write.ends
-                self._commits_in_doubt -= 1
-            del self._in_doubt[0]
-            if not self._commits_in_doubt:
-                behind, self._behind = self._behind, []
-                if behind and not self.ended:
-                    self.append(behind)
-            self._trim_events()
-            self._notify_listeners()
-
-    def _close_turns(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
+    def _close_turns(
+        self, append: Sequence[Message], events: Sequence[RunEvent]
+    ) -> OpenTurns | None:
         """Close the open turns of agents that say something or receive an answer, and of sub-agents
         whose calls are answered, however they ended.
+
+        Return those that stay open beside the commit whose events were numbered last, or None.
         """
         for event in events:
             self._open_turns.pop(unwrap_event(event)[0], None)
@@ -251,11 +252,6 @@ class RunLog:
                 call = (*path, told.call_id)
                 for each in [each for each in self._open_turns if each[: len(call)] == call]:
                     del self._open_turns[each]
-
-    def _remaining_turns(self) -> OpenTurns | None:
-        """Return the turns that stay open beside the commit whose events were numbered last, or
-        None.
-        """
         if not self._open_turns:
             return None
         epoch = self.lease.epoch
@@ -330,7 +326,7 @@ class RunLog:
         """Drop the reference to the ended run, so that its memory is freed without a garbage
         collection.
         """
-        self._on_lease = _ignore_lease
+        self._on_lease = lambda _state: None
 
     def events_after(self, after: Position) -> list[Logged]:
         """Return the events after a position that is between `start` and the end."""
@@ -357,20 +353,17 @@ class RunLog:
         if len(self._events) > 2 * _EVENTS_IN_MEMORY:
             self._forget_events(len(self._events) - _EVENTS_IN_MEMORY)
         elif self._has_much:
-            read = [self._read_count(each) for each in self.followers]
+            start = self.start
+            read = [max(each.position, start).seq - start.seq for each in self.followers]
             self._forget_events(min(read, default=len(self._events)))
 
     def _forget_events(self, most: int) -> None:
-        stored = self._numbered - sum(_event_count(write) for write in self._in_doubt)
+        in_doubt = (each.log if isinstance(each, Commit) else each for each in self._in_doubt)
+        stored = self._numbered - sum(len(write.events) for write in in_doubt)
         forgotten = min(most, stored - self.start.seq)
         if forgotten > 0:
             del self._events[:forgotten]
             self.start = Position(self.lease.epoch, self.start.seq + forgotten)
-
-    def _read_count(self, follower: Follower) -> int:
-        """Return how many of the events in memory a follower has read."""
-        is_here = follower.position >= self.start
-        return follower.position.seq - self.start.seq if is_here else 0
 
     def _notify_listeners(self) -> None:
         for listener in tuple(self.listeners):
@@ -428,15 +421,12 @@ class LogWriter:
         """Work until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_large)
-            await self._run_small()
-
-    async def _run_small(self) -> None:
-        written, ticks = True, 0
-        while True:
-            await self._wake.wait()
-            await anyio.sleep(self._delay if written else self.pause)
-            ticks += 1
-            written = await self.flush(all_of_it=not written or ticks % self._unhurried == 0)
+            written, ticks = True, 0
+            while True:
+                await self._wake.wait()
+                await anyio.sleep(self._delay if written else self.pause)
+                ticks += 1
+                written = await self.flush(all_of_it=not written or ticks % self._unhurried == 0)
 
     async def _run_large(self) -> None:
         """Write the large texts that `flush` left out, one run after the other."""
@@ -504,11 +494,3 @@ def _with_own_texts(write: LogWrite) -> LogWrite:
         for event in write.events
     ]
     return LogWrite(write.lease, write.first, tuple(events))
-
-
-def _ignore_lease(_: LeaseState) -> None:
-    """Ignore the lease of a run that is over."""
-
-
-def _event_count(write: Commit | LogWrite) -> int:
-    return len(write.log.events if isinstance(write, Commit) else write.events)

@@ -32,7 +32,6 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Message,
-    ModelMessage,
     SummaryMessage,
     SystemMessage,
     ToolCall,
@@ -312,21 +311,17 @@ class Loop:
         told = await self._told()
         if told and not self._counts_told:
             self._window, self._counts_told = spec.watch(self._toolbox, told), True
-        shown = await self._fit_messages()
+        shown = self._sight.at_once(self._seen)
+        if shown is None:
+            with await self._reserve_budget():
+                fitted = await self._sight.fit(self._seen, self._count_usage)
+            if fitted.append:
+                await self._commit_messages(fitted.append, fitted.events)
+            elif fitted.events:
+                self._log.begin_turn(self._with_left(fitted.events))
+            shown = fitted.messages
         schema = spec.output.requested_schema(self._messages, self.state)
         return spec.ask(self._toolbox, shown, schema, told)
-
-    async def _fit_messages(self) -> Sequence[ModelMessage]:
-        """Return what the model is shown; commit what had to be done for it."""
-        if (shown := self._sight.at_once(self._seen)) is not None:
-            return shown
-        with await self._reserve_budget():
-            fitted = await self._sight.fit(self._seen, self._count_usage)
-        if fitted.append:
-            await self._commit_messages(fitted.append, fitted.events)
-        elif fitted.events:
-            self._log.begin_turn(self._with_left(fitted.events))
-        return fitted.messages
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return self._meter.with_remaining(events, self.spec.max_turns - self._turns)
@@ -338,27 +333,19 @@ class Loop:
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
         append, events = turn_records(turn)
-        if not turn.message.tool_calls:
-            return await self._judge_output(turn, append, events)
-        # nothing to run here: the turn and the end of the run are stored with one write
-        if not runnable_calls(append) and await self._hand_back(append, events):
-            return True
-        await self._commit_messages(append, events)
-        return await self._answer_calls()
-
-    async def _judge_output(
-        self, turn: ModelTurn, append: Sequence[Message], events: Sequence[RunEvent]
-    ) -> bool:
-        """End the run, or tell the model why its last answer is not accepted. True: the run has
-        ended.
-        """
-        said = await self.spec.output.judge_answer(
+        if turn.message.tool_calls:
+            # nothing to run here: the turn and the end of the run are stored with one write
+            if not runnable_calls(append) and await self._hand_back(append, events):
+                return True
+            await self._commit_messages(append, events)
+            return await self._answer_calls()
+        judged = await self.spec.output.judge_answer(
             turn, self._messages, self.state, self._log.run.key
         )
-        if isinstance(said, SystemMessage):
-            await self._commit_messages([*append, said], events)
+        if isinstance(judged, SystemMessage):  # the model learns why its answer is not accepted
+            await self._commit_messages([*append, judged], events)
             return False
-        output = [said] if isinstance(said, OutputAccepted) else []
+        output = [judged] if isinstance(judged, OutputAccepted) else []
         await self._end_run(Completed(completed_reason(turn)), append, [*events, *output])
         return True
 
@@ -367,24 +354,18 @@ class Loop:
 
         True: the run has ended, or is left to another worker in the middle of a sub-agent's work.
         """
-        calls = await self._still_allowed(runnable_calls(self._messages))
-        return await self._run_server_calls(calls) or await self._hand_back([], [])
-
-    async def _still_allowed(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Return the calls that may be made; answer those that were approved and are
-        denied since.
-        """
-        made: list[ToolCall] = []
-        for call in calls:
-            judge, run = self.spec.judge, self._log.run
+        judge, run = self.spec.judge, self._log.run
+        allowed: list[ToolCall] = []
+        for call in runnable_calls(self._messages):
+            # one that was approved may be denied since
             denial = await judge.denial_reason(call, self._toolbox, run) if call.asks else None
             if denial is None:
-                made.append(call)
+                allowed.append(call)
             else:
                 result = ToolResult(denial, is_error=True)
                 answer = replace(tool_message(call, result), synthetic="denied")
                 await self._commit_messages([answer], [result_event(answer)])
-        return made
+        return await self._run_server_calls(allowed) or await self._hand_back([], [])
 
     async def _run_server_calls(self, calls: Sequence[ToolCall]) -> bool:
         """Run calls; True: a sub-agent was left open, and the calls after it did not run.
@@ -392,26 +373,19 @@ class Loop:
         They may rely on its work.
         """
         for batch in await self._toolbox.batch_calls(calls):
-            open_calls = await self._run_together(batch)
+            open_calls: set[CallId] = set()
+            async with self._toolbox.run_calls(batch, self._call_context) as given:
+                async for call, result in given:
+                    if isinstance(result, StoreError):
+                        raise result
+                    if result is None:  # its sub-agent waits for the client, or was left
+                        open_calls.add(call.id)
+                    else:
+                        await self._commit_result(call, result)
             # still runnable: its sub-agent was left, and does not wait for the client
             if open_calls and open_calls & {call.id for call in runnable_calls(self._messages)}:
                 return True
         return False
-
-    async def _run_together(self, calls: Sequence[ToolCall]) -> set[CallId]:
-        """Run calls together, and return those without a result: a sub-agent in them waits for the
-        client, or was left.
-        """
-        open_calls: set[CallId] = set()
-        async with self._toolbox.run_calls(calls, self._call_context) as given:
-            async for call, result in given:
-                if isinstance(result, StoreError):
-                    raise result
-                if result is None:
-                    open_calls.add(call.id)
-                else:
-                    await self._commit_result(call, result)
-        return open_calls
 
     async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
         # of a call that was approved, readers have not seen the end yet
@@ -490,21 +464,16 @@ class Loop:
         if outcome == _BUDGET_SPENT and self._meter.is_unused:
             events = (*events, UsageReported(UNUSED))
         await self._meter.count_for_owner(ends=True)
-        told = (
-            *self._with_left(events),
-            *self._unreported_usage(),
-            RunFinished(outcome, self._model),
-        )
+        told = list(self._with_left(events))
+        if not self._depth:  # a sub-agent leaves what no event has reported to the run
+            told += self._with_left(self._meter.unreported_usage())
+        told.append(RunFinished(outcome, self._model))
         if not cut:
             self.state = self.state.after_own_end()
         # before the write: if its reply is lost, the log repeats it ahead of what comes next
         state = self._extend_transcript(append, ends=True)
         end = End(owed_answers(self._messages), cut)
-        await self._log.commit(tuple(append), told, end, state)
-
-    def _unreported_usage(self) -> Sequence[RunEvent]:
-        """Return the usage that no event has reported; a sub-agent leaves it to the run."""
-        return () if self._depth else self._with_left(self._meter.unreported_usage())
+        await self._log.commit(tuple(append), tuple(told), end, state)
 
     async def _commit_messages(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         await self._meter.count_for_owner()

@@ -43,8 +43,8 @@ class OutputJudge:
     Args:
         check: checks whether a JSON text fits a schema. None: any JSON object fits.
         schema: schema of answers for posts without one; None: answers are free.
-        own: a further check by the agent's author, of answers that fit `schema`; runs in a thread.
-        seconds: time that `own` may take.
+        author_check: a further check of answers that fit `schema`; runs in a thread.
+        seconds: time that `author_check` may take.
     """
 
     check: ArgumentCheck | None = None
@@ -75,19 +75,13 @@ class OutputJudge:
         value = _read_json(text)
         if not isinstance(value, dict):
             return _refusal_message("it is not a JSON object")
-        if objection := await self._schema_objection(schema, text, key):
+        declared = ToolSpec(_SCHEMA_NAME, "", schema)
+        if self.check is not None and (objection := await self.check(declared, text, key)):
             return _refusal_message(objection)
         # the author's check belongs to the author's schema, not to one that a post brings
         if posted is None and (objection := await self._own_objection(text)):
             return _refusal_message(objection)
         return OutputAccepted(value)
-
-    async def _schema_objection(
-        self, schema: JsonObject, text: str, key: ConversationKey
-    ) -> str | None:
-        if self.check is None:
-            return None
-        return await self.check(ToolSpec(_SCHEMA_NAME, "", schema), text, key)
 
     async def _own_objection(self, text: str) -> str | None:
         if self.author_check is None:

@@ -92,14 +92,11 @@ class StoredLog:
             status = await self._read_status()
             growths += status.logged > end
             end = status.logged
-        if not self._goes_on(status) and not await self._has_position(position):
-            raise InvalidCursor(BEYOND_END)
-
-    async def _has_position(self, position: Position) -> bool:
-        """Return whether the log of an ended run has a position, or goes on after it."""
-        before = position._replace(seq=max(0, position.seq - 1))
-        behind = await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
-        return bool(behind) and behind[-1].position >= position
+        if not self._goes_on(status):
+            before = position._replace(seq=max(0, position.seq - 1))
+            behind = await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
+            if not behind or behind[-1].position < position:
+                raise InvalidCursor(BEYOND_END)
 
     async def read_older(self, position: Position, end: Position) -> Sequence[Logged]:
         """Return the events between a position and `end`, where the log in memory begins."""
@@ -310,18 +307,15 @@ class Reader(
             elif (batch := log.events_after(self.position)) or log.ended:
                 return batch
             else:
-                await self._wait_for_events(log)
+                # until there are events that `take` does not accept at once
+                waiter = asyncio.get_running_loop().create_future()
+                listener = partial(self._on_growth, log, waiter)
+                log.listeners.add(listener)
+                try:
+                    await waiter
+                finally:
+                    log.listeners.discard(listener)
         return await self._stored.next_batch(self.position)
-
-    async def _wait_for_events(self, log: RunLog) -> None:
-        """Wait until the log has events that `take` does not accept at once."""
-        waiter = asyncio.get_running_loop().create_future()
-        listener = partial(self._on_growth, log, waiter)
-        log.listeners.add(listener)
-        try:
-            await waiter
-        finally:
-            log.listeners.discard(listener)
 
     def _on_growth(self, log: RunLog, waiter: "asyncio.Future[None]") -> None:
         """Offer new events to `take`; called by the run at each of its steps.

@@ -199,24 +199,18 @@ class Recovery:
         # a worker that leaves must not take over what it would give away at once
         if self._supervisor.is_leaving():
             return
+        again = False
         async with self._loads.locked(key, recovers=True):
-            again = await self._recover_once(key, supersede=supersede)
+            loaded = await self._loads.load_small(key)
+            status, begins = loaded.status, _begins_next(loaded, supersede=supersede)
+            if not loaded.left_out:
+                again = await self._recover_loaded(key, loaded, supersede=supersede)
+            # large messages are loaded only if there is something to do
+            elif status.lapsed or begins or _calls_timed_out(status):
+                async with self._loads.load_whole(key, recovers=True) as whole:
+                    again = await self._recover_loaded(key, whole, supersede=supersede)
         if again:
             await self.recover(key)
-
-    async def _recover_once(self, key: ConversationKey, *, supersede: bool) -> bool:
-        """Do what a conversation needs, loading no more than necessary. True: look again."""
-        loaded = await self._loads.load_small(key)
-        if not loaded.left_out:
-            return await self._recover_loaded(key, loaded, supersede=supersede)
-        status = loaded.status
-        # large messages are loaded only if there is something to do
-        if not (
-            status.lapsed or _begins_next(loaded, supersede=supersede) or _calls_timed_out(status)
-        ):
-            return False
-        async with self._loads.load_whole(key, recovers=True) as whole:
-            return await self._recover_loaded(key, whole, supersede=supersede)
 
     async def _recover_loaded(
         self, key: ConversationKey, loaded: LoadedConversation, *, supersede: bool
@@ -227,11 +221,17 @@ class Recovery:
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
+            if status.attempt < self._timing.max_attempts:
+                await self._take_over(run, loaded)
+                return False
             # a run that kills each of its workers must not be started for ever
-            if status.attempt >= self._timing.max_attempts:
-                return await self._fail_lost_run(run, loaded)
-            await self._take_over(run, loaded)
-        elif _begins_next(loaded, supersede=supersede):
+            calls = unanswered_calls(loaded.messages)
+            append = closing_results(calls, "interrupted", new_message_id)
+            void = await take_over_events(self._store, run, loaded, append)
+            change = _closing_change(key, loaded, append)
+            failed = await self._store.fail_lost(change, run.run_id, (*void, RunFinished(LOST_RUN)))
+            return failed and bool(loaded.queue)
+        if _begins_next(loaded, supersede=supersede):
             await self._begin_next_run(key, loaded)
         elif _calls_timed_out(status):
             await self._time_out_calls(key, loaded)
@@ -273,13 +273,6 @@ class Recovery:
         take = partial(self._store.take_over, change, run.run_id, events, lease=self._timing.lease)
         if await self._supervisor.start(run.key.owner, take, taken_over) is not None:
             logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
-
-    async def _fail_lost_run(self, run: RunRef, loaded: LoadedConversation) -> bool:
-        """Fail a run after too many attempts, and close its open calls. True: posts wait."""
-        append = closing_results(unanswered_calls(loaded.messages), "interrupted", new_message_id)
-        events = (*await take_over_events(self._store, run, loaded, append), RunFinished(LOST_RUN))
-        change = _closing_change(run.key, loaded, append)
-        return await self._store.fail_lost(change, run.run_id, events) and bool(loaded.queue)
 
     async def _begin_next_run(self, key: ConversationKey, loaded: LoadedConversation) -> None:
         queued, *others = loaded.queue
@@ -326,9 +319,15 @@ class Recovery:
         # a run that has begun is also told of the posts that stop it
         with anyio.CancelScope(shield=True):
             lease = await self._supervisor.start(change.key.owner, take, run)
-            if lease is not None:
-                await self._apply_late_stops(lease.run, known)
-        return lease is not None
+            if lease is None:
+                return False
+            late = set((await self._store.status(change.key)).queued)
+            late -= {each.run_id for each in known}
+            if late:  # they came between the reading of the queue and the run's beginning
+                queue = (await self._store.load(change.key, within=0)).queue
+                if any(each.stops for each in queue if each.run_id in late):
+                    self._supervisor.cancel(lease.run)
+        return True
 
     async def _without_last_run(
         self, key: ConversationKey, loaded: LoadedConversation
@@ -351,15 +350,6 @@ class Recovery:
             state=state.after_rollback(messages[keep:], loaded.status.run_id),
         )
         return replace(loaded, status=status, messages=messages[:keep])
-
-    async def _apply_late_stops(self, run: RunRef, known: Sequence[QueuedPost]) -> None:
-        """Stop a run for a post that came between reading the queue and the run's beginning."""
-        late = set((await self._store.status(run.key)).queued) - {each.run_id for each in known}
-        if not late:
-            return
-        queue = (await self._store.load(run.key, within=0)).queue
-        if any(each.stops for each in queue if each.run_id in late):
-            self._supervisor.cancel(run)
 
     async def _new_loop(
         self, client: Sequence[ToolSpec], loaded: LoadedConversation, change: Change
@@ -437,13 +427,12 @@ def _earlier_count(behind: Sequence[Message]) -> int:
     """Return the number of leading messages that are not the run's own: a history, and results of
     earlier calls.
     """
-    return next((n for n, each in enumerate(behind) if not _is_earlier(each)), len(behind))
-
-
-def _is_earlier(message: Message) -> bool:
-    if isinstance(message, Answer | ChildMessage):
-        return True
-    return not isinstance(message, SummaryMessage) and message.imported
+    for count, message in enumerate(behind):
+        if isinstance(message, Answer | ChildMessage):
+            continue
+        if isinstance(message, SummaryMessage) or not message.imported:
+            return count
+    return len(behind)
 
 
 def opening_events(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:

@@ -263,27 +263,34 @@ class RunService:
 
     async def _look_and_judge(self, post: StartRun, names: Collection[ReceiptName]) -> _Judged:
         """Judge a post with as few reads as possible: large messages are loaded last."""
-        if self._may_be_new(post, names):
+        key = post.key
+        # a conversation that this worker has not seen is mostly new: judged as one, it saves a
+        # round trip. If it is not, the store refuses the change, and it is loaded then. A client
+        # that posts agent messages mostly continues a conversation.
+        if not (key in self._heard_of or names or post.continues or post.history):
+            if len(self._heard_of) >= self._most_heard_of:
+                self._heard_of.clear()
+            self._heard_of.add(key)
             # what a new conversation refuses may be all right in one that exists
             with suppress(ClientError):
                 return await self._judge_loaded(post, _NEW)
-        loaded = await self._loads.load_small(post.key, names)
+        loaded = await self._loads.load_small(key, names)
         if not loaded.left_out or loaded.status.lapsed:
             return await self._judge_loaded(post, loaded)
         verdict = decide_unread_post(_conversation_snapshot(loaded), loaded.status.owed, post)
         if isinstance(verdict, Joins):
-            return RunRef(post.key, verdict.run_id)
+            return RunRef(key, verdict.run_id)
         if verdict is not None:
-            return Parked(post.key, verdict.owed)
+            return Parked(key, verdict.owed)
         actor = self._agents.addressed_agent(post.messages, loaded.status.state.addressed_agent)
         if not actor.spec.commands.shortens_history(post.messages):
             refuse_too_large(loaded, (), self._timing.history_bytes, actor.spec.commands)
-        async with self._loads.load_whole(post.key, names) as whole:
+        async with self._loads.load_whole(key, names) as whole:
             return await self._judge_loaded(post, whole)
 
     async def _judge_loaded(self, post: StartRun, loaded: LoadedConversation) -> _Judged:
         if loaded.status.lapsed:
-            return partial(self._recover_first, post.key)
+            return lambda _attempt: self._recovery.recover(post.key)
         try:
             return await self._admit_post(post, loaded) or back_off
         except UnknownToolCall as error:
@@ -296,25 +303,6 @@ class RunService:
             missing -= {each.call.id for each in waiting_calls(loaded.messages)}
             run = RunRef(post.key, status.run_id)
             return partial(self._hand_back, run, missing, status.committed, error.message)
-
-    async def _recover_first(self, key: ConversationKey, _attempt: int) -> None:
-        await self._recovery.recover(key)
-
-    def _may_be_new(self, post: StartRun, names: Collection[ReceiptName]) -> bool:
-        """Return whether this worker has not seen the conversation; it is first judged as a new
-        one.
-
-        Mostly it is new, and a round trip is saved. If not, the store refuses the change, and the
-        conversation is loaded then. A client that posts agent messages mostly continues a
-        conversation.
-        """
-        key = post.key
-        if key in self._heard_of or names or post.continues or post.history:
-            return False
-        if len(self._heard_of) >= self._most_heard_of:
-            self._heard_of.clear()
-        self._heard_of.add(key)
-        return True
 
     async def _admit_post(self, post: StartRun, loaded: LoadedConversation) -> _Judged | None:
         """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
@@ -332,7 +320,11 @@ class RunService:
                 return RunRef(post.key, run_id)
             case Parks():
                 refuse_too_large(loaded, verdict.append, limit, commands)
-                return await self._park_post(post, loaded, verdict)
+                if verdict.append or post.tools is not None:
+                    change = _post_change(post, loaded, verdict, None)
+                    if not await self._store.park(change):
+                        return None
+                return Parked(post.key, verdict.owed)
             case Queues():
                 await self._refuse_unfit(actor, post, loaded, verdict.messages)
                 return await self._enqueue_post(post, loaded, verdict)
@@ -358,15 +350,6 @@ class RunService:
             client = loaded.tools if post.tools is None else post.tools
             toolbox = await actor.tool_sources.build_toolbox(client)
             spec.watch(toolbox).refuse(spec.seen((*loaded.messages, *append)))
-
-    async def _park_post(
-        self, post: StartRun, loaded: LoadedConversation, verdict: Parks
-    ) -> Parked | None:
-        parked = Parked(post.key, verdict.owed)
-        if not verdict.append and post.tools is None:
-            return parked
-        change = _post_change(post, loaded, verdict, None)
-        return parked if await self._store.park(change) else None
 
     async def _enqueue_post(
         self, post: StartRun, loaded: LoadedConversation, verdict: Queues

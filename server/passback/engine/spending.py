@@ -215,7 +215,9 @@ class Meter:
         if not told:
             return tuple(events)
         for usage in told:
-            self._untold = _unreported_rest(self._untold, usage)
+            # nothing is reported before it is counted
+            rest = None if self._untold is None else self._untold - usage
+            self._untold = None if rest is None or rest.is_nothing else rest
         left = self.remaining()
         left = Left(turns, left.tokens, left.seconds, left.cost)
         return tuple(
@@ -290,17 +292,6 @@ async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | N
 
 def _current_day() -> str:
     return datetime.now(UTC).date().isoformat()
-
-
-def _unreported_rest(untold: Usage | None, told: Usage) -> Usage | None:
-    """Return the usage counted but not reported once `told` is reported; None: nothing is left.
-
-    Nothing is reported before it is counted.
-    """
-    if untold is None:
-        return None
-    rest = untold - told
-    return None if rest.is_nothing else rest
 
 
 def _rounded_spent(spent: Spent) -> Spent:

@@ -374,7 +374,11 @@ class Supervisor:
                 await self._end_or_leave(run, place)
             if not run.log.ended:
                 run.log.abandon()
-            self._forget_run(run)
+            if self._active.get(run.ref.run_id) is run:
+                del self._active[run.ref.run_id]
+            run.log.detach()
+            if not self._active:
+                self._idle.set()
             logger.info("run ended", extra={"action": "run_ended", **place})
         if run.log.posts_wait or run.log.may_have_ended:
             self.unsettled.put_nowait(run.ref.key)
@@ -397,31 +401,25 @@ class Supervisor:
 
     async def _end_or_leave(self, run: Run, place: Mapping[str, str]) -> None:
         """End a run that did not end itself, or leave it to another worker."""
-        with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.final_commit_timeout):
+        with anyio.move_on_after(self._timing.final_commit_timeout, shield=True):
             try:
                 if run.outcome is None:
-                    await self._hand_over(run, place)
+                    # what is in doubt may be the result of a tool
+                    await run.log.settle_writes()
+                    await self._store.release(run.log.lease)
                 else:
-                    await self._retry_end(run, partial(run.loop.stop, run.outcome), place)
+                    await self._retry_end(run, run.outcome, place)
             except LeaseLost:
                 logger.warning("lease lost", extra={"action": "lease_lost", **place})
+            except StoreError as error:  # the lease lapses by itself
+                kept = {"action": "lease_kept", **place}
+                logger.warning("lease not released: %s", error.code, extra=kept)
             except Exception:  # the run supervisor: a lost end must not end the others
                 logger.exception("end broken", extra={"action": "end_not_stored", **place})
 
-    async def _hand_over(self, run: Run, place: Mapping[str, str]) -> None:
-        """Release the lease. Settle what is in doubt first: it may be the result of a tool."""
-        try:
-            await run.log.settle_writes()
-            await self._store.release(run.log.lease)
-        except StoreError as error:
-            # then the lease lapses by itself
-            told = {"action": "lease_kept", **place}
-            logger.warning("lease not released: %s", error.code, extra=told)
-
-    async def _retry_end(
-        self, run: Run, attempt: Callable[[], Awaitable[None]], place: Mapping[str, str]
-    ) -> None:
+    async def _retry_end(self, run: Run, outcome: Outcome, place: Mapping[str, str]) -> None:
         """End a run; retry while the store fails."""
+        attempt: Callable[[], Awaitable[None]] = partial(run.loop.stop, outcome)
         while True:
             try:
                 return await attempt()
@@ -433,14 +431,6 @@ class Supervisor:
                 )
             attempt = run.log.settle_writes
             await anyio.sleep(self._timing.heartbeat)
-
-    def _forget_run(self, run: Run) -> None:
-        run_id = run.ref.run_id
-        if self._active.get(run_id) is run:
-            del self._active[run_id]
-        run.log.detach()
-        if not self._active:
-            self._idle.set()
 
     async def _renew_leases(self) -> None:
         silence = self._timing.heartbeat

@@ -169,17 +169,15 @@ class Toolbox:
         together = False
         for call, reads in zip(calls, only_read, strict=True):
             # read-only calls and sub-agents cannot disturb each other; all others keep their order
-            may_join = reads or self._is_concurrent(call)
+            toolset = self._toolset_of(call) if call.name in self._server else None
+            parallel = isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name)
+            may_join = reads or parallel
             if may_join and together:
                 batches[-1].append(call)
             else:
                 batches.append([call])
             together = may_join
         return batches
-
-    def _is_concurrent(self, call: ToolCall) -> bool:
-        toolset = self._toolset_of(call) if call.name in self._server else None
-        return isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name)
 
     async def _read_only_flags(self, calls: Sequence[ToolCall]) -> list[bool]:
         """Return for each call whether it changes nothing. Toolsets that decide by arguments are
