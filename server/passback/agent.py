@@ -83,19 +83,17 @@ class Fork:
         check_fields(self, Fork)
 
 
-def _is_single_model(given: ModelClient | str) -> bool:
-    # PASSBACK_MODELS separates names by commas
-    return "," not in given if isinstance(given, str) else is_instance(given)
-
-
-def _permissions_kind(given: object) -> str | None:
-    return "rule" if callable(given) else "dict" if isinstance(given, Mapping) else None
-
-
 # Types of arguments of `Agent`, with words for its errors.
 _MODEL_WORDS = "a model's name, such as 'openai:gpt-5', or a client"
 _Model: TypeAlias = Annotated[ModelClient | str, Takes(_MODEL_WORDS, is_instance)]
-_SingleModel: TypeAlias = Annotated[ModelClient | str, Takes(_MODEL_WORDS, _is_single_model)]
+_SingleModel: TypeAlias = Annotated[
+    ModelClient | str,
+    # PASSBACK_MODELS separates names by commas
+    Takes(
+        _MODEL_WORDS,
+        lambda given: "," not in given if isinstance(given, str) else is_instance(given),
+    ),
+]
 _Toolset: TypeAlias = Annotated[Toolset, Takes("a toolset, such as an MCPServer", is_instance)]
 _RULE_WORDS = "a function of two arguments, the call and the run"
 _Permissions: TypeAlias = Annotated[
@@ -103,7 +101,7 @@ _Permissions: TypeAlias = Annotated[
     | Annotated[Rule, Takes(_RULE_WORDS, accepts(2)), Tag("rule")],
     # only the errors of one kind are told
     Discriminator(
-        _permissions_kind,
+        lambda given: "rule" if callable(given) else "dict" if isinstance(given, Mapping) else None,
         custom_error_type="takes",
         custom_error_message=(
             f"Input should be a dict of decisions by tool name, or {_RULE_WORDS}"

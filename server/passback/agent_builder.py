@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from passback.agent import Agent, Fork
 from passback.context.compaction import Compaction
-from passback.core.budgets import Budget, model_price
+from passback.core.budgets import model_price
 from passback.core.errors import ConfigurationError
 from passback.core.messages import CallId, ToolCall
-from passback.core.permissions import Rule, decision_for, pattern_rule
+from passback.core.permissions import decision_for, pattern_rule
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import ConnectedToolset, Instructing, Toolset
@@ -112,21 +112,26 @@ class AgentBuilder:
         top = not callers  # prompt and models of the settings are for agents that users address
         label = f"the agent {agent.name!r}" if agent.name else "the agent"
         model = self._agent_model(agent, label)
+        budget = agent.budget.within(settings.budget)
+        if budget.limits_cost and not settings.prices:
+            raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
+        # the server's rules come first, and so win
+        rules = [pattern_rule(settings.permissions)] if settings.permissions else []
         spec = AgentSpec(
             model=model,
             prompt=agent.static_prompt(settings.prompt if top else None),
             max_turns=agent.max_turns or settings.max_turns,
             max_futile_turns=settings.limits.futile_turns,
             options=agent.options,
-            judge=CallJudge(find_objection, self._permission_rules(agent)),
+            judge=CallJudge(find_objection, (*rules, *agent.permission_rules())),
             deps=agent.deps,
             context=Compaction(settings.model_window if agent.window is None else agent.window),
-            commands=Commands(agent.commands, self._settings.commands),
+            commands=Commands(agent.commands, settings.commands),
             output=OutputJudge(find_objection, agent.answer_schema(), agent.answer_check()),
             builder=agent.prompt_layers(),
             told=agent.extra_prompt(),
             tells_time=agent.tell_time,
-            budget=self._agent_budget(agent),
+            budget=budget,
             price=model_price(model.name, settings.prices),
         )
         with named_in_errors(label):
@@ -143,22 +148,11 @@ class AgentBuilder:
         models = self._models_to_choose(agent, spec, label) if top else dict[str, AgentSpec]()
         return ServedAgent(spec, tool_sources, agent.name or "", models)
 
-    def _agent_budget(self, agent: Agent) -> Budget:
-        budget = agent.budget.within(self._settings.budget)
-        if budget.limits_cost and not self._settings.prices:
-            raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
-        return budget
-
     def _agent_tool(self, other: Agent | Fork, callers: tuple[Agent, ...]) -> AgentTool:
         if isinstance(other, Fork):
             return AgentTool.fork(other.name, other.description, concurrent=other.concurrent)
         actor = self._build_agent(other, callers)
         return AgentTool.of(actor, other.description, concurrent=other.concurrent)
-
-    def _permission_rules(self, agent: Agent) -> Sequence[Rule]:
-        """Return the rules of server and agent; the server's come first, and so win."""
-        server = self._settings.permissions
-        return (*([pattern_rule(server)] if server else []), *agent.permission_rules())
 
     def _agent_model(self, agent: Agent, label: str) -> ModelClient:
         """Return the agent's own client, or the one that its model's name or settings select."""
@@ -190,12 +184,13 @@ class AgentBuilder:
         with named_in_errors(label):
             others = [*map(self._remember_model, self._clients.each(allowed))]
             models = _models_by_name(own, others)
-        return {name: self._with_model(one, spec) for name, one in models.items()}
-
-    def _with_model(self, model: ModelClient, spec: AgentSpec) -> AgentSpec:
-        if model is spec.model:
-            return spec
-        return replace(spec, model=model, price=model_price(model.name, self._settings.prices))
+        prices = self._settings.prices
+        return {
+            name: spec
+            if one is spec.model
+            else replace(spec, model=one, price=model_price(one.name, prices))
+            for name, one in models.items()
+        }
 
     def _remember_model(self, model: ModelClient) -> ModelClient:
         return self._models.setdefault(id(model), model)
@@ -234,17 +229,17 @@ class ModelClients:
         return [next(opened) if isinstance(one, str) else one for one in models]
 
     def _named_clients(self, names: str) -> Sequence[ModelClient]:
-        return [self._open_client(choice) for choice in self._services.choices(names)]
-
-    def _open_client(self, choice: ModelChoice) -> ModelClient:
-        if choice not in self._clients:
-            self._clients[choice] = importlib.import_module(MODEL_KINDS[choice.kind].module).create(
-                choice.name,
-                base_url=choice.base_url,
-                api_key=choice.api_key,
-                timeout=self._timeout,
-            )
-        return self._clients[choice]
+        choices = self._services.choices(names)
+        for choice in choices:
+            if choice not in self._clients:
+                kind = importlib.import_module(MODEL_KINDS[choice.kind].module)
+                self._clients[choice] = kind.create(
+                    choice.name,
+                    base_url=choice.base_url,
+                    api_key=choice.api_key,
+                    timeout=self._timeout,
+                )
+        return [self._clients[choice] for choice in choices]
 
 
 def _models_by_name(

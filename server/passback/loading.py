@@ -86,11 +86,12 @@ def _describe_failure(error: BaseException) -> str:
     plain = isinstance(error, ConfigurationError | ImportError | SyntaxError)
     kind = "" if plain else f"{type(error).__name__}: "
     words = " ".join(f"{kind}{error}".split())[:_MAX_ERROR_CHARACTERS]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if _is_users_file(Path(one.filename))]
-    return f"{words} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else words
-
-
-def _is_users_file(file: Path) -> bool:
-    """Return True for a file below the current folder that no installed package has."""
-    return file.is_relative_to(Path.cwd()) and "site-packages" not in file.parts
+    files = [(Path(one.filename), one.lineno) for one in traceback.extract_tb(error.__traceback__)]
+    # the user's: below the current folder, and of no installed package
+    here = Path.cwd()
+    own = [
+        f"{file.name}, line {line}"
+        for file, line in files
+        if file.is_relative_to(here) and "site-packages" not in file.parts
+    ]
+    return f"{words} ({own[-1]})" if own else words

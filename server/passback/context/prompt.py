@@ -13,6 +13,7 @@ text, tool result or summary can open one: see `escape_tags`.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeAlias
@@ -203,21 +204,16 @@ def _mixed_columns(value: JsonValue) -> _MixedColumns:
     """
     tables = dict(islice(find_tables(value), _OUTLINE_LIMITS[0].keys))
     share = _MAX_SAMPLE_CHARACTERS // max(1, len(tables))
-    return {
-        key: found for key, table in tables.items() if (found := _mixed_columns_of(table, share))
-    }
-
-
-def _mixed_columns_of(table: Table, chars: int) -> Mapping[str, str]:
-    text = table.text[: chars + 1]
-    is_whole = len(text) <= chars
-    whole_lines = text if is_whole else text[: text.rfind("\n", 0, chars) + 1]
-    try:
-        mixed = mixed_columns(Table(whole_lines, table.media_type))
-    except BadTable:  # the sample may end within a quoted field
-        return {}
-    of = "its" if is_whole else "its first"
-    return {one.name: f"text: {one.share(of)}" for one in mixed}
+    notes: dict[str, Mapping[str, str]] = {}
+    for key, table in tables.items():
+        text = table.text[: share + 1]
+        is_whole = len(text) <= share
+        whole_lines = text if is_whole else text[: text.rfind("\n", 0, share) + 1]
+        of = "its" if is_whole else "its first"
+        with suppress(BadTable):  # the sample may end within a quoted field
+            mixed = mixed_columns(Table(whole_lines, table.media_type))
+            notes[key] = {one.name: f"text: {one.share(of)}" for one in mixed}
+    return notes
 
 
 def _shortened_text(text: str, chars: int) -> str:
@@ -309,28 +305,32 @@ class PromptLayers:
         if context is None:
             return message if content is message.content else replace(message, content=content)
         before, behind = self._text_before(context), _text_after(context)
+        if isinstance(content, str):
+            content = "\n\n".join(filter(None, (before, content, behind)))
+        else:
+            first = (TextPart(before),) if before else ()
+            last = (TextPart(behind),) if behind else ()
+            content = (*first, *content, *last)
         # generation options are for the model's client, not for the prompt
         rest = None if context.generation is None else MessageContext(generation=context.generation)
-        return replace(message, content=_wrapped_content(before, content, behind), brief=rest)
+        return replace(message, content=content, brief=rest)
 
-    def _text_before(self, brief: MessageContext) -> str:
+    def _text_before(self, context: MessageContext) -> str:
+        shown, attributes = "", ""
+        if context.data is not None:
+            shown = _escaped_json(context.data)
+            size = len(shown.encode())
+            if self.pasted is not None and size > self.pasted:
+                shown = _escaped_json(outline(context.data))
+                attributes = f' preview="true" bytes="{size}"'
+        constraints = (_tagged_text("constraint", each) for each in context.constraints)
         lines = [
-            _tagged_text("time", brief.at),
-            _tagged_text("intent", brief.intent),
-            "" if brief.data is None else self._structured_data(brief.data),
-            _tagged_block(
-                "constraints", (_tagged_text("constraint", each) for each in brief.constraints)
-            ),
+            _tagged_text("time", context.at),
+            _tagged_text("intent", context.intent),
+            f"<structured_data{attributes}>\n{shown}\n</structured_data>" if shown else "",
+            _tagged_block("constraints", constraints),
         ]
         return _tagged_block("user_context", lines)
-
-    def _structured_data(self, data: JsonValue) -> str:
-        text = _escaped_json(data)
-        if self.pasted is None or len(text.encode()) <= self.pasted:
-            return f"<structured_data>\n{text}\n</structured_data>"
-        shown = _escaped_json(outline(data))
-        size = len(text.encode())
-        return f'<structured_data preview="true" bytes="{size}">\n{shown}\n</structured_data>'
 
 
 def _text_after(brief: MessageContext) -> str:
@@ -345,28 +345,16 @@ def _text_after(brief: MessageContext) -> str:
     return "\n".join(filter(None, texts))
 
 
-def _wrapped_content(before: str, content: Content, behind: str) -> Content:
-    if isinstance(content, str):
-        return "\n\n".join(filter(None, (before, content, behind)))
-    parts = [TextPart(text) for text in (before, behind) if text]
-    if before:
-        return (parts[0], *content, *parts[1:])
-    return (*content, *parts)
-
-
 def _tagged_text(tag: str, text: str, around: str = "") -> str:
     """Return the text in a tag, or nothing if there is no text."""
-    return f"<{tag}>{around}{_escaped_text(text)}{around}</{tag}>" if text else ""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return f"<{tag}>{around}{escaped}{around}</{tag}>" if text else ""
 
 
 def _tagged_block(tag: str, lines: Iterable[str]) -> str:
     """Return the lines in a tag, or nothing if there are none."""
     inside = "\n".join(filter(None, lines))
     return f"<{tag}>\n{inside}\n</{tag}>" if inside else ""
-
-
-def _escaped_text(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _escaped_json(value: JsonValue) -> str:

@@ -99,7 +99,10 @@ def divide(shown: Shown, recorded: int, /, *, again: bool = False) -> Division |
     room = min(
         available - sum(map(_least_tokens, kept)), max(_MIN_ROOM_TOKENS, shown.levels.window // 8)
     )
-    last, before = _last_user_message(shown), shown.summary
+    # the user's last message, or the one that the last summary quotes
+    before = shown.summary
+    said = [entry.message for entry in shown.entries[already:]]
+    last = next((each for each in reversed(said) if isinstance(each, UserMessage)), None)
     asked = before.asked if before else ""
     if last is not None:
         asked = "" if last in kept else plain_text(last.content)
@@ -166,14 +169,6 @@ def _least_tokens(message: Message) -> int:
     return min(tokens, MIN_RESULT_TOKENS) if isinstance(message, ToolMessage) else tokens
 
 
-def _last_user_message(shown: Shown) -> UserMessage | None:
-    """Return the user's last message, or None if only the last summary quotes it."""
-    for entry in reversed(shown.entries[_summary_entries(shown) :]):
-        if isinstance(entry.message, UserMessage):
-            return entry.message
-    return None
-
-
 def _summary_entries(shown: Shown) -> int:
     """Return the number of entries that are a summary: 0 or 1."""
     return 0 if shown.summary is None else 1
@@ -232,12 +227,10 @@ def summary_message(
     division: Division, message_id: MessageId, text: str, usage: Usage | None, /
 ) -> SummaryMessage:
     """Return the summary message; a mark shows where the model wrote too much, or nothing."""
-    content = shortened(replace_surrogates(text), division.budget) or _placeholder_text(division)
+    content = shortened(replace_surrogates(text), division.budget)
+    if not content:  # the earlier summary stays, with a note that messages are missing
+        left_out = len(division.older)
+        note = f"[{left_out} earlier messages are left out here; no summary could be made]"
+        earlier = f"{division.before.content}\n\n" if division.before else ""
+        content = shortened(earlier, division.budget - text_tokens(note)) + note
     return SummaryMessage(message_id, content, division.keeps, division.asked, usage)
-
-
-def _placeholder_text(division: Division) -> str:
-    """Return the earlier summary, if any, and a note that messages are missing."""
-    note = f"[{len(division.older)} earlier messages are left out here; no summary could be made]"
-    earlier = f"{division.before.content}\n\n" if division.before else ""
-    return shortened(earlier, division.budget - text_tokens(note)) + note

@@ -10,11 +10,8 @@ from passback.core.messages import (
     Content,
     MediaPart,
     Message,
-    Part,
-    Reasoning,
     SideMessage,
     SummaryMessage,
-    ToolCall,
     as_text,
 )
 from passback.core.values import value
@@ -49,10 +46,19 @@ def message_tokens(message: Message, /) -> int:
     """Estimate the tokens that a message adds to a request; 0 if no model is shown it."""
     if isinstance(message, SideMessage | SummaryMessage):
         return 0
-    tokens = _MESSAGE_TOKENS + _content_tokens(message.content)
+    tokens, content = _MESSAGE_TOKENS, message.content
+    if isinstance(content, str):
+        tokens += text_tokens(content)
+    else:
+        media = [part for part in content if isinstance(part, MediaPart)]
+        tokens += sum(_MEDIA_TOKENS[part.type] for part in media)
+        texts = ((part,) for part in content if not isinstance(part, MediaPart))
+        tokens += sum(text_tokens(plain_text(text)) for text in texts)
     if isinstance(message, AssistantMessage):
-        tokens += sum(map(_call_tokens, message.tool_calls))
-        tokens += sum(map(_reasoning_tokens, message.reasoning))
+        for call in message.tool_calls:
+            tokens += _CALL_TOKENS + text_tokens(call.name) + text_tokens(call.arguments)
+        # of reasoning only what can be sent back
+        tokens += sum(text_tokens(r.text) for r in message.reasoning if r.opaque is not None)
     return tokens
 
 
@@ -73,35 +79,14 @@ def request_tokens(request: ModelRequest, /) -> int:
     return frame_tokens(request) + sum(map(message_tokens, request.messages))
 
 
-def _content_tokens(content: Content) -> int:
-    return text_tokens(content) if isinstance(content, str) else sum(map(_part_tokens, content))
-
-
-def _part_tokens(part: Part) -> int:
-    return (
-        _MEDIA_TOKENS[part.type]
-        if isinstance(part, MediaPart)
-        else text_tokens(plain_text((part,)))
-    )
-
-
-def _call_tokens(call: ToolCall) -> int:
-    return _CALL_TOKENS + text_tokens(call.name) + text_tokens(call.arguments)
-
-
-def _reasoning_tokens(reasoning: Reasoning) -> int:
-    """Estimate the tokens of reasoning; only reasoning that can be sent back counts."""
-    return text_tokens(reasoning.text) if reasoning.opaque is not None else 0
-
-
 def plain_text(content: Content, /) -> str:
     """Return content as text; a note stands for each media part."""
-    return as_text(content, media=_media_note)
 
+    def note(part: MediaPart) -> str:
+        name = " ".join(filter(None, (part.type, part.name)))
+        return f"[{name}, left out to save room]"
 
-def _media_note(part: MediaPart) -> str:
-    name = " ".join(filter(None, (part.type, part.name)))
-    return f"[{name}, left out to save room]"
+    return as_text(content, media=note)
 
 
 def shortened(text: str, tokens: int, /) -> str:

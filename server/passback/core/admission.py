@@ -325,23 +325,19 @@ def _fresh_answers(
         first = known.fingerprint if known else None
         if answer.call_id in fresh:  # two answers to one call in one post have to be equal
             first = message_fingerprint(fresh[answer.call_id])
-        elif known is None and _is_answer_to(open_calls.get(answer.call_id), answer):
-            # the timeout is not written yet, but the time for an answer has ended
-            if snapshot.overdue:
-                first = TIMED_OUT
-            else:
-                fresh[answer.call_id] = _complete_answer(open_calls[answer.call_id], answer)
+        elif known is None and (call := open_calls.get(answer.call_id)):
+            # an approval, where one is asked for
+            fits = (call.asks == "approval") is isinstance(answer, ApprovalMessage)
+            if fits and not snapshot.overdue:
+                fresh[answer.call_id] = _complete_answer(call, answer)
                 continue
+            # the timeout is not written yet, but the time for an answer has ended
+            first = TIMED_OUT if fits else None
         if first is None:
             raise UnknownToolCall(NOT_WAITING)
         if first != message_fingerprint(answer):
             raise result_conflict(first)
     return fresh
-
-
-def _is_answer_to(call: ToolCall | None, answer: Answer) -> bool:
-    """Return whether an answer is of the call's kind: an approval, where one is asked for."""
-    return call is not None and (call.asks == "approval") is isinstance(answer, ApprovalMessage)
 
 
 def _complete_answer(call: ToolCall, answer: Answer) -> Answer:
@@ -449,7 +445,14 @@ def decide_unread_post(
         return Joins(run_id)
     fresh = [each for each in post.messages if not _is_known(each, post, snapshot.receipts)]
     if fresh:
-        _refuse_fresh(fresh, snapshot, owing, post)
+        answered = {each.call_id for each in fresh if isinstance(each, Answer)}
+        # messages may turn out to be repeats, which are never refused as busy
+        may_be_known = post.resends or any(each.id in post.named for each in fresh)
+        if not snapshot.running:
+            if answered - {each.id for each in owing}:
+                raise UnknownToolCall(NOT_WAITING)
+        elif post.on_busy == "reject" and not answered and not may_be_known:
+            raise ConversationBusy(BUSY, retry_after=1)
         return None
     run_id = run_of_last_message(post, snapshot.receipts)
     if run_id is not None:
@@ -457,24 +460,6 @@ def decide_unread_post(
     # tools are checked against the server's and stored, even with a repeat
     takes_messages = snapshot.running or snapshot.overdue or post.tools is not None
     return None if takes_messages else Parks((), {}, tuple(owing))
-
-
-def _refuse_fresh(
-    fresh: Collection[PostedMessage],
-    snapshot: ConversationSnapshot,
-    owing: Collection[Owed],
-    post: StartRun,
-) -> None:
-    """Raise for a post that is refused whatever the messages are: by what is owed, or as busy."""
-    answered = {each.call_id for each in fresh if isinstance(each, Answer)}
-    if not snapshot.running:
-        if answered - {each.id for each in owing}:
-            raise UnknownToolCall(NOT_WAITING)
-        return
-    # messages may turn out to be repeats, which are never refused as busy
-    may_be_known = post.resends or any(each.id in post.named for each in fresh)
-    if post.on_busy == "reject" and not answered and not may_be_known:
-        raise ConversationBusy(BUSY, retry_after=1)
 
 
 def _is_known(message: PostedMessage, post: StartRun, receipts: Receipts) -> bool:

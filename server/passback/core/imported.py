@@ -96,21 +96,18 @@ class _HistoryReader:
             return
         self._close_calls()
         if isinstance(message, AssistantMessage):
-            message = self._import_answer(place, message)
+            if not any(isinstance(each, UserMessage) for each in self._messages):
+                raise InvalidRequest(f"{place}: a history begins with a message of the user")
+            says = as_text(message.content, media=lambda part: part.url).strip()
+            if not (says or message.tool_calls):
+                raise InvalidRequest(f"{place}: it has neither content nor calls")
+            calls = tuple(self._import_call(place, call) for call in message.tool_calls)
+            message = replace(message, content=message.content if says else "", tool_calls=calls)
         self._messages.append(replace(message, imported=True))
 
     def history(self) -> tuple[HistoryMessage, ...]:
         self._close_calls()
         return tuple(self._messages)
-
-    def _import_answer(self, place: str, message: AssistantMessage) -> AssistantMessage:
-        if not any(isinstance(each, UserMessage) for each in self._messages):
-            raise InvalidRequest(f"{place}: a history begins with a message of the user")
-        says = as_text(message.content, media=lambda part: part.url).strip()
-        if not (says or message.tool_calls):
-            raise InvalidRequest(f"{place}: it has neither content nor calls")
-        calls = tuple(self._import_call(place, call) for call in message.tool_calls)
-        return replace(message, content=message.content if says else "", tool_calls=calls)
 
     def _import_call(self, place: str, call: ToolCall) -> ToolCall:
         if call.id in self._calls:

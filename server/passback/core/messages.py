@@ -88,7 +88,16 @@ def as_text(content: Content, /, *, media: Callable[[MediaPart], str]) -> str:
     """Return content as text: one line for each part, data as JSON, and `media(part)` for media."""
     if isinstance(content, str):
         return content
-    return "\n".join(_part_text(part, media) for part in content)
+    texts: list[str] = []
+    for part in content:
+        match part:
+            case MediaPart():
+                texts.append(media(part))
+            case DataPart():
+                texts.append(json.dumps(part.data, ensure_ascii=False))
+            case _:
+                texts.append(part.text)
+    return "\n".join(texts)
 
 
 def single_text(content: Content, /) -> str | None:
@@ -100,14 +109,6 @@ def single_text(content: Content, /) -> str | None:
             return text
         case _:
             return None
-
-
-def _part_text(part: Part, media: Callable[[MediaPart], str]) -> str:
-    if isinstance(part, MediaPart):
-        return media(part)
-    if isinstance(part, DataPart):
-        return json.dumps(part.data, ensure_ascii=False)
-    return part.text
 
 
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # matched against the whole name

@@ -1,6 +1,6 @@
 """Repeated and resent posts: find the messages that are already stored. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from passback.core.errors import ResultConflict, Reused
@@ -191,8 +191,14 @@ def count_repeated(
             message may be stored, too.
     """
     candidates = posted if answers else posted[:-1]
+    said: list[_ComparableText] = []  # after the agent's last answer
+    for earlier in reversed(stored):
+        if isinstance(earlier, UserMessage | SystemMessage):
+            said.append(_comparable_text(earlier))
+        elif not _may_be_unseen(earlier, answers=answers):
+            break
     # an iterator: each `in` goes on where the one before ended, so the order has to be the same
-    left = _texts_after_answer(stored, answers=answers)
+    left = reversed(said)
     known = 0
     for message in candidates:
         if (
@@ -203,17 +209,6 @@ def count_repeated(
             break
         known += 1
     return known
-
-
-def _texts_after_answer(stored: Sequence[Message], *, answers: bool) -> Iterator[_ComparableText]:
-    """Return the texts after the agent's last answer, oldest first."""
-    found: list[_ComparableText] = []
-    for message in reversed(stored):
-        if isinstance(message, UserMessage | SystemMessage):
-            found.append(_comparable_text(message))
-        elif not _may_be_unseen(message, answers=answers):
-            break
-    return reversed(found)
 
 
 def _may_be_unseen(message: Message, *, answers: bool) -> bool:

@@ -161,10 +161,8 @@ def _read_lines(table: Table) -> Iterator[list[str]]:
         yield header
         for fields in lines:
             if len(fields) != len(header):
-                raise BadTable(
-                    f"line {reader.line_num} has {_count_fields(len(fields))}, "
-                    f"and the header {len(header)}"
-                )
+                count = f"{len(fields)} field{'' if len(fields) == 1 else 's'}"
+                raise BadTable(f"line {reader.line_num} has {count}, and the header {len(header)}")
             yield fields
     except csv.Error as error:
         # csv's own words for it do not say what to look for
@@ -191,23 +189,19 @@ def _check_header(names: Sequence[str], delimiter: str) -> None:
         )
 
 
-def _count_fields(count: int) -> str:
-    return "1 field" if count == 1 else f"{count} fields"
-
-
 def _typed_column(column: Sequence[str]) -> Sequence[JsonValue]:
     bare = [field.strip() for field in column]
     present = [field for field in bare if field]
     if all(field in _BOOLEANS for field in present):
         return [_BOOLEANS[field] if field else None for field in bare]
     if all(map(_is_number, present)):
-        return [_parse_number(field) if field else None for field in bare]
+        # digits alone are an integer
+        return [
+            (int(field) if field.lstrip("-").isdigit() else float(field)) if field else None
+            for field in bare
+        ]
     return [field or None for field in column]
 
 
 def _is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None and isfinite(float(text))
-
-
-def _parse_number(text: str) -> int | float:
-    return int(text) if text.lstrip("-").isdigit() else float(text)

@@ -110,18 +110,15 @@ def find_arguments_flaw(arguments: str, /) -> str | None:
     """Return what is wrong with a call's arguments, to follow "the arguments"; None if nothing."""
     if len(arguments) > MAX_ARGUMENT_CHARACTERS:
         return f"are longer than {MAX_ARGUMENT_CHARACTERS} characters."
-    if not _is_json_object(arguments):
+    try:
+        parsed = from_json(arguments, allow_inf_nan=False)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
         return f"are not a JSON object: {arguments[:_MAX_SHOWN]}"
     if (key := _repeated_key(arguments)) is not None:
         return f"have the key {key[:_MAX_SHOWN]!r} twice in one object."
     return None
-
-
-def _is_json_object(text: str) -> bool:
-    try:
-        return isinstance(from_json(text, allow_inf_nan=False), dict)
-    except ValueError:
-        return False
 
 
 def _repeated_key(text: str) -> str | None:

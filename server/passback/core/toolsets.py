@@ -11,9 +11,6 @@ from passback.core.messages import CallId, RunRef, ToolCall, ToolResult, ToolSpe
 from passback.core.permissions import Permission
 
 
-def _ignore_progress(_words: str, /) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """The context of a server tool's call, invisible to the model. Its `repr` shows no data.
@@ -30,7 +27,7 @@ class ToolContext:
     run: RunRef
     call_id: CallId
     deps: object = field(default=None, repr=False)
-    progress: Callable[[str], None] = field(default=_ignore_progress, repr=False)
+    progress: Callable[[str], None] = field(default=lambda _words: None, repr=False)
     data: JsonValue = field(default=None, repr=False)
 
 
