@@ -32,13 +32,14 @@ from benchmarks.client import (
 from benchmarks.processes import cpu_seconds, waited_seconds
 from benchmarks.workloads import Answer, Workload, word
 from passback.core.changes import Change
-from passback.core.ids import new_message_id, new_nonce
 from passback.core.messages import (
     AssistantMessage,
     ConversationId,
     ConversationKey,
     Message,
     UserMessage,
+    new_message_id,
+    new_nonce,
 )
 from passback.core.state import State
 from passback.http.access import ANONYMOUS

@@ -26,8 +26,7 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.ids import new_message_id
-from passback.core.messages import AssistantMessage, ModelMessage, Usage
+from passback.core.messages import AssistantMessage, ModelMessage, Usage, new_message_id
 from passback.engine import service
 from passback.engine.agents import Answering
 from passback.engine.children import Journal

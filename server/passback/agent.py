@@ -36,7 +36,7 @@ from passback.core.permissions import Decision, Rule, pattern_rule
 from passback.core.ports import ExtraPrompt, ModelClient, prompt_section
 from passback.core.toolsets import Toolset
 from passback.engine.guarding import ExtraPromptFunction, extra_prompt
-from passback.engine.output import AnswerCheck
+from passback.engine.judging import AnswerCheck
 from passback.models.choice import check_model_names
 from passback.schemas.declared import InvalidSchema, check_schema
 from passback.setting_forms import MAX_WINDOW, MIN_WINDOW

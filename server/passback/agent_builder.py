@@ -18,8 +18,7 @@ from passback.core.toolsets import ConnectedToolset, Instructing, Toolset
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.commands import Commands
 from passback.engine.guarding import CallBroken, guarded
-from passback.engine.judging import CallJudge
-from passback.engine.output import OutputJudge
+from passback.engine.judging import CallJudge, OutputJudge
 from passback.engine.toolbox import ToolSources
 from passback.models.choice import MODEL_KINDS, ModelChoice, ModelServices, check_model_names
 from passback.models.fallback import Fallback

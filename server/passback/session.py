@@ -19,7 +19,6 @@ from passback.backend import Backend, request_limits
 from passback.core.arguments import check_arguments
 from passback.core.errors import InvalidRequest, UnknownConversation
 from passback.core.events import RunEvent
-from passback.core.ids import new_conversation_id
 from passback.core.messages import (
     Content,
     ConversationKey,
@@ -31,6 +30,7 @@ from passback.core.messages import (
     PostedMessage,
     RunRef,
     ToolSpec,
+    new_conversation_id,
 )
 from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun

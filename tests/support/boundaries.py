@@ -4,7 +4,7 @@ from tests.support.lives import Life
 from tests.support.walks import Pick
 
 from passback.core.changes import Change
-from passback.core.ids import new_nonce
+from passback.core.messages import new_nonce
 
 
 async def a_boundary_is_set(life: Life, pick: Pick) -> None:

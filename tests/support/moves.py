@@ -36,7 +36,6 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
-from passback.core.ids import new_nonce
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -48,6 +47,7 @@ from passback.core.messages import (
     RunRef,
     ToolMessage,
     UserMessage,
+    new_nonce,
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, StartRun

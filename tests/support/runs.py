@@ -41,8 +41,7 @@ from passback.core.ports import ModelClient, Parked, Store
 from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.toolsets import Toolset
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
-from passback.engine.judging import CallJudge
-from passback.engine.output import OutputJudge
+from passback.engine.judging import CallJudge, OutputJudge
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources

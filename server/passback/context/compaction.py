@@ -31,8 +31,15 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ContextTooLarge, MessageTooLarge, ModelError
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
-from passback.core.ids import new_message_id
-from passback.core.messages import UNUSED, Message, ModelMessage, SummaryMessage, Usage, add_usages
+from passback.core.messages import (
+    UNUSED,
+    Message,
+    ModelMessage,
+    SummaryMessage,
+    Usage,
+    add_usages,
+    new_message_id,
+)
 from passback.core.ports import ModelClient
 from passback.core.values import value
 

@@ -1,5 +1,6 @@
 """Events of a run, its outcomes, and positions in its log."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -153,7 +154,8 @@ class PlanUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """The usage of the model call that just ended, and what is left of the run's limits.
+    """Usage of one model call, or of several that no event has reported yet, and what is left of
+    the run's limits.
 
     `model` is the name of the model; empty if the usage is of several.
     """
@@ -307,3 +309,25 @@ class Cursor(NamedTuple):
 def _is_count(text: str) -> bool:
     # one text for one number, and few digits: int() is slow for many
     return len(text) <= 15 and text.isascii() and text.isdigit() and str(int(text)) == text
+
+
+def stream_of(event: RunEvent, /) -> object:
+    """Return what is equal for events that `join_events` may join, None for one that stands
+    alone.
+    """
+    if isinstance(event, ToolCallArguments):
+        return event.call_id
+    return type(event) if isinstance(event, TextDelta | ReasoningDelta) else None
+
+
+def join_events(events: Sequence[RunEvent], /) -> RunEvent:
+    """Return neighbouring pieces of one stream as one event; what stands alone is that event."""
+    first = events[0]
+    if len(events) == 1:
+        return first
+    if isinstance(first, ToolCallArguments):
+        deltas = [event.delta for event in events if isinstance(event, ToolCallArguments)]
+        return ToolCallArguments(first.call_id, "".join(deltas))
+    texts = [event.text for event in events if isinstance(event, TextDelta | ReasoningDelta)]
+    kind = TextDelta if isinstance(first, TextDelta) else ReasoningDelta
+    return kind("".join(texts))

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from passback.core.errors import ResultConflict, Reused
-from passback.core.ids import is_server_made
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -18,6 +17,7 @@ from passback.core.messages import (
     TextPart,
     ToolMessage,
     UserMessage,
+    is_server_made,
     single_text,
 )
 from passback.core.posts import (

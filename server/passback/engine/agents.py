@@ -24,8 +24,7 @@ from passback.core.posts import StartRun
 from passback.core.transcript import AddressedAgent, is_command, last_addressed_agent
 from passback.core.values import value
 from passback.engine.commands import Commands
-from passback.engine.judging import CallJudge
-from passback.engine.output import OutputJudge
+from passback.engine.judging import CallJudge, OutputJudge
 from passback.engine.toolbox import Toolbox, ToolSources
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]

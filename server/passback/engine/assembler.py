@@ -34,7 +34,6 @@ from passback.core.events import (
     ToolResulted,
     UsageReported,
 )
-from passback.core.ids import new_message_id
 from passback.core.messages import (
     UNUSED,
     AssistantMessage,
@@ -50,6 +49,7 @@ from passback.core.messages import (
     ToolResult,
     Usage,
     add_usages,
+    new_message_id,
 )
 from passback.core.text import find_arguments_flaw, replace_surrogates
 from passback.core.values import value

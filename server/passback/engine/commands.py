@@ -15,8 +15,13 @@ from passback.core.commands import (
 from passback.core.context import Fitted
 from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
-from passback.core.ids import new_message_id
-from passback.core.messages import Message, PostedMessage, SummaryMessage, UserMessage
+from passback.core.messages import (
+    Message,
+    PostedMessage,
+    SummaryMessage,
+    UserMessage,
+    new_message_id,
+)
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.text import replace_surrogates

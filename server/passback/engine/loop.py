@@ -26,7 +26,6 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     UNUSED,
     AssistantMessage,
@@ -37,6 +36,8 @@ from passback.core.messages import (
     ToolCall,
     ToolResult,
     Usage,
+    new_call_id,
+    new_message_id,
 )
 from passback.core.permissions import LastingIndex
 from passback.core.state import State
@@ -65,8 +66,8 @@ from passback.engine.assembler import (
 from passback.engine.children import CallContext, Journal, Origin, Progress, nest_event
 from passback.engine.commands import state_after_command
 from passback.engine.guarding import ExtraPromptOnce
+from passback.engine.judging import OutputJudge
 from passback.engine.log import End
-from passback.engine.output import OutputJudge
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.pacing import LARGE

@@ -1,7 +1,7 @@
 """Read a run's log live: from memory in the process that owns the run, from the store elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from time import monotonic
@@ -13,10 +13,9 @@ from typing_extensions import override
 from passback.core.changes import Status
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import START, Failed, Logged, Position, Rewound, RunFinished
-from passback.core.messages import RunRef
+from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import Store, TakeBatch, Watch
 from passback.engine.log import RunLog
-from passback.engine.recovery import Recovery
 
 CONVERSATION_DELETED = Failed("run_not_found", "the conversation was deleted during this run")
 
@@ -45,13 +44,21 @@ class StoredLog:
     gets the good answer alone.
 
     Args:
-        recovery: called for a conversation that no worker may own.
+        recover: called for a conversation that no worker may own.
+        lease: seconds after which a silent worker counts as lost.
     """
 
-    def __init__(self, store: Store, run: RunRef, recovery: Recovery) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: RunRef,
+        recover: Callable[[ConversationKey], Awaitable[None]],
+        lease: float,
+    ) -> None:
         self._store = store
         self._run = run
-        self._recovery = recovery
+        self._recover = recover
+        self._lease = lease
         self._watching: _Watching | None = None
         self._watch: Watch | None = None
         self._first: Status | None = None  # as it was when the reader came
@@ -78,7 +85,7 @@ class StoredLog:
         self._ready = self._visible_events(batch, status)
         if batch:
             return
-        lifetime = status.expires + 1000 * self._recovery.lease
+        lifetime = status.expires + 1000 * self._lease
         growths, end = 0, status.logged
         while self._goes_on(status) and status.logged < position:
             # a worker that writes has written it by then, and one that only renews its lease has
@@ -118,7 +125,7 @@ class StoredLog:
                 return await self._read_stored(position)
             # nobody else begins a queued run whose conversation is idle
             if status.lapsed or (waits and not status.running and not status.owed):
-                await self._recovery.recover(self._run.key)
+                await self._recover(self._run.key)
             if not waits:
                 await self._keep_followed()
 
@@ -191,9 +198,11 @@ class Reader(
     context manager.
 
     Args:
-        take: is offered the events of a run of this process while the reader waits.
-        recovery: called for a conversation that no worker may own.
+        stored: the run's log in the store.
+        run: the run.
+        position: events after it are read.
         log_of: returns the log of a run that goes on in this process.
+        take: is offered the events of a run of this process while the reader waits.
 
     Attributes:
         position: the position after which it goes on.
@@ -201,10 +210,9 @@ class Reader(
 
     def __init__(
         self,
-        store: Store,
+        stored: StoredLog,
         run: RunRef,
         position: Position,
-        recovery: Recovery,
         log_of: Callable[[RunRef], RunLog | None],
         /,
         *,
@@ -214,7 +222,7 @@ class Reader(
         self._take = take
         self._run = run
         self._log_of = log_of
-        self._stored = StoredLog(store, run, recovery)
+        self._stored = stored
         self._log: RunLog | None = None
         self._ready: Sequence[Logged] = ()  # what is older than the log in memory
         self._ended = False

@@ -25,9 +25,10 @@ from passback.core.events import (
     RunFinished,
     RunStarted,
     ToolProgressed,
+    join_events,
+    stream_of,
     unwrap_event,
 )
-from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
@@ -40,8 +41,10 @@ from passback.core.messages import (
     SummaryMessage,
     ToolMessage,
     ToolSpec,
+    new_message_id,
+    new_nonce,
+    new_run_id,
 )
-from passback.core.pieces import join, stream_of
 from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.state import State
@@ -123,7 +126,7 @@ def _join_pieces(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
         else:
             last[path] = [event]
             parts.append((path, last[path]))
-    return [nest_event(path, join(part)) for path, part in parts]
+    return [nest_event(path, join_events(part)) for path, part in parts]
 
 
 logger = logging.getLogger(__name__)
@@ -151,11 +154,6 @@ class Recovery:
         self._agents = agents
         self._timing = timing
         self._supervisor = supervisor
-
-    @property
-    def lease(self) -> float:
-        """Seconds after which a silent worker counts as lost."""
-        return self._timing.lease
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

@@ -60,7 +60,6 @@ from passback.core.events import (
     ToolCallStarted,
     innermost_event,
 )
-from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     CallId,
@@ -72,6 +71,9 @@ from passback.core.messages import (
     RunRef,
     SystemMessage,
     UserMessage,
+    new_message_id,
+    new_nonce,
+    new_run_id,
 )
 from passback.core.ports import ModelClient, Parked, Store, TakeBatch
 from passback.core.posts import (
@@ -86,7 +88,7 @@ from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.loading import ConversationLoader, refuse_too_large
 from passback.engine.loop import Loop
-from passback.engine.reader import Reader
+from passback.engine.reader import Reader, StoredLog
 from passback.engine.recovery import Recovery, opening_events, run_start_of, state_after
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Run, Supervisor, Timing
@@ -431,8 +433,8 @@ class RunService:
     def follow(
         self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
     ) -> Reader:
-        log_of = self._supervisor.log_of
-        return Reader(self._store, run, after, self._recovery, log_of, take=take)
+        stored = StoredLog(self._store, run, self._recovery.recover, self._timing.lease)
+        return Reader(stored, run, after, self._supervisor.log_of, take=take)
 
     def left(self, run: RunRef, /) -> Left | None:
         return self._supervisor.left(run)

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationErro
 from pydantic_core import ErrorDetails
 
 from passback.core.errors import BadRequest, InvalidRequest, NotAcceptable, UnknownRun
-from passback.core.ids import new_conversation_id
-from passback.core.messages import ConversationId, OwnerId, RunId
+from passback.core.messages import ConversationId, OwnerId, RunId, new_conversation_id
 from passback.core.text import describe_validation_error
 from passback.core.values import value
 from passback.http.headers import Headers, is_plain_id

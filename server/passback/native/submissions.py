@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError,
 from pydantic_core import from_json
 
 from passback.core.errors import BodyTooLarge, InvalidOutputSchema, InvalidRequest
-from passback.core.ids import new_message_id
 from passback.core.messages import (
     ApprovalMessage,
     CallId,
@@ -18,6 +17,7 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
+    new_message_id,
 )
 from passback.core.questions import ASK_USER
 from passback.http.body import parse_json

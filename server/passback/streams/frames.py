@@ -5,9 +5,18 @@ from itertools import groupby
 from typing import NamedTuple, Protocol, Self
 
 from passback.core.errors import InvalidCursor, PassbackError
-from passback.core.events import START, Cursor, Failed, Logged, Position, Rewound, TextDelta
+from passback.core.events import (
+    START,
+    Cursor,
+    Failed,
+    Logged,
+    Position,
+    Rewound,
+    TextDelta,
+    join_events,
+    stream_of,
+)
 from passback.core.messages import RunId
-from passback.core.pieces import join, stream_of
 from passback.core.ports import Encoder
 from passback.http.requests import check_run_id
 from passback.pacing import LARGE
@@ -218,5 +227,6 @@ def join_deltas(batch: Sequence[Logged], /) -> Sequence[Logged]:
         if stream is None or len(pieces) == 1:
             joined += pieces
         else:
-            joined.append(Logged(pieces[-1].position, join([piece.event for piece in pieces])))
+            whole = join_events([piece.event for piece in pieces])
+            joined.append(Logged(pieces[-1].position, whole))
     return joined

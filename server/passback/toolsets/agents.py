@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from passback.core.errors import ConfigurationError, LeaseLost, PassbackError, StoreError
 from passback.core.events import Completed, HandedBack, Outcome
-from passback.core.ids import new_message_id
 from passback.core.messages import (
     TOOL_NAME,
     TOOL_NAME_RULE,
@@ -25,6 +24,7 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
     as_text,
+    new_message_id,
 )
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.state import State

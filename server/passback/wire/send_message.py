@@ -23,7 +23,6 @@ from passback.core.events import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from passback.core.ids import new_message_id
 from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
     AssistantMessage,
@@ -39,6 +38,7 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    new_message_id,
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, OnDisconnect, StartRun

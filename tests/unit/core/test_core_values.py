@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from passback.core import errors, ids
+from passback.core import errors, messages
 from passback.core.changes import Enqueue, QueuedPost
 from passback.core.errors import ConversationBusy, InvalidCursor, PassbackError
 from passback.core.events import START, Cursor, Position
@@ -119,15 +119,15 @@ def test_places_are_ordered_by_epoch_first() -> None:
 # ---------------------------------------------------------------- ids and sums
 def test_new_ids_say_what_they_name_and_are_safe_in_every_wire() -> None:
     made = [
-        ids.new_conversation_id(),
-        ids.new_run_id(),
-        ids.new_message_id(),
-        ids.new_call_id(),
+        messages.new_conversation_id(),
+        messages.new_run_id(),
+        messages.new_message_id(),
+        messages.new_call_id(),
     ]
     assert [re.fullmatch(r"(conv|run|msg|call)_[0-9a-f]{24}", one) is not None for one in made] == [
         True
     ] * 4
-    assert len({ids.new_nonce() for _ in range(100)}) == 100
+    assert len({messages.new_nonce() for _ in range(100)}) == 100
 
 
 def test_usage_adds_up() -> None:

@@ -32,7 +32,6 @@ from passback.core.events import (
     TextDelta,
     TurnStarted,
 )
-from passback.core.ids import new_call_id, new_message_id, new_run_id
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -43,6 +42,9 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     Usage,
+    new_call_id,
+    new_message_id,
+    new_run_id,
 )
 from passback.core.permissions import declaration_digest
 from passback.core.ports import Store

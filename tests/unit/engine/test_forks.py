@@ -31,7 +31,7 @@ from passback.core.events import Completed, HandedBack
 from passback.core.messages import ChildMessage, JsonObject, Message, RunRef, Usage
 from passback.core.ports import Store
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
-from passback.engine.output import OutputJudge
+from passback.engine.judging import OutputJudge
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources

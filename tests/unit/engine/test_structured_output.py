@@ -36,7 +36,7 @@ from passback.core.events import (
 )
 from passback.core.messages import JsonObject, MessageContext, SystemMessage, ToolSpec, UserMessage
 from passback.core.ports import Store
-from passback.engine.output import OutputJudge
+from passback.engine.judging import OutputJudge
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel
 from passback.toolsets.functions import tool

@@ -17,8 +17,7 @@ from typing_extensions import override
 from passback.context.compaction import Compaction
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import Completed
-from passback.core.ids import new_message_id
-from passback.core.messages import AssistantMessage, Message, UserMessage
+from passback.core.messages import AssistantMessage, Message, UserMessage, new_message_id
 from passback.core.state import State
 from passback.models.scripted import ScriptedModel, Turn, calls, says
 from passback.stores.open import open_store

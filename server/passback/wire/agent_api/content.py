@@ -8,7 +8,6 @@ from typing import Final, TypeAlias, TypeVar, assert_never, cast
 from pydantic import JsonValue
 
 from passback.core.errors import InvalidRequest, PassbackError
-from passback.core.ids import new_message_id
 from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
     AssistantMessage,
@@ -25,6 +24,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
     as_text,
+    new_message_id,
 )
 from passback.http.body import work_on
 from passback.http.requests import validate_model
