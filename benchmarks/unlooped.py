@@ -71,7 +71,7 @@ class OneAnswer(Loop):
 
     @override
     async def stop(self, outcome: Outcome) -> None:
-        await self._log.commit((), (RunFinished(outcome),), End((), cut=True))
+        await self._log.commit((), (RunFinished(outcome),), End((), stopped_early=True))
 
     def _ask(self) -> Answering:
         messages = cast("Sequence[ModelMessage]", self.messages)

@@ -128,7 +128,7 @@ class AgentBuilder:
             commands=Commands(agent.commands, settings.commands),
             output=OutputJudge(find_objection, agent.answer_schema(), agent.answer_check()),
             builder=agent.prompt_layers(),
-            told=agent.extra_prompt(),
+            extra_prompt=agent.extra_prompt(),
             tells_time=agent.tell_time,
             budget=budget,
             price=model_price(model.name, settings.prices),

@@ -104,9 +104,9 @@ async def test_what_is_taken_back_does_not_count(store: Store, keep: int, bounda
     """Also where the boundary is taken back with it, or set anew."""
     key = new_key()
     await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=boundary)))
-    await parked(store, replace(change(key, 0, user("e")), keep=keep))
+    await parked(store, replace(change(key, 0, user("e")), keep_messages=keep))
     await assert_counted(store, key)
-    await parked(store, replace(change(key), keep=1, state=State(history_start=1)))
+    await parked(store, replace(change(key), keep_messages=1, state=State(history_start=1)))
     await assert_counted(store, key)
 
 

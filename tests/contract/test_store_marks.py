@@ -116,7 +116,9 @@ async def test_a_begin_may_take_back_the_last_messages(store: Store, keep: int) 
     await store.park(change(key, 0, *MESSAGES))
     rest = (*MESSAGES[:keep], user("e"), user("f"))
 
-    await begins(store, Change(key, new_nonce(), 0, rest[-2:], owed=owed_answers(rest), keep=keep))
+    await begins(
+        store, Change(key, new_nonce(), 0, rest[-2:], owed=owed_answers(rest), keep_messages=keep)
+    )
 
     loaded = await store.load(key)
     assert loaded.messages == rest
@@ -128,7 +130,7 @@ async def test_messages_may_be_taken_back_without_others_in_their_place(store: S
     key = new_key()
     await store.park(change(key, 0, *MESSAGES))
 
-    await begins(store, Change(key, new_nonce(), 0, keep=0))
+    await begins(store, Change(key, new_nonce(), 0, keep_messages=0))
 
     assert (await store.load(key)).messages == ()
     assert (await store.status(key)).running
@@ -146,7 +148,7 @@ async def test_what_is_owed_follows_when_messages_are_taken_back(store: Store) -
     )
     assert (await store.status(key)).owed == owed_answers(asked)
 
-    await begins(store, Change(key, new_nonce(), 0, (user("b"),), owed=(), keep=1))
+    await begins(store, Change(key, new_nonce(), 0, (user("b"),), owed=(), keep_messages=1))
 
     loaded = await store.load(key)
     assert loaded.status.owed == owed_answers(loaded.messages) == ()
@@ -158,7 +160,7 @@ async def test_a_begin_that_takes_back_sent_twice_takes_back_once(store: Store) 
     key = new_key()
     await store.park(change(key, 0, *MESSAGES))
     run_id, version = new_run(), (await store.status(key)).version
-    back = Change(key, new_nonce(), version, (user("e"),), keep=2)
+    back = Change(key, new_nonce(), version, (user("e"),), keep_messages=2)
     held = await store.begin(back, run_id, opening(run_id), lease=LONG)
     assert held is not None
     await store.commit(turn(held, 0, 2, say="said"), lease=LONG)
@@ -188,7 +190,7 @@ async def test_a_rollback_begins_a_queued_run_with_what_was_before_the_cut_one(
         new_nonce(),
         status.version,
         (user("c"),),
-        keep=1,
+        keep_messages=1,
         run_start=1,
         dequeues=entry.run.run_id,
     )

@@ -70,19 +70,19 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
 
 async def test_each_sign_of_life_moves_the_end_of_the_lease(store: Store) -> None:
     held = await begun(store, new_key(), lease=LONG)
-    ends = [(await store.status(held.run.key)).expires]
+    ends = [(await store.status(held.run.key)).lease_expires]
     # each for longer than the one before: two within a millisecond would look like one
     await store.append([texts(held, 2, "a")], lease=LONG + 100)
-    ends.append((await store.status(held.run.key)).expires)
+    ends.append((await store.status(held.run.key)).lease_expires)
     await store.renew([held], lease=LONG + 200)
-    ends.append((await store.status(held.run.key)).expires)
+    ends.append((await store.status(held.run.key)).lease_expires)
     await store.commit(turn(held, 0, 3, say="a"), lease=LONG + 300)
-    ends.append((await store.status(held.run.key)).expires)
+    ends.append((await store.status(held.run.key)).lease_expires)
     assert [after > before for before, after in pairwise(ends)] == [True] * 3
 
     await store.keep_followed(held.run, seconds=1)
     await store.enqueue(waiting(held.run.key))
-    assert (await store.status(held.run.key)).expires == ends[-1]
+    assert (await store.status(held.run.key)).lease_expires == ends[-1]
 
 
 async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store) -> None:

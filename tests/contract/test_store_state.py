@@ -241,7 +241,7 @@ async def test_a_boundary_behind_what_is_kept_is_set_back(
     await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
     added = (user("e"), user("f"), user("g"))
 
-    await parked(store, replace(change(key, 0, *added), keep=keep))
+    await parked(store, replace(change(key, 0, *added), keep_messages=keep))
 
     loaded = await store.load(key)
     whole = (*MESSAGES[:keep], *added)
@@ -253,7 +253,9 @@ async def test_a_state_that_comes_with_a_rollback_counts(store: Store) -> None:
     key = new_key()
     await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
     run_id, version = new_run(), (await store.status(key)).version
-    how = Change(key, new_nonce(), version, (user("e"),), keep=1, state=State(history_start=1))
+    how = Change(
+        key, new_nonce(), version, (user("e"),), keep_messages=1, state=State(history_start=1)
+    )
 
     assert await store.begin(how, run_id, opening(run_id), lease=LONG)
 

@@ -255,7 +255,7 @@ async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
     key = new_key()
     held = await begun(store, key, user("a"), user("b"), lease=0)
     version = (await store.status(key)).version
-    taking = Change(key, "taking", version, (user("c"),), keep=1, tools=())
+    taking = Change(key, "taking", version, (user("c"),), keep_messages=1, tools=())
 
     assert await store.take_over(taking, held.run.run_id, (LOST,), lease=LONG)
 

@@ -196,7 +196,10 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
     await life.again()
 
     how = replace(
-        await life.change("begin", user("next")), keep=2, run_start=2, dequeues=entry.run.run_id
+        await life.change("begin", user("next")),
+        keep_messages=2,
+        run_start=2,
+        dequeues=entry.run.run_id,
     )
     lease = await life.begin("begin of the queue", how, entry.run.run_id)
     await life.send("attend", lambda: store.keep_followed(entry.run, seconds=LONG))

@@ -122,7 +122,7 @@ class Walk:
         return page.messages
 
     def apply(self, change: Change) -> None:
-        kept = self.messages[: change.keep]
+        kept = self.messages[: change.keep_messages]
         if self.state.history_start > len(kept):
             self.state = replace(self.state, history_start=0)
         self.messages = (*kept, *change.append)

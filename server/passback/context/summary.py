@@ -91,7 +91,7 @@ def divide(shown: Shown, recorded: int, /, *, again: bool = False) -> Division |
     `again`: a summary may be made of the last summary alone. None: nothing is old enough.
     """
     already = _summary_entries(shown)
-    available = shown.scale.room(shown.levels.stop) - shown.frame - _TAG_TOKENS
+    available = shown.scale.estimate_within(shown.levels.stop) - shown.frame - _TAG_TOKENS
     first = _first_kept(shown, already, available)
     if first <= (0 if again else already):
         return None
@@ -178,7 +178,7 @@ def summary_request(division: Division, shown: Shown, /) -> ModelRequest | None:
     """Return the request for a summary, or None if there is no room for it."""
     words = division.budget * 3 // 8  # a word may have two tokens, and models write too much
     wish = f"Write the notes for this transcript, in at most {words} words."
-    limit = shown.scale.room(shown.levels.stop) - division.budget
+    limit = shown.scale.estimate_within(shown.levels.stop) - division.budget
     limit -= text_tokens(_SUMMARY_PROMPT) + text_tokens(wish) + _TAG_TOKENS
     if limit < _MIN_ROOM_TOKENS:
         return None

@@ -122,7 +122,7 @@ class Scale:
         """Return an estimate in the provider's tokens."""
         return math.ceil(self.offset + self.ratio * estimate)
 
-    def room(self, used: float, /) -> int:
+    def estimate_within(self, used: float, /) -> int:
         """Return the largest estimate, at least 0, within this number of the provider's tokens."""
         return max(0, math.floor((used - self.offset) / self.ratio))
 

@@ -86,7 +86,7 @@ class Status:
         run_id: the newest run that has begun.
         running: True while that run goes on.
         lapsed: the run goes on but its lease has expired: its worker is gone.
-        expires: the end of its lease, in milliseconds of the store's clock; moved by each
+        lease_expires: the end of its lease, in milliseconds of the store's clock; moved by each
             heartbeat.
         owed: the answers that the client owes.
         message_count: of the whole transcript.
@@ -116,7 +116,7 @@ class Status:
     run_id: RunId | None = None
     running: bool = False
     lapsed: bool = False
-    expires: int = field(default=0, compare=False)
+    lease_expires: int = field(default=0, compare=False)
     owed: tuple[Owed, ...] = ()
     message_count: int = 0
     attempt: int = 0
@@ -185,8 +185,8 @@ class Change:
 
     Attributes:
         nonce: unique to this change, so that sending it again changes nothing more.
-        keep: the number of messages to keep before `append`; later ones are removed. None keeps
-            all.
+        keep_messages: the number of messages to keep before `append`; later ones are removed. None
+            keeps all.
         owed: the answers that the client owes after the change; empty while a run goes on.
         tools: replaces the client's tools; None keeps them.
         run_start: `Status.run_start` of the run that begins.
@@ -194,7 +194,7 @@ class Change:
         cancel_on_disconnect: `Status.cancel_on_disconnect` of the run that begins. A take-over
             leaves it and `run_start` unchanged.
         state: replaces the conversation's state; None keeps it, but resets `history_start` to 0 if
-            it is beyond the messages that `keep` leaves.
+            it is beyond the messages that `keep_messages` leaves.
     """
 
     key: ConversationKey
@@ -204,7 +204,7 @@ class Change:
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     owed: tuple[Owed, ...] = ()
     tools: tuple[ToolSpec, ...] | None = None
-    keep: int | None = None
+    keep_messages: int | None = None
     run_start: int = 0
     dequeues: RunId | None = None
     cancel_on_disconnect: bool = False

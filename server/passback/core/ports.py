@@ -181,7 +181,7 @@ class Store(Protocol):
         """
         ...
 
-    async def claim_call(self, hold: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
+    async def claim_call(self, request: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
         """Claim an owed call for a client for so many seconds from now; 0 releases its claim.
 
         None if the version has changed or a run goes on: look again.

@@ -43,7 +43,7 @@ class AgentSpec:
         commands: commands that users may call without the model.
         output: checks whether the last answer is what was asked for.
         builder: formats messages and their context for the model; None: they are shown as they are.
-        told: extra prompt, asked for once per run.
+        extra_prompt: text for one run, asked for once per run.
         tells_time: add the time of each message.
         budget: limits the agent's runs, with the sub-agents that work for it.
         price: of the model's tokens.
@@ -60,7 +60,7 @@ class AgentSpec:
     commands: Commands = field(default_factory=Commands)
     output: OutputJudge = field(default_factory=OutputJudge)
     builder: PromptBuilder | None = None
-    told: ExtraPrompt | None = None
+    extra_prompt: ExtraPrompt | None = None
     tells_time: bool = False
     budget: Budget = field(default_factory=Budget)
     price: Price = field(default_factory=Price)
@@ -77,34 +77,34 @@ class AgentSpec:
         shown = isinstance(last, UserMessage | SystemMessage) and not is_command(last)
         return shown and self.context.is_large(self.seen(append))
 
-    def watch(self, toolbox: Toolbox, told: str = "") -> Context:
-        """Return the context window of a run whose extra prompt is `told`."""
-        return self.context.watch(self.model, self._model_request(toolbox, (), None, told))
+    def watch(self, toolbox: Toolbox, extra: str = "") -> Context:
+        """Return the context window of a run whose extra prompt is `extra`."""
+        return self.context.watch(self.model, self._model_request(toolbox, (), None, extra))
 
     def ask(
         self,
         toolbox: Toolbox,
         messages: Sequence[ModelMessage],
         schema: JsonObject | None = None,
-        told: str = "",
+        extra: str = "",
     ) -> Answering:
         """Return the model request as a context manager; entering it sends the request."""
-        return self.model.stream(self._model_request(toolbox, messages, schema, told))
+        return self.model.stream(self._model_request(toolbox, messages, schema, extra))
 
     def _model_request(
         self,
         toolbox: Toolbox,
         messages: Sequence[ModelMessage],
         schema: JsonObject | None,
-        told: str,
+        extra: str,
     ) -> ModelRequest:
         system, static = self.prompt, None
         said, builder = toolbox.instructions, self.builder
         if said and builder is not None and (instructed := builder.instructed(said)):
-            told = f"{instructed}\n\n{told}" if told else instructed
+            extra = f"{instructed}\n\n{extra}" if extra else instructed
         # what changes from run to run comes last, so that the provider can cache what is before it
-        if told:
-            system, static = "\n\n".join(filter(None, (system, told))), len(system)
+        if extra:
+            system, static = "\n\n".join(filter(None, (system, extra))), len(system)
         return ModelRequest(
             messages=messages,
             system=system,

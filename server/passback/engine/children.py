@@ -47,7 +47,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def room(self) -> None:
+    async def wait_for_store(self) -> None:
         """Wait while more text is unstored than one run may hold in memory."""
         ...
 
@@ -76,14 +76,14 @@ class Origin:
         toolbox: its tools.
         messages: the caller's transcript up to the message that makes the call (forks only).
         seen: the same, as the model sees it.
-        told: returns the extra prompt of the run that is forked; None: this is no fork.
+        extra_prompt: returns the extra prompt of the run that is forked; None: this is no fork.
     """
 
     spec: AgentSpec
     toolbox: Toolbox
     messages: Sequence[Message] = ()
     seen: Sequence[Message] = ()
-    told: Callable[[], Awaitable[str]] | None = None
+    extra_prompt: Callable[[], Awaitable[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,7 +139,7 @@ class ChildJournal:
         call_id = self._context.call_id
         self._context.begin_turn(self._nested_events(events), (call_id, *path))
 
-    async def room(self) -> None:
+    async def wait_for_store(self) -> None:
         """Return at once: a sub-agent's text is not counted as the run's."""
 
     async def commit(
@@ -159,9 +159,9 @@ class ChildJournal:
         # the run announces that client calls are complete only when it hands them back (P4)
         if end is not None:
             events = tuple(e for e in events if not isinstance(innermost_event(e), ToolCallEnded))
-        told = tuple(event for event in events if not isinstance(event, RunFinished))
+        shown = tuple(event for event in events if not isinstance(event, RunFinished))
         self._opening = ()
-        await self._context.write(messages, self._nested_events(told))
+        await self._context.write(messages, self._nested_events(shown))
         self.outcome = next((e.outcome for e in events if isinstance(e, RunFinished)), None)
 
     def _nested_events(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:

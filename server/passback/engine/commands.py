@@ -135,8 +135,8 @@ class Commands:
             case "compact":
                 fitted = await compact()
                 done = "What was said before is summed up."
-                told = done if fitted.append else "There is nothing to sum up."
-                return CommandReply(told, fitted.append, fitted.events)
+                text = done if fitted.append else "There is nothing to sum up."
+                return CommandReply(text, fitted.append, fitted.events)
             case _:
                 lines = (f"/{each.name}  {each.description}" for each in self.all_commands)
                 return CommandReply("\n".join(lines))

@@ -52,10 +52,12 @@ _PIECES = (TextDelta, ReasoningDelta, ToolCallArguments)
 
 @value
 class End:
-    """The end of a run in its last commit: what the client owes then, and whether it was cut."""
+    """The end of a run in its last commit: what the client owes then, and whether it was
+    stopped early.
+    """
 
     owed: tuple[Owed, ...]
-    cut: bool = False
+    stopped_early: bool = False
 
 
 class Follower(Protocol):
@@ -138,7 +140,7 @@ class RunLog:
         self._open_turns.setdefault(path, self._numbered)
         self.append(events)
 
-    async def room(self) -> None:
+    async def wait_for_store(self) -> None:
         """Wait while too much text is unstored: a model may produce it faster than a store takes
         it.
         """
@@ -171,7 +173,7 @@ class RunLog:
         if self._has_much:
             self._trim_events()
         write = self._waiting_events(events)
-        owed, cut = (end.owed, end.cut) if end else ((), False)
+        owed, stopped_early = (end.owed, end.stopped_early) if end else ((), False)
         within = self._writer.tool_timeout if owed else None
         open_turns = self._close_turns(append, events)
         self._in_doubt.append(
@@ -181,7 +183,7 @@ class RunLog:
                 append=append,
                 owed=owed,
                 ends=end is not None,
-                stopped_early=cut,
+                stopped_early=stopped_early,
                 answer_within=within,
                 state=state,
                 open_turns=None if end else open_turns,
@@ -246,10 +248,10 @@ class RunLog:
         for event in events:
             self._open_turns.pop(unwrap_event(event)[0], None)
         for message in append:
-            path, told = unwrap_message(message)
+            path, inner = unwrap_message(message)
             self._open_turns.pop(path, None)
-            if isinstance(told, ToolMessage):
-                call = (*path, told.call_id)
+            if isinstance(inner, ToolMessage):
+                call = (*path, inner.call_id)
                 for each in [each for each in self._open_turns if each[: len(call)] == call]:
                     del self._open_turns[each]
         if not self._open_turns:

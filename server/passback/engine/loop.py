@@ -75,13 +75,16 @@ from passback.pacing import LARGE
 Show: TypeAlias = Callable[[Sequence[RunEvent]], object]
 
 
-_LARGE_DELTA = LARGE // 4  # characters of one delta after which to wait for room in the log
+_LARGE_DELTA = LARGE // 4  # characters of one delta after which to wait for the store
 
 
 async def read_answer(
-    answering: Answering, assembler: Assembler, show: Show, room: Callable[[], Awaitable[None]]
+    answering: Answering,
+    assembler: Assembler,
+    show: Show,
+    wait_for_store: Callable[[], Awaitable[None]],
 ) -> None:
-    """Read an answer to its end. After much text, wait until the log has `room` for more.
+    """Read an answer to its end. After much text, wait until the store has taken what there is.
 
     Raises:
         ModelError: the model failed before the end of its answer.
@@ -92,7 +95,7 @@ async def read_answer(
                 show(events)
             for delta in deltas:
                 if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
-                    await room()
+                    await wait_for_store()
 
 
 _BUDGET_SPENT = Completed("budget")
@@ -114,14 +117,15 @@ class Loop:
         lasting: permissions for good, as the calling agent has them; None: by `state` and
             `messages`.
         seen: the transcript as the model sees it, if it is known.
-        told: returns the extra prompt of the agent that this one is a fork of; None: it is no fork.
+        extra_prompt: returns the extra prompt of the agent that this one is a fork of; None: it is
+            no fork.
         limiters: limit the sub-agents of the run that work at once, by depth.
     """
 
     _log: Journal
     _meter: Meter
     _leaving: Callable[[], bool]
-    _told: Callable[[], Awaitable[str]]
+    _extra_prompt: Callable[[], Awaitable[str]]
     _seen: list[Message]
     _lasting: LastingIndex
 
@@ -137,7 +141,7 @@ class Loop:
         depth: int = 0,
         lasting: LastingIndex | None = None,
         seen: list[Message] | None = None,
-        told: Callable[[], Awaitable[str]] | None = None,
+        extra_prompt: Callable[[], Awaitable[str]] | None = None,
         limiters: dict[int, anyio.CapacityLimiter] | None = None,
     ) -> None:
         self.spec = spec
@@ -150,8 +154,8 @@ class Loop:
         self._given_lasting = lasting
         self._taken_over = taken_over
         self._depth = depth
-        self._given_told = told
-        self._counts_told = False
+        self._given_prompt = extra_prompt
+        self._counts_extra = False
         self._limiters = {} if limiters is None else limiters
         self._is_prepared = False
         self._request: Answering | None = None
@@ -178,7 +182,7 @@ class Loop:
         if lasting is None:
             lasting = LastingIndex.of(self.state.permissions(self._messages))
         self._lasting = lasting
-        if unanswered_calls(self._messages) or spec.told is not None:
+        if unanswered_calls(self._messages) or spec.extra_prompt is not None:
             return
         shown = self._sight.at_once(self._seen)
         if shown is not None:
@@ -201,7 +205,7 @@ class Loop:
                 worker.
         """
         self._log, self._meter, self._leaving = log, meter, leaving
-        self._told = self._given_told or ExtraPromptOnce(self.spec.told, log.run)
+        self._extra_prompt = self._given_prompt or ExtraPromptOnce(self.spec.extra_prompt, log.run)
 
     async def run(self) -> None:
         """Run turns until the run has ended, or is left to another worker between two turns.
@@ -252,7 +256,7 @@ class Loop:
         append.extend(
             closing_results(unanswered_calls(self._messages), "interrupted", new_message_id)
         )
-        await self._end_run(outcome, append, cut=isinstance(outcome, Cancelled))
+        await self._end_run(outcome, append, stopped_early=isinstance(outcome, Cancelled))
 
     async def _run_command(self, call: CommandCall) -> None:
         """Answer a command in place of the model."""
@@ -298,7 +302,7 @@ class Loop:
             self._assembler = assembler
             self._log.begin_turn([TurnStarted(message_id)])
             try:
-                await read_answer(answering, assembler, self._log.append, self._log.room)
+                await read_answer(answering, assembler, self._log.append, self._log.wait_for_store)
             finally:
                 self._count_usage(assembler.spent, assembler.model)
         events, turn = assembler.finish()
@@ -309,9 +313,9 @@ class Loop:
 
     async def _model_request(self) -> Answering:
         spec = self.spec
-        told = await self._told()
-        if told and not self._counts_told:
-            self._window, self._counts_told = spec.watch(self._toolbox, told), True
+        extra = await self._extra_prompt()
+        if extra and not self._counts_extra:
+            self._window, self._counts_extra = spec.watch(self._toolbox, extra), True
         shown = self._sight.at_once(self._seen)
         if shown is None:
             with await self._reserve_budget():
@@ -322,7 +326,7 @@ class Loop:
                 self._log.begin_turn(self._with_left(fitted.events))
             shown = fitted.messages
         schema = spec.output.requested_schema(self._messages, self.state)
-        return spec.ask(self._toolbox, shown, schema, told)
+        return spec.ask(self._toolbox, shown, schema, extra)
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return self._meter.with_remaining(events, self.spec.max_turns - self._turns)
@@ -431,7 +435,7 @@ class Loop:
         """Return what a fork that is called at this point begins with. None: this agent
         is a fork.
         """
-        if self._given_told is not None:
+        if self._given_prompt is not None:
             return None
         last = len(self._messages) - 1
         while not isinstance(self._messages[last], AssistantMessage):
@@ -439,7 +443,9 @@ class Loop:
         # a fork answers the agent, not the user: no output schema applies
         spec = replace(self.spec, output=OutputJudge())
         before = slice(last)
-        return Origin(spec, self._toolbox, self._messages[before], self._seen[before], self._told)
+        return Origin(
+            spec, self._toolbox, self._messages[before], self._seen[before], self._extra_prompt
+        )
 
     async def _hand_back(self, append: Sequence[Message], events: Sequence[RunEvent]) -> bool:
         """End the run if the client owes something. False: it goes on; nothing was written."""
@@ -459,22 +465,22 @@ class Loop:
         append: Sequence[Message] = (),
         events: Sequence[RunEvent] = (),
         *,
-        cut: bool = False,
+        stopped_early: bool = False,
     ) -> None:
         # every run that ends by its budget reports its usage, also one that called no model
         if outcome == _BUDGET_SPENT and self._meter.is_unused:
             events = (*events, UsageReported(UNUSED))
         await self._meter.count_for_owner(ends=True)
-        told = list(self._with_left(events))
+        shown = list(self._with_left(events))
         if not self._depth:  # a sub-agent leaves what no event has reported to the run
-            told += self._with_left(self._meter.unreported_usage())
-        told.append(RunFinished(outcome, self._model))
-        if not cut:
+            shown += self._with_left(self._meter.unreported_usage())
+        shown.append(RunFinished(outcome, self._model))
+        if not stopped_early:
             self.state = self.state.after_own_end()
         # before the write: if its reply is lost, the log repeats it ahead of what comes next
         state = self._extend_transcript(append, ends=True)
-        end = End(owed_answers(self._messages), cut)
-        await self._log.commit(tuple(append), tuple(told), end, state)
+        end = End(owed_answers(self._messages), stopped_early)
+        await self._log.commit(tuple(append), tuple(shown), end, state)
 
     async def _commit_messages(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         await self._meter.count_for_owner()

@@ -85,12 +85,12 @@ class StoredLog:
         self._ready = self._visible_events(batch, status)
         if batch:
             return
-        lifetime = status.expires + 1000 * self._lease
+        lifetime = status.lease_expires + 1000 * self._lease
         growths, end = 0, status.logged
         while self._goes_on(status) and status.logged < position:
             # a worker that writes has written it by then, and one that only renews its lease has
             # nothing to write
-            stored_all = growths == _WRITES_TO_CATCH_UP or status.expires >= lifetime
+            stored_all = growths == _WRITES_TO_CATCH_UP or status.lease_expires >= lifetime
             if stored_all or position.epoch > status.logged.epoch:
                 raise InvalidCursor(BEYOND_END)
             if status.lapsed:
@@ -161,7 +161,7 @@ class StoredLog:
     async def _read_status(self) -> Status:
         self._newest = status = await self._store.status(self._run.key)
         self._first = first = self._first or status
-        signed = not status.lapsed and status.expires > first.expires
+        signed = not status.lapsed and status.lease_expires > first.lease_expires
         self._alive = self._alive or signed or not self._goes_on(status)
         return status
 

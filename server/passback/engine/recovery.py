@@ -105,11 +105,11 @@ async def _committed_events(
     begun = {each.path: each.after for each in open_turns.turns}
     while place < end and (batch := await store.read_log(run, after=place)):
         for logged in batch:
-            path, told = unwrap_event(logged.event)
+            path, event = unwrap_event(logged.event)
             is_void = logged.position > begun.get(path, end) or logged.position > end
             # a call that goes on tells its progress anew
-            if not is_void and not isinstance(told, ToolProgressed):
-                yield path, told
+            if not is_void and not isinstance(event, ToolProgressed):
+                yield path, event
         place = batch[-1].position
 
 
@@ -265,7 +265,7 @@ class Recovery:
             loop,
             events,
             continues=True,
-            cut=loaded.status.cancelled,
+            cancelled=loaded.status.cancelled,
             cancel_on_disconnect=loaded.status.cancel_on_disconnect,
         )
         take = partial(self._store.take_over, change, run.run_id, events, lease=self._timing.lease)
@@ -289,7 +289,7 @@ class Recovery:
         change = replace(
             change,
             tools=post.tools,
-            keep=loaded.status.message_count if rolled_back else None,
+            keep_messages=loaded.status.message_count if rolled_back else None,
             dequeues=queued.run_id,
             cancel_on_disconnect=post.on_disconnect == "cancel",
             state=change.state or (loaded.status.state if rolled_back else None),
@@ -303,7 +303,7 @@ class Recovery:
             loop,
             opening,
             continues=True,
-            cut=any(other.stops for other in others),
+            cancelled=any(other.stops for other in others),
             cancel_on_disconnect=change.cancel_on_disconnect,
         )
         await self._begin_run(change, queued.run_id, run, others)
@@ -314,7 +314,7 @@ class Recovery:
         """Return whether the run began. `known`: the posts behind it that were read."""
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
         lease: Lease | None = None
-        # a run that has begun is also told of the posts that stop it
+        # a run that has begun also learns of the posts that stop it
         with anyio.CancelScope(shield=True):
             lease = await self._supervisor.start(change.key.owner, take, run)
             if lease is None:
@@ -366,8 +366,10 @@ class Recovery:
         change = _beginning_change(key, loaded, verdict, run_id)
         loop = await self._new_loop(loaded.tools, loaded, change)
         opening = opening_events(run_id, verdict.append)
-        cut = any(each.stops for each in loaded.queue)
-        if await self._begin_run(change, run_id, Run(loop, opening, cut=cut), loaded.queue):
+        cancelled = any(each.stops for each in loaded.queue)
+        if await self._begin_run(
+            change, run_id, Run(loop, opening, cancelled=cancelled), loaded.queue
+        ):
             logger.info(
                 "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
             )
@@ -437,12 +439,12 @@ def opening_events(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEven
     """Return the first events of a run that begins with `append`: its start, and the answers to
     calls that a person has denied.
     """
-    told: list[RunEvent] = [RunStarted(run_id)]
+    events: list[RunEvent] = [RunStarted(run_id)]
     for message in append:
         path, inner = unwrap_message(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
-            told.append(nest_event(path, result_event(inner)))
-    return tuple(told)
+            events.append(nest_event(path, result_event(inner)))
+    return tuple(events)
 
 
 def _closing_change(

@@ -151,14 +151,14 @@ class CallClaims:
         """Claim a call; see `Runs.claim_call`. 0 seconds release the claim."""
         for attempt in range(ATTEMPTS):
             status = await self._status_of_waiting(key, call_id)
-            hold = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
-            held = await self._store.claim_call(hold, seconds=seconds)
-            if held is None:
+            request = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
+            claim = await self._store.claim_call(request, seconds=seconds)
+            if claim is None:
                 await back_off(attempt)
-            elif held.mine:
-                return held
+            elif claim.mine:
+                return claim
             else:
-                wait = held.left / 1000
+                wait = claim.left / 1000
                 raise CallClaimed("another client is at work on this call", retry_after=wait)
         raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
@@ -427,8 +427,8 @@ class RunService:
             seen: Sequence[Logged] = log.events_after(after)
         else:
             seen = await self._store.read_log(run, after=after, limit=sys.maxsize)
-        told = [innermost_event(logged.event) for logged in seen]
-        return {e.call_id for e in told if isinstance(e, ToolCallStarted) and e.client}
+        events = [innermost_event(logged.event) for logged in seen]
+        return {e.call_id for e in events if isinstance(e, ToolCallStarted) and e.client}
 
     def follow(
         self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None

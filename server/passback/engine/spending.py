@@ -66,12 +66,12 @@ class Meter:
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
         self._run_before = known.spent if known else _NOTHING
         self._used = _NOTHING
-        self._untold: Usage | None = None
-        self._untold_model = ""
+        self._unreported: Usage | None = None
+        self._unreported_model = ""
         self._noted = _NOTHING
         self._began = monotonic()
         self._owner = owner
-        self._told = _NOTHING
+        self._counted = _NOTHING
         self._seq = 0
         self._day = ""
         self._reserved: list[Spent] = []
@@ -86,19 +86,19 @@ class Meter:
         if usage is None or usage.is_nothing:
             return
         # usage of several models is reported together, then without a name
-        alone = self._untold is None or self._untold_model == model
-        self._untold_model = model if alone else ""
+        alone = self._unreported is None or self._unreported_model == model
+        self._unreported_model = model if alone else ""
         tokens = usage.input_tokens + usage.output_tokens
         self._used += Spent(tokens, cost=price.of(usage))
-        self._untold = add_usages(self._untold, usage)
+        self._unreported = add_usages(self._unreported, usage)
 
     def unreported_usage(self) -> tuple[UsageReported, ...]:
         """Return the usage that no event has reported: of calls that were cut, here or in
         sub-agents, or came to nothing.
         """
-        if self._untold is None:
+        if self._unreported is None:
             return ()
-        return (UsageReported(self._untold, model=self._untold_model),)
+        return (UsageReported(self._unreported, model=self._unreported_model),)
 
     @property
     def is_unused(self) -> bool:
@@ -188,7 +188,7 @@ class Meter:
             return
         used = self._used + self._reserved_now()
         # seconds alone are not worth a write: they go with the next change, or with the end
-        if not ends and used == replace(self._told, seconds=0.0):
+        if not ends and used == replace(self._counted, seconds=0.0):
             return
         with anyio.move_on_after(_COUNT_TIMEOUT, shield=True) as waiting:
             try:
@@ -211,13 +211,13 @@ class Meter:
 
     def with_remaining(self, events: Sequence[RunEvent], turns: int) -> tuple[RunEvent, ...]:
         """Return the events; those that report usage with what is left, and with `turns` left."""
-        told = [event.usage for event in events if isinstance(event, UsageReported)]
-        if not told:
+        reported = [event.usage for event in events if isinstance(event, UsageReported)]
+        if not reported:
             return tuple(events)
-        for usage in told:
+        for usage in reported:
             # nothing is reported before it is counted
-            rest = None if self._untold is None else self._untold - usage
-            self._untold = None if rest is None or rest.is_nothing else rest
+            rest = None if self._unreported is None else self._unreported - usage
+            self._unreported = None if rest is None or rest.is_nothing else rest
         left = self.remaining()
         left = Left(turns, left.tokens, left.seconds, left.cost)
         return tuple(
@@ -233,7 +233,7 @@ class Meter:
         conversation = self._budget.conversation.left(self._before + spent)
         if self._owner is None:
             return conversation
-        owner = self._budget.owner.left(self._owner + spent - self._told)
+        owner = self._budget.owner.left(self._owner + spent - self._counted)
         return tightest_left((conversation, owner))
 
     async def _count_for_owner(self) -> None:
@@ -246,7 +246,7 @@ class Meter:
         lease = self._lease
         said = Spending(lease.run, lease.epoch, day, spent, self._seq)
         self._owner = await self._store.spend(said)
-        self._told = spent
+        self._counted = spent
         self._reset_timer()
 
     def _warn_not_counted(self, code: str) -> None:

@@ -56,7 +56,7 @@ class Run:
         loop: the turns of its agent.
         opening: its log's first events under this lease.
         continues: its log has events of earlier leases.
-        cut: end it at once as cancelled: a post that stops it waits already.
+        cancelled: end it at once as cancelled: a post that stops it waits already.
         cancel_on_disconnect: cancel it when nobody follows it.
         owner_spent: what the owner's runs have spent today, if it was asked for.
     """
@@ -70,14 +70,14 @@ class Run:
         opening: tuple[RunEvent, ...],
         *,
         continues: bool = False,
-        cut: bool = False,
+        cancelled: bool = False,
         cancel_on_disconnect: bool = False,
         owner_spent: Spent | None = None,
     ) -> None:
         self.loop = loop
         self.opening = opening
         self._continues = continues
-        self._cut = cut
+        self._cancelled = cancelled
         self.cancel_on_disconnect = cancel_on_disconnect
         self._owner_spent = owner_spent
         self.scope = anyio.CancelScope()
@@ -94,7 +94,7 @@ class Run:
         self.meter = Meter(loop.spec.budget, loop.state, lease, store, self._owner_spent)
         self.log = RunLog(lease, self.opening, writer, self._lease_is, continues=self._continues)
         loop.bind(self.log, self.meter, leaving)
-        if self._cut:
+        if self._cancelled:
             self.stop(Cancelled())
 
     @property
@@ -145,7 +145,7 @@ class Timing:
         log_delay: limit of the delay with which a text delta is stored; four times as long while no
             reader in another process waits for it.
         early_result: how long a tool result that arrives before its call was handed back may wait.
-        final_commit_timeout: how long the end of a cut run may take.
+        final_commit_timeout: how long the end of a stopped run may take.
         patience: how long one write may take, whatever the store promises.
         scan: interval between two scans for lost runs.
         disconnect_grace: how long a run with `cancel_on_disconnect` goes on without a reader.

@@ -173,7 +173,7 @@ def pack_change(change: Change, /) -> PackedChange:
         owed=dump_owed(change.owed),
         owes=bool(change.owed),
         tools=None if change.tools is None else dump_tools(change.tools),
-        keep_messages=change.keep,
+        keep_messages=change.keep_messages,
         run_start=change.run_start,
         dequeues=change.dequeues,
         cancel_on_disconnect=change.cancel_on_disconnect,

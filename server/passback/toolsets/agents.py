@@ -172,7 +172,7 @@ class AgentTools:
             lasting=context.lasting,
             state=State(data=context.data),
             seen=[*origin.seen, *spec.seen(own)],
-            told=origin.told,
+            extra_prompt=origin.extra_prompt,
             limiters=context.limiters,
         )
         loop.bind(journal, context.meter, context.leaving)
@@ -189,7 +189,7 @@ class AgentTools:
 def _task_message(task: str, origin: Origin) -> UserMessage:
     """Return the user message that opens a sub-agent's transcript."""
     at = datetime.now(UTC).isoformat(timespec="seconds") if origin.spec.tells_time else ""
-    guide = "" if origin.told is None else FORK_GUIDE
+    guide = "" if origin.extra_prompt is None else FORK_GUIDE
     brief = MessageContext(instructions=guide, at=at) if at or guide else None
     return UserMessage(new_message_id(), task, brief=brief)
 

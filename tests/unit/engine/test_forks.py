@@ -68,7 +68,9 @@ async def forking(
         return f"asked {len(asked)} times"
 
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
-    spec = AgentSpec(model, "lead", 5, builder=PromptLayers(), told=told, budget=budget or Budget())
+    spec = AgentSpec(
+        model, "lead", 5, builder=PromptLayers(), extra_prompt=told, budget=budget or Budget()
+    )
     spec = replace(spec, output=OutputJudge(schema=schema))
     actor = ServedAgent(spec, ToolSources([FunctionTools([look]), forks]))
     service = RunService(store, Agents([actor]), timing)

@@ -104,7 +104,7 @@ async def test_a_run_that_cannot_be_set_up_fails_alone(memory: Store) -> None:
         return ""
 
     model = ScriptedModel([])
-    async with worker(memory, model, context=Unwatchable(), told=told) as runs:
+    async with worker(memory, model, context=Unwatchable(), extra_prompt=told) as runs:
         for key in (KEY, OTHER, KEY):
             run = await post(runs, says(), key=key)
             assert await outcome(runs, run) == BROKEN_RUN

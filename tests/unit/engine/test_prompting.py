@@ -125,7 +125,7 @@ async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
         return f"Run {len(asked)}."
 
     model = ScriptedModel([scripted.calls(("look", {})), scripted.says("a"), scripted.says("b")])
-    async with worker(memory, model, look, builder=PromptLayers(), told=context) as runs:
+    async with worker(memory, model, look, builder=PromptLayers(), extra_prompt=context) as runs:
         first = await post(runs, says())
         assert await outcome(runs, first) == Completed()
         second = await post(runs, says("again", "u2"))
@@ -141,7 +141,7 @@ async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -
         raise OSError("secret")
 
     model = ScriptedModel([])
-    async with worker(memory, model, told=context) as runs:
+    async with worker(memory, model, extra_prompt=context) as runs:
         ended = await outcome(runs, await post(runs, says()))
     assert isinstance(ended, Failed)
     assert (ended.code, "secret" in ended.message) == ("internal", False)

@@ -114,7 +114,7 @@ async def test_a_context_that_is_cancelled_by_nobody_is_missing_in_its_run_alone
     async def at_last(run: RunRef) -> str:
         return "" if run.key == OTHER else await told(run)
 
-    assert await beside_another(memory, model, told=at_last) == Completed()
+    assert await beside_another(memory, model, extra_prompt=at_last) == Completed()
     assert model.requests[1].system.endswith(EXTRA_PROMPT_MISSING)
 
 

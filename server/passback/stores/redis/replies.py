@@ -99,7 +99,7 @@ def _parse_state(state: Reply) -> Status:
         run_id=RunId(run_id.decode()) if run_id else None,
         running=running == b"1",
         lapsed=bool(lapsed),
-        expires=int(lease_expires or 0),
+        lease_expires=int(lease_expires or 0),
         owed=open_calls,
         message_count=int(message_count),
         attempt=int(attempt or 0),

@@ -140,7 +140,7 @@ def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         run_id=row["run_id"],
         running=running,
         lapsed=running and row["lease_expires"] <= time,
-        expires=row["lease_expires"],
+        lease_expires=row["lease_expires"],
         owed=owed,
         message_count=row["message_count"],
         attempt=row["attempt"],
