@@ -8,7 +8,7 @@ import anyio
 
 from passback.core.errors import StoreError
 from passback.stores.notifications import LogNotifications, LogWaiter
-from passback.stores.redis.link import REDIS_ERRORS, RedisLink
+from passback.stores.redis.link import BROKEN, RedisLink
 from passback.stores.redis.names import KeyNames
 from passback.stores.redis.servers import Subscriber
 
@@ -17,8 +17,6 @@ logger = logging.getLogger(__name__)
 CONFIRM_TIMEOUT = 1.0  # seconds to wait for a subscription before watching without it
 RECONNECT_PAUSE = 0.5  # seconds
 READ_TIMEOUT = 30.0  # seconds after which a silent connection is tried
-
-_BROKEN = (*REDIS_ERRORS, OSError, RuntimeError)  # uvloop has no other error for a closed socket
 
 
 class Hints:
@@ -55,7 +53,7 @@ class Hints:
         while True:
             try:
                 await self._listen_once()
-            except (*_BROKEN, StoreError) as error:
+            except (*BROKEN, StoreError) as error:
                 logger.warning("wake-up hints from Redis broke off: %s", type(error).__name__)
             self._notifications.notify_all()
             await anyio.sleep(RECONNECT_PAUSE)
@@ -97,7 +95,7 @@ class Hints:
             self._subscribed.add(tag)
             try:
                 await self._subscriber.subscribe(self._names.channel(tag))
-            except _BROKEN:
+            except BROKEN:
                 self._subscribed.discard(tag)  # the listener meets the same error and reconnects
 
     async def _unsubscribe_idle(self, subscriber: Subscriber) -> None:

@@ -1,6 +1,7 @@
 """Calls of Redis: scripts by digest, limits on connections and time, repeats, StoreErrors."""
 
 import asyncio
+import math
 import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -114,37 +115,23 @@ class RedisLink:
         servers = self._servers
         if servers is None:
             raise StoreUnavailable("the store is closed")
-        try:
-            return await self._repeat(lambda: work(servers, request), patience or self._patience)
-        except REDIS_ERRORS as error:
-            raise store_error(error) from error
-        except OSError as error:
-            raise StoreUnavailable("Redis does not answer in time", retry_after=1) from error
-
-    async def _repeat(self, work: Callable[[], Awaitable[T]], patience: float) -> T:
         now = asyncio.get_running_loop().time
-        until = now() + patience
-        for pause in PAUSES:
+        until = now() + (patience or self._patience)
+        pauses = iter(PAUSES)
+        while True:
+            pause = next(pauses, None)
+            end = until if pause is None else min(until, now() + ATTEMPT_TIMEOUT)
             try:
-                return await self._attempt(work, min(until, now() + ATTEMPT_TIMEOUT))
-            except redis.AuthenticationError:
-                raise
-            except _LOST:
-                seconds = _jitter.uniform(pause, 2 * pause)
-                if now() + seconds >= until:
+                # asyncio's, because anyio's scope and limiter cost as much as the rest of a call
+                async with asyncio.timeout_at(end), self._free_connections:
+                    return await work(servers, request)
+            except BROKEN as error:
+                if isinstance(error, RuntimeError) and not is_closed_socket(error):
                     raise
+                seconds = math.inf if pause is None else _jitter.uniform(pause, 2 * pause)
+                if not _is_lost(error) or now() + seconds >= until:
+                    raise store_error(error) from error
             await asyncio.sleep(seconds)
-        return await self._attempt(work, until)
-
-    async def _attempt(self, work: Callable[[], Awaitable[T]], until: float) -> T:
-        # asyncio's, because anyio's scope and limiter cost as much as the rest of a call
-        async with asyncio.timeout_at(until), self._free_connections:
-            try:
-                return await work()
-            except RuntimeError as error:
-                if not is_closed_socket(error):
-                    raise
-                raise redis.ConnectionError("the connection was closed") from error
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[Subscriber]:
@@ -204,6 +191,7 @@ async def _send_pipeline(client: Client, commands: Sequence[tuple[Argument, ...]
 
 # ---------------------------------------------------------------- errors
 REDIS_ERRORS = (redis.RedisError, redis.RedisClusterException)
+BROKEN = (*REDIS_ERRORS, OSError, RuntimeError)  # uvloop has no other error for a closed socket
 # what may have been done, or not, and what another server of a cluster may do
 _LOST = (
     redis.ConnectionError,
@@ -211,6 +199,7 @@ _LOST = (
     redis.ClusterDownError,
     redis.SlotNotCoveredError,
     OSError,
+    RuntimeError,
 )
 
 _DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
@@ -232,6 +221,7 @@ _BY_CLASS: Mapping[type[Exception], tuple[type[StoreError], str]] = {
     redis.AskError: _UNAVAILABLE,
     redis.ConnectionError: _UNAVAILABLE,
     redis.TimeoutError: _UNAVAILABLE,
+    RuntimeError: _UNAVAILABLE,
 }
 _BY_CODE: Mapping[str, tuple[type[StoreError], str]] = {
     **dict.fromkeys(("NOAUTH", "WRONGPASS", "NOPERM"), _REFUSED),
@@ -245,10 +235,12 @@ _CODE = re.compile(rf"(?:^|[-\s])({'|'.join(_BY_CODE)})\b")
 
 
 def store_error(error: Exception, /) -> StoreError:
-    """Return the error to raise instead of one of `REDIS_ERRORS`.
+    """Return the error to raise instead of one of `BROKEN`.
 
     Its text is not Redis's: that one may quote a record.
     """
+    if isinstance(error, OSError):
+        return StoreUnavailable("Redis does not answer in time", retry_after=1)
     for kind, (made, message) in _BY_CLASS.items():
         if isinstance(error, kind):
             return made(message, retry_after=1 if made is StoreUnavailable else None)
@@ -257,6 +249,10 @@ def store_error(error: Exception, /) -> StoreError:
         return StoreError(f"Redis answered with an error ({type(error).__name__})")
     made, message = _BY_CODE[found[1]]
     return made(message, retry_after=1 if made is StoreUnavailable else None)
+
+
+def _is_lost(error: Exception, /) -> bool:
+    return isinstance(error, _LOST) and not isinstance(error, redis.AuthenticationError)
 
 
 def is_closed_socket(error: RuntimeError, /) -> bool:
