@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from tests.support.lanes import choose_stores
+from tests.support.lanes import choose_stores, unmeasured
 from tests.support.model_server import ModelServer, model_server
-from tests.support.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer

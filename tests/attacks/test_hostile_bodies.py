@@ -15,7 +15,7 @@ from tests.support.wire import PATH, Client, check_refusal, client_of, client_to
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11", "P12")]
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = "tests.support.guarded:agent"
+AGENT = "tests.support.served_agents:guarded"
 """Does at once what the user's words say, as JSON."""
 JSON = {"content-type": "application/json"}
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from playwright.async_api import Browser, async_playwright, expect
-from tests.support.playground import PATIENCE, Playground, open_playground
+from tests.browser.playground import PATIENCE, Playground, open_playground
+from tests.support.lanes import unmeasured
 from tests.support.programs import program
 from tests.support.server import running_server
-from tests.support.unmeasured import unmeasured
 
 __all__ = ["unmeasured"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
+from tests.browser.playground import PHONE, Playground, expect_text, open_playground
 from tests.browser.test_layout import POOR_CONTRAST, overflow
-from tests.support.playground import PHONE, Playground, expect_text, open_playground
 from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
@@ -34,7 +34,7 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 @pytest.fixture(scope="module")
 async def guarded_url() -> AsyncGenerator[str]:
     """A server whose agent does as it is told, but deletes only what a person allows."""
-    async with running_server("tests.support.guarded:agent") as server:
+    async with running_server("tests.support.served_agents:guarded") as server:
         yield server.url
 
 

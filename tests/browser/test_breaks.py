@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.support.cutter import cutting_proxy
-from tests.support.playground import Playground, expect_text, open_playground
+from tests.browser.playground import Playground, expect_text, open_playground
+from tests.support.proxies import cutting_proxy
 from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]

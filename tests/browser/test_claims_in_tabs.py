@@ -3,7 +3,7 @@
 import anyio
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.support.playground import RUN_TOOLS, Playground, expect_text, open_playground
+from tests.browser.playground import RUN_TOOLS, Playground, expect_text, open_playground
 from tests.support.wire import ZONE, Json, client_of, client_tool, user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from playwright.async_api import Browser, Request, expect
+from tests.browser.playground import RUN_TOOLS, Playground, expect_text, open_playground
 from tests.browser.test_asks import press_tab_to
 from tests.browser.test_claims_in_tabs import CONFIRM, COUNT, owed
-from tests.support.playground import RUN_TOOLS, Playground, expect_text, open_playground
 from tests.support.wire import ZONE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]

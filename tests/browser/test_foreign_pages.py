@@ -9,9 +9,9 @@ import anyio
 import httpx
 import pytest
 from playwright.async_api import Browser, Page, Request, Response, expect
+from tests.browser.playground import Playground, expect_text, open_playground
 from tests.browser.test_claims_in_tabs import owed
 from tests.support.careless_site import CarelessSite, careless_site
-from tests.support.playground import Playground, expect_text, open_playground
 from tests.support.server import running_server
 from tests.support.wire import ZONE
 

@@ -8,9 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from playwright.async_api import Browser, Route, expect
-from tests.support.playground import Playground, expect_text, open_playground
-from tests.support.replaying import replaying
-from tests.support.server import running_server
+from tests.browser.playground import Playground, expect_text, open_playground
+from tests.support.server import replaying, running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
@@ -88,7 +87,7 @@ HARMLESS = {
 
 @pytest.fixture(scope="module")
 async def puppet_url() -> AsyncGenerator[str]:
-    async with running_server("tests.support.puppet:agent") as server:
+    async with running_server("tests.support.served_agents:echoing") as server:
         yield server.url
 
 

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 from playwright.async_api import Browser
-from tests.support.frame_cutter import frame_cutter
+from tests.support.proxies import frame_cutter
 from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.async_api import Browser, Page, expect
-from tests.support.playground import DESK, PHONE, open_playground
+from tests.browser.playground import DESK, PHONE, open_playground
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 

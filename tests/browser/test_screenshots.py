@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Page, expect
+from tests.browser.playground import PHONE, Playground, open_playground
 from tests.browser.test_debugging import owed_to_another_client
-from tests.support.playground import PHONE, Playground, open_playground
 from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
@@ -60,7 +60,7 @@ async def test_an_approval_and_a_question(browser: Browser) -> None:
         ("ask_user", {"questions": [QUESTION]}),
     )
     async with (
-        running_server("tests.support.guarded:agent") as server,
+        running_server("tests.support.served_agents:guarded") as server,
         open_playground(browser, server.url, SIZE, color_scheme="light") as playground,
     ):
         order = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
+from tests.browser.playground import PHONE, open_playground
 from tests.browser.test_layout import POOR_CONTRAST, overflow
-from tests.support.playground import PHONE, open_playground
 from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
@@ -34,7 +34,7 @@ async def test_what_a_sub_agent_does_stands_within_the_call_that_it_works_on(
 ) -> None:
     task = order(("delete_file", {"path": "a.txt"}), say="I look.")
     async with (
-        running_server("tests.support.delegating:agent") as server,
+        running_server("tests.support.served_agents:delegating") as server,
         open_playground(browser, server.url, size) as tab,
     ):
         page, plan = tab.page, tab.page.get_by_label("What the agent means to do")

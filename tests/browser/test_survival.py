@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.support.lossy_proxy import lossy_proxy
-from tests.support.playground import Playground, expect_text, open_playground
+from tests.browser.playground import Playground, expect_text, open_playground
+from tests.support.proxies import lossy_proxy
 from tests.support.server import Server, running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.timeout(60)]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.support.playground import Playground, open_playground
+from tests.browser.playground import Playground, open_playground
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, Dialog, expect
-from tests.support.pages import ADDRESS, blocks_of
+from tests.support.documents import ADDRESS, blocks_of
 from typing_extensions import override
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]

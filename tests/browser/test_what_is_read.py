@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, expect
+from tests.browser.playground import Playground, open_playground
 from tests.browser.test_asks import card
-from tests.support.playground import Playground, open_playground
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 

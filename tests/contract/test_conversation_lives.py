@@ -1,4 +1,4 @@
-"""Whatever happens in a conversation's life, its transcript, its debts and its logs are what was promised.
+"""Whatever happens in a conversation's conversation, its transcript, its debts and its logs are what was promised.
 
 The environment variable LIFE_MOVES says how many moves there are at least, on each store.
 """
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.contract.conversation_steps import STEPS, ConversationStep, end, message
+from tests.contract.random_conversation import conversation
+from tests.contract.random_operations import Pick
 from tests.support.lanes import rounds
-from tests.support.lives import life
-from tests.support.moves import MOVES, Move, end, message
-from tests.support.walks import Pick
 
 from passback.core.ports import Store
 from passback.stores.open import open_store
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 COUNT = int(os.environ.get("LIFE_MOVES") or rounds(600, nightly=20_000))
-STEPS = 20  # of one life, at least
+MIN_STEPS = 20  # of one conversation, at least
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
@@ -41,17 +41,19 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
 @pytest.mark.timeout(300 + COUNT / 5)  # a failure is made small before it is shown
 @given(
     moves=st.lists(
-        st.tuples(st.sampled_from(MOVES), st.integers(0, 10**9)),
-        min_size=STEPS,
-        max_size=2 * STEPS,
+        st.tuples(st.sampled_from(STEPS), st.integers(0, 10**9)),
+        min_size=MIN_STEPS,
+        max_size=2 * MIN_STEPS,
     )
 )
-@settings(max_examples=-(-COUNT // STEPS), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=-(-COUNT // MIN_STEPS), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @pytest.mark.promise("P2", "P3", "P5", "P6", "P8", "P9", "P10")
 async def test_all_that_was_promised_holds_after_each_move(
-    store: Store, moves: list[tuple[Move, int]]
+    store: Store, moves: list[tuple[ConversationStep, int]]
 ) -> None:
-    async with life(store) as one:
+    async with conversation(store) as one:
         for move, number in [(message, 0), *moves]:
             await move(one, Pick(number))
             await one.settle()

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask, ask_json
+from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.lanes import examples
 
 from passback.agent import Agent

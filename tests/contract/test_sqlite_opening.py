@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.conversations import begun, new_key
+from tests.support.store_values import begun, new_key
 
 from passback.stores.sqlite import SqliteStore
 from passback.stores.sqlite.schema import prepare_file

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.conversations import change, ending, opening, texts, user, waiting
-from tests.support.transcripts import said_in
+from tests.support.store_values import change, ending, opening, texts, user, waiting
+from tests.support.transcript_rules import said_in
 
 from passback.core.changes import Enqueue, Lease, LoadedConversation
 from passback.core.errors import LeaseLost

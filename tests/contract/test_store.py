@@ -1,7 +1,7 @@
 """What every store promises: changes of the transcript, and reading it."""
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     FINISHED,
     LONG,
     answer,

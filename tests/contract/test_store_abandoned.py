@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     begun,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.support.conversations import (
+from tests.support.redis_server import RedisServer
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     begun,
@@ -21,7 +22,6 @@ from tests.support.conversations import (
     user,
     waiting,
 )
-from tests.support.redis_server import RedisServer
 
 from passback.core.changes import Change, Lease, Page
 from passback.core.errors import StoreError

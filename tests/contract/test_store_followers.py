@@ -5,8 +5,8 @@ from typing import cast
 
 import anyio
 import pytest
-from tests.support.conversations import LONG, begun, new_key, texts
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
+from tests.support.store_values import LONG, begun, new_key, texts
 
 from passback.core.changes import Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError

@@ -1,7 +1,7 @@
 """A store that has lost the end of a log, as Redis may in a failover, takes nothing that rests on it."""
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     LONG,
     begun,
     claimed,
@@ -13,7 +13,7 @@ from tests.support.conversations import (
     turn,
     user,
 )
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.errors import LeaseLost
 from passback.core.events import TextDelta

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     LONG,
     answer,
     begun,

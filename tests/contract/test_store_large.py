@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from redis.asyncio import Redis
-from tests.support.conversations import LONG, begun, change, ending, new_key, texts
+from tests.support.store_values import LONG, begun, change, ending, new_key, texts
 
 from passback.core.changes import Lease
 from passback.core.errors import StoreUnavailable

@@ -1,7 +1,7 @@
 """What every store promises: logs are read from any position, and each event once."""
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     FINISHED,
     LONG,
     LOST,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     LONG,
     asking,
     begun,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.contract.random_operations import OPERATIONS, Operation, Pick, RandomOperations, begin
 from tests.support.lanes import LANE, rounds
-from tests.support.walks import OPERATIONS, Operation, Pick, Walk, begin
 
 from passback.core.ports import Store
 from passback.stores.open import open_store
@@ -61,7 +61,7 @@ async def all_stores(
 async def test_all_stores_answer_the_same_operations_alike(
     all_stores: list[Store], steps: list[tuple[Operation, int]]
 ) -> None:
-    walk = Walk(all_stores)
+    walk = RandomOperations(all_stores)
     await begin(walk, Pick(0))
     for operation, number in steps:
         await operation(walk, Pick(number))

@@ -1,7 +1,7 @@
 """What every store promises: a run whose lease is over may be closed by anybody, once."""
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     FINISHED,
     LONG,
     LOST,

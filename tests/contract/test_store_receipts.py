@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     LONG,
     LOST,
     begun,

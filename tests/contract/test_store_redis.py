@@ -5,7 +5,9 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 import redis
-from tests.support.conversations import (
+from tests.support.proxies import LossyProxy, lossy_proxy
+from tests.support.redis_server import RedisServer
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     LOST,
@@ -22,9 +24,7 @@ from tests.support.conversations import (
     user,
     waiting,
 )
-from tests.support.lossy_proxy import LossyProxy, lossy_proxy
-from tests.support.redis_server import RedisServer
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.changes import Change, LoadedConversation, Status
 from passback.core.errors import (

@@ -6,7 +6,8 @@ from dataclasses import replace
 import anyio
 import pytest
 import redis
-from tests.support.conversations import (
+from tests.support.redis_server import RedisServer
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     begun,
@@ -22,7 +23,6 @@ from tests.support.conversations import (
     user,
     waiting,
 )
-from tests.support.redis_server import RedisServer
 
 from passback.core.changes import Status
 from passback.core.errors import CursorExpired, StoreError

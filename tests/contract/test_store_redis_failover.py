@@ -8,7 +8,9 @@ from typing import TypeVar
 import anyio
 import pytest
 from tests.faults.pace import pause
-from tests.support.conversations import (
+from tests.support.redis_server import RedisKind
+from tests.support.sentinels import QUORUM, SERVICE, Failover, failover
+from tests.support.store_values import (
     FINISHED,
     LONG,
     begun,
@@ -20,9 +22,7 @@ from tests.support.conversations import (
     turn,
     user,
 )
-from tests.support.redis_server import RedisKind
-from tests.support.sentinels import QUORUM, SERVICE, Failover, failover
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.changes import Lease, LeaseState, LogWrite
 from passback.core.errors import LeaseLost, StoreUnavailable, UnknownRun

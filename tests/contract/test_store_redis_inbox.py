@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 import redis
-from tests.support.conversations import (
+from tests.support.redis_server import RedisServer
+from tests.support.store_values import (
     LONG,
     answer,
     asking,
@@ -13,7 +14,6 @@ from tests.support.conversations import (
     ending,
     user,
 )
-from tests.support.redis_server import RedisServer
 
 from passback.core.changes import Lease
 from passback.core.errors import LeaseLost, StoreUnavailable

@@ -6,7 +6,15 @@ from pathlib import Path
 import anyio
 import pytest
 import trustme
-from tests.support.conversations import (
+from tests.support.programs import missing
+from tests.support.redis_server import (
+    RedisKind,
+    RedisServer,
+    free_port,
+    redis_server,
+    start,
+)
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     begun,
@@ -17,14 +25,6 @@ from tests.support.conversations import (
     texts,
     user,
     waiting,
-)
-from tests.support.programs import missing
-from tests.support.redis_server import (
-    RedisKind,
-    RedisServer,
-    free_port,
-    redis_server,
-    start,
 )
 
 from passback.core.errors import (

@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator
 
 import pytest
-from tests.support.conversations import (
+from tests.support.redis_server import RedisServer
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     begun,
@@ -15,7 +16,6 @@ from tests.support.conversations import (
     user,
     waiting,
 )
-from tests.support.redis_server import RedisServer
 
 from passback.core.changes import Change
 from passback.core.ports import Store

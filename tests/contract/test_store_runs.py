@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     CANCELLED,
     FINISHED,
     LONG,
@@ -20,7 +20,7 @@ from tests.support.conversations import (
     user,
     waiting,
 )
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.changes import Change, Commit, LoadedConversation, LogWrite, Status
 from passback.core.errors import LeaseLost, UnknownRun

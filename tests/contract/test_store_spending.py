@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.conversations import new_key, new_run
 from tests.support.lanes import examples
 from tests.support.redis_server import RedisServer
+from tests.support.store_values import new_key, new_run
 
 from passback.core.budgets import Spending, Spent
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunRef

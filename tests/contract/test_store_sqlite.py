@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     CANCELLED,
     LONG,
     begun,
@@ -313,7 +313,7 @@ from pathlib import Path
 import anyio
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.stores.sqlite import SqliteStore
-from tests.support.conversations import begun, change, texts, turn, user
+from tests.support.store_values import begun, change, texts, turn, user
 
 async def write(number, store):
     key = ConversationKey(OwnerId("owner"), ConversationId(str(number)))

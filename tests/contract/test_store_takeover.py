@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     CANCELLED,
     FINISHED,
     LONG,
@@ -22,7 +22,7 @@ from tests.support.conversations import (
     turn,
     user,
 )
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.changes import Change, Commit, Lease, OpenTurn, OpenTurns, Status
 from passback.core.errors import LeaseLost

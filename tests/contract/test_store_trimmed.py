@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     LONG,
     begun,
     change,

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
-from tests.support.conversations import (
+from tests.support.store_values import (
     CANCELLED,
     FINISHED,
     LONG,
@@ -19,7 +19,7 @@ from tests.support.conversations import (
     user,
     waiting,
 )
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.changes import (
     CallClaim,
@@ -53,7 +53,7 @@ Write = Callable[[], Awaitable[object]]
 
 
 @dataclass
-class Life:
+class RandomConversation:
     """A conversation's life, write by write. Each can be sent again as it was."""
 
     store: Store
@@ -148,7 +148,7 @@ class Life:
         assert await self.send(name, lambda: self.store.cancel(run, CANCELLED)) is True
 
 
-async def first_run(life: Life) -> Lease:
+async def first_run(life: RandomConversation) -> Lease:
     """Parked, begun, written to and committed."""
     await life.park()
     how = replace(await life.change("begin", user("go")), run_start=1, cancel_on_disconnect=True)
@@ -162,7 +162,7 @@ async def first_run(life: Life) -> Lease:
 
 
 async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Store) -> None:
-    life = Life(store)
+    life = RandomConversation(store)
     lease = await first_run(life)
     receipts = {"key:queue": Receipt("ab" * 32, RunId("queue"))}
     entry = await life.enqueue("enqueue", waiting(life.key, receipts=receipts))
@@ -221,7 +221,7 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
 async def test_a_lease_is_the_same_when_it_is_asked_for_again_after_posts_came_to_wait(
     store: Store, taken_over: bool
 ) -> None:
-    life = Life(store)
+    life = RandomConversation(store)
     lease = await first_run(life)
     if taken_over:
         await life.release("release", lease)
@@ -237,7 +237,7 @@ async def test_a_lease_is_the_same_when_it_is_asked_for_again_after_posts_came_t
 async def test_a_deletion_sent_twice_deletes_once_and_what_was_sent_before_it_is_lost(
     store: Store,
 ) -> None:
-    life = Life(store)
+    life = RandomConversation(store)
     lease = await first_run(life)
     assert await store.delete(life.key) is True
     assert await store.delete(life.key) is False

@@ -10,7 +10,7 @@ from tests.support.server import running_server
 from tests.support.wire import client_of
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENT = "tests.support.asking_agent:agent"
+AGENT = "tests.support.served_agents:asking"
 
 
 def flags_for(store: str, model: ModelServer) -> Sequence[str]:

@@ -9,12 +9,11 @@ import anyio
 import pytest
 from tests.e2e.stage import Stage
 from tests.e2e.workers import LEASE, SECONDS, Worker, worker
-from tests.support.frame_cutter import FrameCutter, frame_cutter
-from tests.support.lanes import choose_stores
+from tests.support.lanes import choose_stores, unmeasured
 from tests.support.model_server import ModelServer, model_server
+from tests.support.proxies import FrameCutter, frame_cutter
 from tests.support.python_client import QUICK
 from tests.support.server import Server, running_server
-from tests.support.unmeasured import unmeasured
 from tests.support.wire import ZONE, Client, client_of, result, user
 
 from passback_client import Client as PythonClient
@@ -186,7 +185,9 @@ async def raw(played: Server) -> AsyncGenerator[Client]:
 async def asking() -> AsyncGenerator[Server]:
     """Its agent has a tool `echo` that needs approval."""
     permissions = {"PASSBACK_PERMISSIONS": "echo=ask"}
-    async with running_server("tests.support.puppet:agent", environment=permissions) as server:
+    async with running_server(
+        "tests.support.served_agents:echoing", environment=permissions
+    ) as server:
         yield server
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+from tests.e2e.transcript_lines import asked, history, names_of, posted, resumed
 from tests.support.model_server import ModelServer, Reply, calls, says
-from tests.support.retelling import asked, history, names_of, posted, resumed
 from tests.support.wire import DONE, Answer, Client, Json, Stream, client_tool, keyed
 
 TOOLS = [client_tool(name) for name in ("zone", "color", "clock")]
@@ -16,7 +16,7 @@ ARGUMENTS = {"price": '{"drink": "tea"}'}
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Lines of `tests.support.retelling`, and what comes with them."""
+    """Lines of `tests.e2e.transcript_lines`, and what comes with them."""
 
     lines: Sequence[str]
     key: str = ""

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from tests.support import agentscope_judge
+from tests.e2e import agentscope_client
 from tests.support.agent_api import (
     PATH,
     Json,
@@ -59,7 +59,7 @@ async def _judged(client: Client, name: str, **request: Any) -> tuple[list[Json]
 
 async def _judge(url: str, headers: Json, request: Json) -> Json:
     python = os.environ.get("TEST_AGENTSCOPE") or missing("agentscope-runtime")
-    script = str(Path(agentscope_judge.__file__))
+    script = str(Path(agentscope_client.__file__))
     with anyio.fail_after(50):
         done = await anyio.run_process(
             [python, script, url, json.dumps(headers)],

@@ -94,7 +94,7 @@ async def model() -> AsyncGenerator[ModelServer]:
 
 @pytest.fixture
 async def server(model: ModelServer) -> AsyncGenerator[Server]:
-    agents = [f"tests.support.two_agents:{name}" for name in ("first", "second")]
+    agents = [f"tests.support.served_agents:{name}" for name in ("first", "second")]
     environment = {
         "PASSBACK_MODEL": "openai:mock",
         "PASSBACK_MODEL_BASE_URL": model.base_url,

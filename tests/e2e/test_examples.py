@@ -16,7 +16,7 @@ import anyio
 import pytest
 from tests.e2e import plays_of_agents, plays_of_tools
 from tests.e2e.plays import PLAYS
-from tests.support.pages import blocks_of
+from tests.support.documents import blocks_of
 from tests.support.server import running_server
 from tests.support.wire import client_of
 

@@ -1,7 +1,7 @@
 """Forks over HTTP: what a model's service has in its cache of an agent counts for the agent's forks, byte by byte."""
 
 import pytest
-from tests.support.dialects import DIALECTS, Dialect
+from tests.e2e.model_apis import DIALECTS, Dialect
 from tests.support.model_server import Request, listening
 
 from passback import Agent, Fork, tool

@@ -4,10 +4,9 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from tests.e2e.model_apis import ANTHROPIC, DIALECTS, OPENAI, Stage, model_stage
 from tests.support import anthropic_server, model_server
-from tests.support.dialects import ANTHROPIC, DIALECTS, OPENAI
 from tests.support.model_server import Json, Reply, Step
-from tests.support.model_stage import Stage, model_stage
 from tests.support.wire import COLOR, DONE, user
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,9 @@ import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 from tests.e2e.workers import broken_off, held, worker
-from tests.support.frame_cutter import frame_cutter
-from tests.support.lossy_proxy import lossy_proxy
 from tests.support.model_server import ModelServer, says
 from tests.support.programs import program
+from tests.support.proxies import frame_cutter, lossy_proxy
 from tests.support.server import Server, running_server
 from tests.support.wire import ZONE, Client, client_of, user
 

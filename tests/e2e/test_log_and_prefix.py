@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.attacks.raw import answers_to
-from tests.support.prefixed import prefixed
+from tests.e2e.prefix_proxy import prefixed
 from tests.support.server import Server, running_server
 from tests.support.wire import PATH, Client, client_of, user
 

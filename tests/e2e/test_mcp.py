@@ -7,9 +7,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.support.documents import blocks_of
 from tests.support.mcp_servers import ROOT
 from tests.support.model_server import calls, model_server, says
-from tests.support.pages import blocks_of
 from tests.support.server import running_server
 from tests.support.wire import DONE, client_of, user
 

@@ -4,9 +4,8 @@ from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import pytest
-from tests.support.dialects import DIALECTS, Dialect
+from tests.e2e.model_apis import DIALECTS, KEY, Dialect, Stage, model_stage
 from tests.support.model_server import Act, ModelServer, Reply, Step, fails, listening
-from tests.support.model_stage import KEY, Stage, model_stage
 from tests.support.server import running_server
 from tests.support.wire import COLOR, DONE, ZONE, Answer, Client, Json, client_of, result, user
 

@@ -16,7 +16,9 @@ EVERYTHING = ["agents", "context", "output", "owed", "plan", "progress", "usage"
 
 @pytest.fixture(scope="module")
 async def server() -> AsyncGenerator[Server]:
-    async with running_server("tests.support.talkative:agent", "--store", "memory:") as server:
+    async with running_server(
+        "tests.support.served_agents:all_events", "--store", "memory:"
+    ) as server:
         yield server
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.pages import ADDRESS, blocks_of
+from tests.support.documents import ADDRESS, blocks_of
 from tests.support.programs import missing
 from tests.support.server import Server, running_server
 from tests.support.wire import client_of

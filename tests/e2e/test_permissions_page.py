@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from tests.support.pages import blocks_of, check_commands
+from tests.support.documents import blocks_of, check_commands
 from tests.support.server import running_server
 
 from passback import Permission

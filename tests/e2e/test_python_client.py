@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from tests.e2e.workers import SECONDS, broken_off
-from tests.support.frame_cutter import FrameCutter
 from tests.support.model_server import ModelServer, Reply, calls, says
+from tests.support.proxies import FrameCutter
 from tests.support.python_client import QUICK, joined, results_of
 from tests.support.server import Server, running_server
 from tests.support.wire import Client as RawClient

@@ -6,8 +6,8 @@ import anyio
 import httpx
 import pytest
 from tests.e2e.workers import SECONDS, broken_off, held
-from tests.support.frame_cutter import FrameCutter, frame_cutter
 from tests.support.model_server import ModelServer, calls, says
+from tests.support.proxies import FrameCutter, frame_cutter
 from tests.support.python_client import QUICK, joined, kinds, until_text
 from tests.support.redis_server import free_port
 from tests.support.server import Server, running_server

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.support.documents import SHAPES, Block, blocks_of, marked
 from tests.support.model_server import model_server, says
-from tests.support.pages import SHAPES, Block, blocks_of, marked
 from tests.support.programs import missing, program
 from tests.support.server import SERVE, Server, running_server
 from tests.support.wire import FrameReader, client_of, user

@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from tests.e2e.worker_processes import WorkerProcesses, command_line, worker_processes
 from tests.e2e.workers import CUT, LEASE, SECONDS, whole
-from tests.support.crew import Crew, command_line, crew
 from tests.support.server import running_server
 from tests.support.wire import DONE, ZONE, client_of, merged, result, user
 
@@ -27,8 +27,8 @@ COUNTING = "count to 1000"
 
 
 @pytest.fixture
-async def two(store: str) -> AsyncGenerator[Crew]:
-    async with crew(2, "--store", store) as two:
+async def two(store: str) -> AsyncGenerator[WorkerProcesses]:
+    async with worker_processes(2, "--store", store) as two:
         yield two
 
 
@@ -56,7 +56,7 @@ async def test_workers_have_the_settings_of_the_env_file_and_of_secrets_files(
 # ---------------------------------------------------------------- one address
 @pytest.mark.promise("P1")
 async def test_each_worker_answers_at_the_one_address_and_goes_on_where_another_stopped(
-    two: Crew, conversation: str
+    two: WorkerProcesses, conversation: str
 ) -> None:
     one, other = two.pids
     async with client_of(two.server.url) as client, two.only(one):
@@ -68,7 +68,7 @@ async def test_each_worker_answers_at_the_one_address_and_goes_on_where_another_
 
 @pytest.mark.promise("P3", "P7")
 async def test_a_run_of_one_worker_is_followed_live_and_cancelled_at_another(
-    two: Crew, conversation: str
+    two: WorkerProcesses, conversation: str
 ) -> None:
     one, other = two.pids
     async with (
@@ -85,7 +85,7 @@ async def test_a_run_of_one_worker_is_followed_live_and_cancelled_at_another(
 
 
 async def test_the_banner_comes_once_and_says_how_many_there_are(sqlite: tuple[str, str]) -> None:
-    async with crew(2, *sqlite) as two:
+    async with worker_processes(2, *sqlite) as two:
         two.server.terminate()
         assert two.server.process.stdout is not None
         rest = [chunk async for chunk in two.server.process.stdout]
@@ -96,7 +96,7 @@ async def test_the_banner_comes_once_and_says_how_many_there_are(sqlite: tuple[s
 async def test_flags_reach_the_workers_and_are_on_no_command_line_of_theirs(
     sqlite: tuple[str, str],
 ) -> None:
-    async with crew(2, *sqlite, "--api-keys", "ann:canary-of-a-client") as two:
+    async with worker_processes(2, *sqlite, "--api-keys", "ann:canary-of-a-client") as two:
         for pid in two.pids:
             assert "canary" not in command_line(pid)
             async with two.only(pid), client_of(two.server.url, key="canary-of-a-client") as ann:
@@ -108,7 +108,7 @@ async def test_flags_reach_the_workers_and_are_on_no_command_line_of_theirs(
 async def test_a_worker_killed_in_an_answer_loses_nothing_and_another_one_comes(
     store: str, conversation: str
 ) -> None:
-    async with crew(2, "--store", store, "--timing", f"lease={LEASE}") as two:
+    async with worker_processes(2, "--store", store, "--timing", f"lease={LEASE}") as two:
         killed = two.pids[0]
         async with two.post(killed, conversation, "count to 50") as stream:
             await stream.take(3)
@@ -129,7 +129,7 @@ async def test_a_worker_killed_in_an_answer_loses_nothing_and_another_one_comes(
 
 
 async def test_a_worker_that_is_asked_to_stop_alone_is_replaced(sqlite: tuple[str, str]) -> None:
-    async with crew(2, *sqlite) as two:
+    async with worker_processes(2, *sqlite) as two:
         os.kill(two.pids[0], signal.SIGTERM)
         await two.until_ready(3)
     assert "worker ended by itself (exit code 0)" in two.log
@@ -140,7 +140,7 @@ async def test_a_worker_that_is_asked_to_stop_alone_is_replaced(sqlite: tuple[st
 async def test_a_stop_lets_short_answers_of_all_workers_end_and_leaves_no_process(
     sqlite: tuple[str, str], press_ctrl_c: bool
 ) -> None:
-    async with crew(2, *sqlite) as two:
+    async with worker_processes(2, *sqlite) as two:
         async with (
             two.post(two.pids[0], "one", "count to 20") as first,
             two.post(two.pids[1], "other", "count to 20") as second,
@@ -161,7 +161,7 @@ async def test_an_answer_that_a_stop_breaks_off_is_given_after_the_next_start(
     store: str, conversation: str
 ) -> None:
     flags = ("--store", store, "--timing", "shutdown_grace=0")
-    async with crew(2, *flags) as two:
+    async with worker_processes(2, *flags) as two:
         async with (
             client_of(two.server.url) as client,
             client.stream(conversation, [user("count to 50")]) as stream,
@@ -172,7 +172,7 @@ async def test_an_answer_that_a_stop_breaks_off_is_given_after_the_next_start(
         assert await two.server.exit_code() == 0
         await two.until_all_are_gone()
     assert (seen.types[-1], seen.body[-len(CUT) :]) == ("text", CUT)
-    async with crew(2, *flags) as two, client_of(two.server.url) as client:
+    async with worker_processes(2, *flags) as two, client_of(two.server.url) as client:
         with anyio.fail_after(SECONDS):
             answer = await whole(client, conversation)
     assert answer.headers["x-run-id"] == seen.headers["x-run-id"]
@@ -183,7 +183,7 @@ async def test_a_second_ctrl_c_ends_all_workers_without_waiting_for_their_answer
     sqlite: tuple[str, str],
 ) -> None:
     async with (
-        crew(2, *sqlite, "--timing", "shutdown_grace=600") as two,
+        worker_processes(2, *sqlite, "--timing", "shutdown_grace=600") as two,
         two.post(two.pids[0], "one", COUNTING) as first,
         two.post(two.pids[1], "other", COUNTING) as second,
     ):
@@ -202,7 +202,7 @@ async def test_ctrl_c_while_workers_are_starting_is_a_stop_like_any_other(
 ) -> None:
     flags = ("--workers", "4", *sqlite)
     async with running_server(*flags, stderr=subprocess.PIPE) as server:
-        starting = Crew(server)
+        starting = WorkerProcesses(server)
         server.interrupt()
         assert await server.exit_code() == 0
         await starting.until_all_are_gone()
@@ -212,7 +212,7 @@ async def test_ctrl_c_while_workers_are_starting_is_a_stop_like_any_other(
 async def test_workers_are_in_no_terminals_group_so_that_ctrl_c_comes_to_them_once(
     sqlite: tuple[str, str],
 ) -> None:
-    async with crew(2, *sqlite) as two:
+    async with worker_processes(2, *sqlite) as two:
         groups = [os.getpgid(pid) for pid in two.pids]
     assert groups == two.pids
 
@@ -220,7 +220,7 @@ async def test_workers_are_in_no_terminals_group_so_that_ctrl_c_comes_to_them_on
 async def test_workers_whose_keeper_is_killed_stop_as_if_they_were_asked_to(
     sqlite: tuple[str, str],
 ) -> None:
-    async with crew(2, *sqlite, "--timing", "shutdown_grace=0") as two:
+    async with worker_processes(2, *sqlite, "--timing", "shutdown_grace=0") as two:
         async with (
             two.post(two.pids[0], "one", COUNTING) as first,
             two.post(two.pids[1], "other", COUNTING) as second,

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.e2e.workers import broken_off
+from tests.support.documents import Block, blocks_of, check_commands
 from tests.support.model_server import Act, ModelServer, Reply, event, fails, says
-from tests.support.pages import Block, blocks_of, check_commands
 from tests.support.programs import program
 from tests.support.server import Server, running_server
 from tests.support.wire import Client

@@ -252,7 +252,7 @@ async def test_a_tool_that_nothing_can_end_holds_up_neither_its_run_nor_the_serv
 ) -> None:
     clings = user(json.dumps({"calls": [["cling", {}]]}))
     async with (
-        running_server("tests.support.clinging:agent", "--store", store) as server,
+        running_server("tests.support.served_agents:hanging", "--store", store) as server,
         client_of(server.url) as client,
     ):
         async with client.stream(conversation, [clings], include=["run"]) as stream:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.e2e.workers import LEASE, SECONDS, held, told, whole, worker
 from tests.support.model_server import ModelServer
-from tests.support.stoppable import StoppableRedis, stoppable_redis
+from tests.support.redis_server import StoppableRedis, stoppable_redis
 from tests.support.wire import (
     DONE,
     PATH,

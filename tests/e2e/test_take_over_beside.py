@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import anyio
 import pytest
 from tests.e2e.asking import ROOT
+from tests.e2e.parallel_agents import Parts
 from tests.e2e.workers import LEASE, SECONDS, worker
 from tests.support.agent_api import bodies, check_legal, events_of
-from tests.support.beside import Parts
 from tests.support.model_server import Act, Reply, calls, event, listening, says
 from tests.support.wire import COLOR, DONE, Client, Frame, Json, merged, user, without_void
 
@@ -61,7 +61,7 @@ async def test_whoever_reads_has_what_the_messages_have_when_the_worker_of_two_s
     async with listening(Parts(parts)) as model:
         settings = ("--model", "openai:mock", "--model-base-url", model.base_url)
         flags = (
-            "tests.support.beside:agent",
+            "tests.e2e.parallel_agents:agent",
             "--store",
             store,
             "--timing",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from tests.faults.records import Operation, events_of, outcome_of, token_of
-from tests.support.parrot import order_in
+from tests.faults.traced_model import order_in
 from tests.support.wire import DONE, Frame, Json
 
 _WORD = re.compile(r"(?P<call>\d+)\.(?P<index>\d+|end)")

@@ -1,5 +1,5 @@
 """The scenarios start a new server for each one that they kill."""
 
-from tests.support.unmeasured import unmeasured
+from tests.support.lanes import unmeasured
 
 __all__ = ["unmeasured"]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import anyio
 import httpx
 from tests.faults import checkers
+from tests.faults.nginx import nginx
 from tests.faults.ordeal import Progress
 from tests.faults.pace import pause
 from tests.faults.records import Post, token_of
 from tests.faults.tally import Tally
 from tests.faults.world import World
-from tests.support.nginx import nginx
 from tests.support.wire import PATH, Frame, FrameReader, text_of
 
 WORDS, PACE = 20, 100

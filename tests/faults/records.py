@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from tests.faults.places import DONE_WORK
-from tests.support.parrot import order, order_in
+from tests.faults.traced_model import order, order_in
 from tests.support.wire import DONE, Frame, Json, text_of
 
 Verdict: TypeAlias = Literal["ok", "refused", "unknown"]

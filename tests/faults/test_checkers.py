@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.faults import checkers
 from tests.faults.records import Operation, Post, as_json, from_json, open_calls
-from tests.support.parrot import order
+from tests.faults.traced_model import order
 from tests.support.wire import DONE, Frame, Json
 
 Spoil = Callable[[list[Json]], object]

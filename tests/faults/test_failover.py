@@ -14,7 +14,7 @@ from tests.faults.fleet import Fleet, fleet
 from tests.faults.judgement import Rules, gather, judge
 from tests.faults.pace import pause
 from tests.faults.records import Operation, Post
-from tests.support.parrot import Parrot, order, parrot
+from tests.faults.traced_model import TracedModel, order, traced_model
 from tests.support.sentinels import Failover, failover
 from tests.support.wire import (
     DONE,
@@ -46,13 +46,13 @@ async def servers(tmp_path: Path) -> AsyncGenerator[Failover]:
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[Parrot]:
-    async with parrot() as model:
+async def model() -> AsyncGenerator[TracedModel]:
+    async with traced_model() as model:
         yield model
 
 
 @pytest.fixture
-async def workers(servers: Failover, model: Parrot, tmp_path: Path) -> AsyncGenerator[Fleet]:
+async def workers(servers: Failover, model: TracedModel, tmp_path: Path) -> AsyncGenerator[Fleet]:
     async with fleet(
         2,
         *("--timing", f"lease={LEASE}", "--timing", "ping=1"),
@@ -67,7 +67,7 @@ async def workers(servers: Failover, model: Parrot, tmp_path: Path) -> AsyncGene
 # ---------------------------------------------------------------- what the replica had
 @pytest.mark.promise("P6", "P10")
 async def test_under_load_nothing_that_was_replicated_is_lost_and_each_run_ends_once(
-    servers: Failover, model: Parrot, workers: Fleet
+    servers: Failover, model: TracedModel, workers: Fleet
 ) -> None:
     operations: list[Operation] = []
 
@@ -123,7 +123,7 @@ async def read_to_the_end(client: Client, conversation: str, stream: Stream) -> 
 
 @pytest.mark.promise("P3", "P6", "P10")
 async def test_readers_are_told_what_was_lost_and_none_waits_for_it(
-    servers: Failover, model: Parrot, workers: Fleet
+    servers: Failover, model: TracedModel, workers: Fleet
 ) -> None:
     one_url, other_url = workers.urls()
     model.gates["long"] = anyio.Event()

@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias
 from tests.faults.caller import Caller, caller
 from tests.faults.fleet import Fleet, fleet
 from tests.faults.places import environment
-from tests.support.lossy_proxy import LossyProxy, lossy_proxy
-from tests.support.parrot import Parrot, parrot
+from tests.faults.traced_model import TracedModel, traced_model
+from tests.support.proxies import LossyProxy, lossy_proxy
+from tests.support.redis_server import StoppableRedis, stoppable_redis
 from tests.support.server import SERVE
-from tests.support.stoppable import StoppableRedis, stoppable_redis
 
 StoreKind: TypeAlias = Literal["sqlite", "redis"]
 
@@ -52,7 +52,7 @@ class Plan:
 class World:
     plan: Plan
     fleet: Fleet
-    model: Parrot
+    model: TracedModel
     random: Random
     folder: Path
     stack: AsyncExitStack
@@ -93,7 +93,7 @@ def _environment(folder: Path) -> dict[str, str]:
 async def world(plan: Plan, seed: int) -> AsyncGenerator[World]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
-        model = await stack.enter_async_context(parrot())
+        model = await stack.enter_async_context(traced_model())
         redis, proxies = None, list[LossyProxy]()
         stores = [f"sqlite:///{folder}/passback.db"]
         if plan.store == "redis":

@@ -5,9 +5,11 @@ is for a proof: every kind of store, and many more examples.
 """
 
 import os
+from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
 
 import pytest
+from coverage import Coverage
 from hypothesis import settings
 
 Lane: TypeAlias = Literal["quick", "ci", "nightly"]
@@ -44,3 +46,21 @@ def choose_stores(metafunc: pytest.Metafunc) -> None:
     names = ("redis",) if mark is None else mark.args
     names = tuple(_STORES) if LANE == "nightly" else names
     metafunc.parametrize("store_kind", [_STORES[name] for name in names], scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unmeasured(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Measure neither the processes that a test starts nor, but for modules with the mark `measured`, this one.
+
+    Measuring costs half a second for each process, and makes what runs some times slower. The server reaches its floors
+    by the unit and contract tests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        is_measured = request.node.get_closest_marker("measured") is not None
+        measuring = None if is_measured else Coverage.current()
+        if measuring is not None:
+            measuring.stop()
+        yield
+        if measuring is not None:
+            measuring.start()

@@ -5,7 +5,7 @@ JSON list of replies: `python -m tests.support.model_server SCRIPT.json` prints 
 standard input ends. A JSON reply has the fields of `Reply`; its steps are objects (events), strings (raw text),
 numbers (seconds), `"<cut>"` and `"<stall>"`.
 
-It holds requests to the rules of `tests.support.pairing`, which providers enforce. What breaks one gets a 400, and
+It holds requests to the rules of `tests.support.provider_rules`, which providers enforce. What breaks one gets a 400, and
 leaving the context is an AssertionError that shows it.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
-from tests.support.pairing import violations_of
+from tests.support.provider_rules import violations_of
 
 Json: TypeAlias = dict[str, Any]
 

@@ -5,12 +5,13 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import anyio
 import redis
 from tests.support.programs import program
 
@@ -136,3 +137,52 @@ def _program(kind: RedisKind) -> str:
 def _split(option: str) -> list[str]:
     name, _, value = option.partition(" ")
     return [name, value.strip("'")] if value else [name]
+
+
+DURABLE = ("--appendonly yes", "--appendfsync always")
+
+
+class StoppableRedis:
+    """Use `stoppable_redis`."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self.crashes = 0
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def server(self) -> RedisServer:
+        """As it runs now."""
+        assert self._process is not None
+        return RedisServer(self.port, self._process)
+
+    async def start(self) -> None:
+        """Return when it answers, with all that it had acknowledged."""
+        options = (f"--port {self.port}", "--save ''", *DURABLE)
+        self._process = await anyio.to_thread.run_sync(lambda: start(self._folder, *options))
+
+    async def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        self.crashes += 1
+        self._process.kill()
+        await anyio.to_thread.run_sync(self._process.wait)
+        if self._process.stdout:
+            self._process.stdout.close()
+
+
+@asynccontextmanager
+async def stoppable_redis(folder: Path) -> AsyncGenerator[StoppableRedis]:
+    """A server that writes each change to the disk before it answers; ended on leaving."""
+    redis = StoppableRedis(folder, free_port())
+    await redis.start()
+    try:
+        yield redis
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(10):
+            await redis.kill()

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import anyio.abc
 import anyio.lowlevel
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.context import ContextPolicy, Unbounded
 from passback.core.events import (
@@ -56,18 +56,18 @@ QUICK = Timing(
 )
 """Everything soon, and nothing lost; it looks for lost runs only where a test asks."""
 
-SEEKING = replace(QUICK, scan=0.01)
+RECOVERING = replace(QUICK, scan=0.01)
 """A worker that looks for lost runs by itself."""
 
-DYING = Timing(
+EXPIRING = Timing(
     lease=0, heartbeat=3600, log_delay=3600, early_result=5, final_commit_timeout=0.05, scan=3600
 )
 """A worker whose leases are over as soon as they are taken, and that does not notice."""
 
-TALKING = replace(DYING, log_delay=0.001)
+EXPIRING_FLUSHED = replace(EXPIRING, log_delay=0.001)
 """A dying worker whose text reaches readers elsewhere."""
 
-BURYING = replace(QUICK, max_attempts=1)
+FAILING_LOST = replace(QUICK, max_attempts=1)
 """A worker that goes on with nobody's run: it ends those that were lost."""
 
 PAINT = ToolSpec("paint", "Paint it.", {"type": "object", "properties": {}})
@@ -86,7 +86,7 @@ async def worker(
     context: ContextPolicy | None = None,
     models: Sequence[ModelClient] = (),
     seconds: float = 10,
-    **brain_is: Any,
+    **spec_fields: Any,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
 
@@ -96,7 +96,7 @@ async def worker(
     functions = [FunctionTools(tools)] if tools else []
     judge = CallJudge(find_objection, rules)
     spec = AgentSpec(model, "be brief", 4, judge=judge, context=context or Unbounded())
-    spec = replace(spec, **{"output": OutputJudge(find_objection), **brain_is})
+    spec = replace(spec, **{"output": OutputJudge(find_objection), **spec_fields})
     tool_sources = ToolSources([*functions, *toolsets], offers)
     chosen = {one.name: replace(spec, model=one) for one in models}
     service = RunService(store, Agents([ServedAgent(spec, tool_sources, models=chosen)]), timing)

@@ -1,4 +1,4 @@
-"""A real server in a process of its own: `passback serve` on a free port."""
+"""Real servers in processes of their own, each on a free port: `passback serve` and `passback replay`."""
 
 import os
 import re
@@ -8,10 +8,12 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import anyio
 import anyio.abc
+from anyio.streams.text import TextReceiveStream
 
 SERVE = (sys.executable, "-m", "passback", "serve")
 START_SECONDS = 120  # on a machine that is busy with other work, too
@@ -110,3 +112,28 @@ async def _address(process: anyio.abc.Process) -> tuple[str, str]:
             assert found is not None
             return found[1].decode(), output.decode()
     raise AssertionError(f"the server did not start: {output.decode()}")
+
+
+_ADDRESS = re.compile(r"listening on (http://127\.0\.0\.1:\d+)\n")
+
+
+@asynccontextmanager
+async def replaying(file: Path, *arguments: str) -> AsyncGenerator[str]:
+    """The address at which the file is played; ended on leaving, by Ctrl-C's signal for services."""
+    command = [sys.executable, "-m", "passback", "replay", str(file), "--port", "0", *arguments]
+    async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
+        assert process.stdout is not None
+        said = ""
+        with anyio.fail_after(START_SECONDS):
+            async for piece in TextReceiveStream(process.stdout):
+                said += piece
+                if found := _ADDRESS.search(said):
+                    break
+            else:
+                raise AssertionError(f"it ended before it listened: {said}")
+        try:
+            yield found[1]
+        finally:
+            process.terminate()
+            with anyio.fail_after(START_SECONDS):
+                assert await process.wait() == 0

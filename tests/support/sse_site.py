@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 from starlette.requests import Request
 from starlette.types import ASGIApp
-from tests.support.bridge import SECONDS, Exchange, exchange
+from tests.support.asgi_client import SECONDS, Exchange, exchange
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.bridge import ask_json
+from tests.support.asgi_client import ask_json
 
 from passback import Agent, Permission, tool
 from passback.app import Application

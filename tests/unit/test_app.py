@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.bridge import Exchange, ask, exchange
+from tests.support.asgi_client import Exchange, ask, exchange
 
 from passback.agent import Agent
 from passback.app import Application, create_app

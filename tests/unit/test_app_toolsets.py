@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from pydantic_core import from_json
-from tests.support.bridge import ask_json
+from tests.support.asgi_client import ask_json
 from tests.support.mcp_servers import ROOT, names, tools
 
 from passback.agent import Agent

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.bridge import ask
+from tests.support.asgi_client import ask
 
 from passback.agent import Agent
 from passback.app import Application

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask
-from tests.support.bridge import exchange as exchange_of
+from tests.support.asgi_client import Answer, ask
+from tests.support.asgi_client import exchange as exchange_of
 
 from passback.core.errors import ConfigurationError
 from passback.replay.player import replay_site

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.commands import passback
-from tests.support.replaying import replaying
+from tests.support.server import replaying
 
 from passback.cli import EXIT_USAGE, main
 

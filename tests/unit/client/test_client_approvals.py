@@ -6,8 +6,17 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import DONE, Script, document, frame, refusal, stream
+from tests.support.python_client import (
+    DONE,
+    IDLE,
+    PAINT,
+    Script,
+    document,
+    frame,
+    owes,
+    refusal,
+    stream,
+)
 
 from passback_client import (
     Approval,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.scripted_http import DONE, Script, frame, stream
+from tests.support.python_client import DONE, Script, frame, stream
 
 from passback_client import (
     AgentText,

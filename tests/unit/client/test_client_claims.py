@@ -8,8 +8,18 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import DONE, Reply, Script, document, frame, refusal, stream
+from tests.support.python_client import (
+    DONE,
+    IDLE,
+    PAINT,
+    Reply,
+    Script,
+    document,
+    frame,
+    owes,
+    refusal,
+    stream,
+)
 from typing_extensions import override
 
 from passback_client import (

@@ -8,7 +8,7 @@ import anyio
 import httpx
 import pytest
 from tests.support.careless_site import careless_site
-from tests.support.scripted_http import (
+from tests.support.python_client import (
     DONE,
     Chunks,
     Reply,

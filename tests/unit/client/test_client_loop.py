@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import anyio
 import httpx
 import pytest
-from tests.support.python_client import PAINT, owes
-from tests.support.scripted_http import DONE, Script, frame, stream
+from tests.support.python_client import DONE, PAINT, Script, frame, owes, stream
 
 from passback_client import BadSetup, Tool, ToolContext
 from passback_client import sync as plain

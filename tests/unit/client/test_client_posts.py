@@ -6,8 +6,18 @@ import anyio
 import httpx
 import pytest
 from pydantic import BaseModel
-from tests.support.python_client import IDLE, PAINT, QUICK, owes
-from tests.support.scripted_http import DONE, Script, document, frame, refusal, stream
+from tests.support.python_client import (
+    DONE,
+    IDLE,
+    PAINT,
+    QUICK,
+    Script,
+    document,
+    frame,
+    owes,
+    refusal,
+    stream,
+)
 
 from passback_client import (
     BadSetup,

@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.support.python_client import owes
-from tests.support.scripted_http import DONE, Script, frame, stream
+from tests.support.python_client import DONE, Script, frame, owes, stream
 
 from passback_client import BadSetup, Client, Option, Question, Reply, ToolError
 from passback_client import sync as plain

@@ -5,8 +5,18 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import DONE, Reply, Script, document, frame, refusal, stream
+from tests.support.python_client import (
+    DONE,
+    IDLE,
+    PAINT,
+    Reply,
+    Script,
+    document,
+    frame,
+    owes,
+    refusal,
+    stream,
+)
 
 from passback_client import (
     Client,

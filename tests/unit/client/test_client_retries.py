@@ -6,14 +6,16 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.support.python_client import IDLE, PAINT, owes
-from tests.support.scripted_http import (
+from tests.support.python_client import (
     DONE,
+    IDLE,
+    PAINT,
     Chunks,
     Reply,
     Script,
     document,
     frame,
+    owes,
     refusal,
     stream,
 )

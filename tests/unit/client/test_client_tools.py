@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from pydantic import BaseModel
-from tests.support.scripted_http import DONE, Script, frame, stream
+from tests.support.python_client import DONE, Script, frame, stream
 from typing_extensions import override
 
 from passback_client import BadSetup, Client, Limits, OwedCall, Tool, ToolAnswer, ToolContext

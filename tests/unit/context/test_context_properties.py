@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
-from tests.support.pairing import violations_of
+from tests.support.provider_rules import violations_of
 
 from passback.context.compaction import Compaction
 from passback.context.tokens import (

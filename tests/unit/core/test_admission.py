@@ -1,7 +1,7 @@
 """What a post means, row by row of the table in docs/explanation/design.md."""
 
 import pytest
-from tests.support.judging import (
+from tests.unit.core.admission import (
     C1,
     C2,
     IDLE,

@@ -1,6 +1,6 @@
 """What it costs to judge a post of many messages: as much as there are, however long the conversation is."""
 
-from tests.support.judging import KEY, minting, user
+from tests.unit.core.admission import KEY, minting, user
 from typing_extensions import override
 
 from passback.core.admission import Begins, ConversationSnapshot, decide_post

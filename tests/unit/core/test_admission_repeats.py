@@ -1,7 +1,7 @@
 """Posts that come again: by idempotency key and by the ids of messages that clients chose."""
 
 import pytest
-from tests.support.judging import (
+from tests.unit.core.admission import (
     C2,
     IDLE,
     OWING,

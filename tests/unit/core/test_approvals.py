@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.support.judging import (
+from tests.unit.core.admission import (
     C1,
     asks,
     call,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
-from tests.support.judging import result, user
+from tests.unit.core.admission import result, user
 
 from passback.core.messages import (
     AssistantMessage,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
-from tests.support.refusals import refusals_of
+from tests.support.provider_rules import refusals_of
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (

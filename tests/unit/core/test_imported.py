@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.anthropic_rules import breaches_of
-from tests.support.judging import minting, post, remembered, user
-from tests.support.pairing import violations_of
+from tests.support.provider_rules import violations_of
+from tests.unit.core.admission import minting, post, remembered, user
 
 from passback.core.admission import Begins, ConversationSnapshot, Joins, decide_post
 from passback.core.deltas import ModelRequest

@@ -1,7 +1,7 @@
 """What a post means when the time for what the client owes is over: the calls are closed as `timeout`."""
 
 import pytest
-from tests.support.judging import (
+from tests.unit.core.admission import (
     C1,
     IDLE,
     OWING,

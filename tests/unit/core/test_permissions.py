@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 import pytest
-from tests.support.judging import KEY, call
+from tests.unit.core.admission import KEY, call
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import RunId, RunRef

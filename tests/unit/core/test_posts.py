@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.judging import KEY, post, result, user
+from tests.unit.core.admission import KEY, post, result, user
 
 from passback.core.messages import (
     CallId,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.judging import (
+from tests.unit.core.admission import (
     C1,
     IDLE,
     OWING,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.support.transcripts import faults_of
+from tests.support.transcript_rules import faults_of
 
 from passback.core.messages import (
     AssistantMessage,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from tests.support.judging import (
+from tests.unit.core.admission import (
     IDLE,
     OWING,
     by_call,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.deeds import Deeds, asked, called, of_calls, results
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
     KEY,
     QUICK,
@@ -22,6 +21,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.unit.engine.counted_tools import CountedTools, asked, called, of_calls, results
 
 from passback.core.errors import ResultConflict
 from passback.core.events import (
@@ -53,8 +53,8 @@ DENIED = SYNTHETIC_TEXT["denied"]
 async def test_when_the_time_is_over_what_was_allowed_is_made_and_the_rest_is_not(
     store: Store,
 ) -> None:
-    deeds = Deeds()
-    tools = [deeds.tool("pay", "ask"), deeds.tool("send", "ask")]
+    counted = CountedTools()
+    tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     script = [called("pay", "send"), words("so")]
     timing = replace(QUICK, tool_timeout=0.5, scan=0.01)
     async with worker(store, ScriptedModel(script), *tools, timing=timing) as runs:
@@ -66,13 +66,13 @@ async def test_when_the_time_is_over_what_was_allowed_is_made_and_the_rest_is_no
         assert await results(runs) == [SYNTHETIC_TEXT["timeout"], "pay done"]
         with pytest.raises(ResultConflict, match="time"):
             await post(runs, approval(send))
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 @pytest.mark.promise("P5")
 async def test_a_user_message_means_that_nobody_answered(store: Store) -> None:
-    deeds = Deeds()
-    tools = [deeds.tool("pay", "ask"), deeds.tool("send", "ask")]
+    counted = CountedTools()
+    tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     model = ScriptedModel([called("pay", "send"), words("fine")])
     async with worker(store, model, *tools) as runs:
         pay, send = await asked(runs)
@@ -81,7 +81,7 @@ async def test_a_user_message_means_that_nobody_answered(store: Store) -> None:
         with pytest.raises(ResultConflict):
             await post(runs, approval(send))
         assert await results(runs) == [SYNTHETIC_TEXT["superseded"], UNMADE_TEXT]
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 POLICIES: dict[OnBusy, tuple[list[object], Completed | Cancelled]] = {
@@ -98,11 +98,11 @@ async def test_a_message_while_an_allowed_call_is_made(
 ) -> None:
     """Who allowed it is known ever after: the call is not made again."""
     begun, gate = anyio.Event(), anyio.Event()
-    deeds = Deeds()
+    counted = CountedTools()
 
     @tool(permission="ask")
     async def pay() -> str:
-        deeds.done["pay"] += 1
+        counted.done["pay"] += 1
         begun.set()
         await gate.wait()
         return "pay done"
@@ -122,16 +122,16 @@ async def test_a_message_while_an_allowed_call_is_made(
         assert await contents(runs) == said
         assert [m.call_id for m in await record(runs) if isinstance(m, ApprovalMessage)] == [call]
         assert await post(runs, approval(call)) == run
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 @pytest.mark.promise("P5", "P9")
 async def test_a_rollback_leaves_the_result_of_what_was_allowed(store: Store) -> None:
     """It was done: that stays true, as with the client's own results."""
-    deeds = Deeds()
+    counted = CountedTools()
     stalls: list[Step] = ["half", anyio.Event()]
     model = ScriptedModel([called("pay"), called("look"), stalls, words("two")])
-    tools = [deeds.tool("pay", "ask"), deeds.tool("look")]
+    tools = [counted.tool("pay", "ask"), counted.tool("look")]
     async with worker(store, model, *tools) as runs:
         [call] = await asked(runs)
         run = await post(runs, approval(call))
@@ -141,31 +141,31 @@ async def test_a_rollback_leaves_the_result_of_what_was_allowed(store: Store) ->
         assert await outcome(runs, run) == Cancelled()
         assert await contents(runs) == ["go", "", "pay done", "next", "two"]
         assert await post(runs, approval(call)) == run
-    assert deeds.done == {"pay": 1, "look": 1}
+    assert counted.done == {"pay": 1, "look": 1}
 
 
 @pytest.mark.promise("P7", "P8")
 async def test_a_run_that_is_cancelled_while_an_allowed_call_is_made(store: Store) -> None:
-    deeds = Deeds("pay")
+    counted = CountedTools("pay")
     model = ScriptedModel([called("pay"), words("what now?")])
-    async with worker(store, model, deeds.tool("pay", "ask")) as runs:
+    async with worker(store, model, counted.tool("pay", "ask")) as runs:
         [call] = await asked(runs)
         run = await post(runs, approval(call))
-        await deeds.begun.wait()
+        await counted.begun.wait()
         assert await runs.cancel(run)
         assert await outcome(runs, run) == Cancelled()
         assert await post(runs, approval(call)) == run
         assert await results(runs) == [INTERRUPTED]
         assert await reply(runs, says("so?", "u2")) == "what now?"
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 async def test_posts_that_wait_begin_when_the_answer_does_not_come(store: Store) -> None:
     """They waited for the run that asks; the answer and a message end the waiting."""
     gate = anyio.Event()
-    deeds = Deeds()
+    counted = CountedTools()
     model = ScriptedModel([[gate, *called("pay")], words("one"), words("two")])
-    async with worker(store, model, deeds.tool("pay", "ask")) as runs:
+    async with worker(store, model, counted.tool("pay", "ask")) as runs:
         first = await post(runs, says("a"))
         waits = await post(runs, says("b", "b"), on_busy="enqueue")
         gate.set()
@@ -181,30 +181,30 @@ async def test_posts_that_wait_begin_when_the_answer_does_not_come(store: Store)
 # ---------------------------------------------------------------- workers die
 @pytest.mark.promise("P1", "P10")
 async def test_the_worker_that_asked_may_be_gone(store: Store) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", "ask")
+    counted = CountedTools()
+    pay = counted.tool("pay", "ask")
     async with (
         worker(store, ScriptedModel([words("paid")]), pay) as other,
-        mortal(store, ScriptedModel([called("pay")]), pay) as dying,
+        killable_worker(store, ScriptedModel([called("pay")]), pay) as dying,
     ):
         [call] = await asked(dying.runs)
         await dying.kill()
         assert await call_ids(other) == [call]
         assert await reply(other, approval(call)) == "paid"
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 @pytest.mark.promise("P1", "P10")
 async def test_what_is_owed_is_handed_back_by_the_next_worker(store: Store) -> None:
     """The turn was committed, and the server's own call of it was being made."""
-    deeds = Deeds("look")
-    tools = [deeds.tool("look"), deeds.tool("pay", "ask")]
+    counted = CountedTools("look")
+    tools = [counted.tool("look"), counted.tool("pay", "ask")]
     async with (
         worker(store, ScriptedModel([words("paid")]), *tools) as other,
-        mortal(store, ScriptedModel([called("pay", "look")]), *tools) as dying,
+        killable_worker(store, ScriptedModel([called("pay", "look")]), *tools) as dying,
     ):
         run = await post(dying.runs, says())
-        await deeds.begun.wait()
+        await counted.begun.wait()
         await dying.kill()
         ending = await outcome(other, run)
         assert isinstance(ending, HandedBack)
@@ -212,7 +212,7 @@ async def test_what_is_owed_is_handed_back_by_the_next_worker(store: Store) -> N
         assert (owed.kind, owed.name) == ("approval", "pay")
         assert await reply(other, approval(owed.id)) == "paid"
         assert await results(other) == [INTERRUPTED, "pay done"]
-    assert deeds.done == {"look": 1, "pay": 1}
+    assert counted.done == {"look": 1, "pay": 1}
 
 
 @pytest.mark.promise("P10")
@@ -227,29 +227,29 @@ async def test_what_is_owed_is_handed_back_by_the_next_worker(store: Store) -> N
 async def test_an_allowed_call_that_was_being_made_is_repeated_only_if_that_is_harmless(
     store: Store, repeatable: bool, done: dict[str, int], answers: list[str]
 ) -> None:
-    deeds = Deeds("pay")
-    tools = [deeds.tool("pay", "ask", repeatable=repeatable), deeds.tool("send", "ask")]
+    counted = CountedTools("pay")
+    tools = [counted.tool("pay", "ask", repeatable=repeatable), counted.tool("send", "ask")]
     async with (
         worker(store, ScriptedModel([words("so")]), *tools) as other,
-        mortal(store, ScriptedModel([called("pay", "send")]), *tools) as dying,
+        killable_worker(store, ScriptedModel([called("pay", "send")]), *tools) as dying,
     ):
         calls_ = await asked(dying.runs)
         run = await post(dying.runs, *map(approval, calls_))
-        await deeds.begun.wait()
-        deeds.stuck.clear()
+        await counted.begun.wait()
+        counted.stuck.clear()
         await dying.kill()
         assert await outcome(other, run) == Completed()
         assert await results(other) == answers
         said = of_calls(await events(other, run))
         assert [e.content for e in said if isinstance(e, ToolResulted)] == answers
         assert await post(other, *map(approval, calls_)) == run
-    assert deeds.done == done
+    assert counted.done == done
 
 
 @pytest.mark.promise("P10")
 async def test_a_call_whose_result_could_not_be_stored_is_not_made_again(store: Store) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", "ask")
+    counted = CountedTools()
+    pay = counted.tool("pay", "ask")
     paid, never = anyio.Event(), anyio.Event()
 
     async def die() -> None:
@@ -258,7 +258,7 @@ async def test_a_call_whose_result_could_not_be_stored_is_not_made_again(store: 
 
     async with (
         worker(store, ScriptedModel([words("so")]), pay) as other,
-        mortal(store, ScriptedModel([called("pay")]), pay) as dying,
+        killable_worker(store, ScriptedModel([called("pay")]), pay) as dying,
     ):
         [call] = await asked(dying.runs)
         dying.faults.first["commit"] = die
@@ -269,17 +269,17 @@ async def test_a_call_whose_result_could_not_be_stored_is_not_made_again(store: 
         await dying.kill()
         assert await outcome(other, run) == Completed()
         assert await results(other) == [INTERRUPTED]
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 @pytest.mark.promise("P10")
 async def test_a_call_whose_result_was_stored_keeps_it(store: Store) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", "ask")
+    counted = CountedTools()
+    pay = counted.tool("pay", "ask")
     stalls: list[Step] = [anyio.Event()]
     async with (
         worker(store, ScriptedModel([words("paid")]), pay) as other,
-        mortal(store, ScriptedModel([called("pay"), stalls]), pay) as dying,
+        killable_worker(store, ScriptedModel([called("pay"), stalls]), pay) as dying,
     ):
         [call] = await asked(dying.runs)
         run = await post(dying.runs, approval(call))
@@ -287,4 +287,4 @@ async def test_a_call_whose_result_was_stored_keeps_it(store: Store) -> None:
         await dying.kill()
         assert await outcome(other, run) == Completed()
         assert await results(other) == ["pay done"]
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}

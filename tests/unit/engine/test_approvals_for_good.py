@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.support.deeds import asked, called
 from tests.support.runs import approval, outcome, post, reply, says, worker
+from tests.unit.engine.counted_tools import asked, called
 
 from passback.core.events import HandedBack
 from passback.core.messages import JsonObject, ToolCall, ToolResult, ToolSpec

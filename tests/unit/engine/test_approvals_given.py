@@ -2,7 +2,6 @@
 
 import anyio
 import pytest
-from tests.support.deeds import Deeds, asked, called, of_calls, results
 from tests.support.runs import (
     OTHER,
     PAINT,
@@ -23,6 +22,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.unit.engine.counted_tools import CountedTools, asked, called, of_calls, results
 
 from passback.core.errors import PassbackError, ResultConflict
 from passback.core.events import (
@@ -59,8 +59,8 @@ DENIED = SYNTHETIC_TEXT["denied"]
 # ---------------------------------------------------------------- yes and no
 @pytest.mark.promise("P1", "P4")
 async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(store: Store) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", "ask")
+    counted = CountedTools()
+    pay = counted.tool("pay", "ask")
     model = ScriptedModel([words("paid")])
     async with (
         worker(store, ScriptedModel([called("pay")]), pay) as one,
@@ -85,17 +85,17 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
         assert given == ApprovalMessage(given.id, call, True, tool="pay", digest=digest)
         assert isinstance(done, ToolMessage)
         assert (done.content, done.synthetic) == ("pay done", None)
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
     assert [message.role for message in model.requests[0].messages] == ["user", "assistant", "tool"]
 
 
 @pytest.mark.promise("P5")
 async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) -> None:
-    deeds = Deeds()
+    counted = CountedTools()
     model = ScriptedModel([words("a pity")])
-    async with worker(store, ScriptedModel([called("pay")]), deeds.tool("pay", "ask")) as one:
+    async with worker(store, ScriptedModel([called("pay")]), counted.tool("pay", "ask")) as one:
         [call] = await asked(one)
-    async with worker(store, model, deeds.tool("send")) as other:
+    async with worker(store, model, counted.tool("send")) as other:
         assert await reply(other, approval(call)) == "a pity"
         answered = (await record(other))[-2]
     assert isinstance(answered, ToolMessage)
@@ -104,7 +104,7 @@ async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) 
         True,
         "denied",
     )
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) 
 async def test_what_is_denied_is_not_made_and_the_model_is_told(
     store: Store, reason: str, told: str
 ) -> None:
-    deeds = Deeds()
+    counted = CountedTools()
     model = ScriptedModel([called("pay"), words("pity")])
-    async with worker(store, model, deeds.tool("pay", "ask")) as runs:
+    async with worker(store, model, counted.tool("pay", "ask")) as runs:
         [call] = await asked(runs)
         run = await post(runs, denial(call, reason))
         refused = ToolResulted(call, told, is_error=True, synthetic="denied")
@@ -125,20 +125,20 @@ async def test_what_is_denied_is_not_made_and_the_model_is_told(
     shown = model.requests[1].messages[-1]
     assert isinstance(shown, ToolMessage)
     assert (shown.content, shown.is_error, shown.synthetic) == (told, True, "denied")
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 @pytest.mark.promise("P2", "P5")
 async def test_several_are_answered_one_by_one_and_made_in_the_models_order(store: Store) -> None:
-    deeds = Deeds()
-    tools = [deeds.tool(name, "ask") for name in ("pay", "send", "drop")]
+    counted = CountedTools()
+    tools = [counted.tool(name, "ask") for name in ("pay", "send", "drop")]
     model = ScriptedModel([called("pay", "drop", "send"), words("so")])
     async with worker(store, model, *tools) as one, worker(store, model, *tools) as other:
         pay, drop, send = await asked(one)
         assert [each.id for each in (await park(other, approval(send))).owed] == [pay, drop]
         assert await call_ids(one) == [pay, drop]
         assert [each.id for each in (await park(one, denial(drop))).owed] == [pay]
-        assert deeds.done == {}
+        assert counted.done == {}
         run = await post(other, approval(pay))
         assert of_calls(await events(one, run)) == [
             ToolCallEnded(pay),
@@ -148,14 +148,14 @@ async def test_several_are_answered_one_by_one_and_made_in_the_models_order(stor
         ]
     shown = [m.call_id for m in model.requests[1].messages if isinstance(m, ToolMessage)]
     assert shown == [pay, drop, send]
-    assert deeds.done == {"pay": 1, "send": 1}
+    assert counted.done == {"pay": 1, "send": 1}
 
 
 @pytest.mark.promise("P1", "P4")
 async def test_beside_calls_that_need_no_person(store: Store) -> None:
     """The server's own are made at once; the rest is owed together, and goes on together."""
-    deeds = Deeds()
-    tools = [deeds.tool("look"), deeds.tool("pay", "ask")]
+    counted = CountedTools()
+    tools = [counted.tool("look"), counted.tool("pay", "ask")]
     model = ScriptedModel([called("pay", "look", "paint"), words("so")])
     async with worker(store, model, *tools) as runs:
         run = await post(runs, says(), tools=[PAINT])
@@ -164,20 +164,20 @@ async def test_beside_calls_that_need_no_person(store: Store) -> None:
         ends = [each.call_id for each in said if isinstance(each, ToolCallEnded)]
         assert pay not in ends
         assert ends[-1] == paint
-        assert deeds.done == {"look": 1}
+        assert counted.done == {"look": 1}
         assert [each.id for each in (await park(runs, approval(pay))).owed] == [paint]
-        assert deeds.done == {"look": 1}
+        assert counted.done == {"look": 1}
         assert await reply(runs, result(paint)) == "so"
         assert await results(runs) == ["look done", "done", "pay done"]
-    assert deeds.done == {"look": 1, "pay": 1}
+    assert counted.done == {"look": 1, "pay": 1}
 
 
 # ---------------------------------------------------------------- always
 async def test_always_is_for_the_tool_in_this_conversation_and_never_over_a_deny(
     store: Store,
 ) -> None:
-    deeds = Deeds()
-    tools = [deeds.tool("pay", "ask"), deeds.tool("send", "ask")]
+    counted = CountedTools()
+    tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     model = ScriptedModel(
         [
             *[called("pay"), called("pay", "send"), words("one")],
@@ -189,31 +189,31 @@ async def test_always_is_for_the_tool_in_this_conversation_and_never_over_a_deny
         [call] = await asked(runs)
         await outcome(runs, await post(runs, approval(call, always=True)))
         [send] = await call_ids(runs)  # pay was made at once, send is asked about
-        assert deeds.done == {"pay": 2}
+        assert counted.done == {"pay": 2}
         assert await reply(runs, denial(send)) == "one"
         assert await reply(runs, says("again")) == "two"
-        assert deeds.done == {"pay": 3}
+        assert counted.done == {"pay": 3}
         async with worker(store, model, *tools, rules=[pattern_rule({"pay": "deny"})]) as strict:
             assert await reply(strict, says("once more")) == "three"
-        assert deeds.done == {"pay": 3}
+        assert counted.done == {"pay": 3}
         assert len(await asked(runs, OTHER)) == 1
 
 
 async def test_once_is_once(memory: Store) -> None:
-    deeds = Deeds()
+    counted = CountedTools()
     model = ScriptedModel([called("pay"), called("pay")])
-    async with worker(memory, model, deeds.tool("pay", "ask")) as runs:
+    async with worker(memory, model, counted.tool("pay", "ask")) as runs:
         [call] = await asked(runs)
         assert isinstance(await outcome(runs, await post(runs, approval(call))), HandedBack)
         assert await call_ids(runs) != [call]
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 # ---------------------------------------------------------------- said twice, or by two
 @pytest.mark.promise("P8", "P9")
 async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Store) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", "ask")
+    counted = CountedTools()
+    pay = counted.tool("pay", "ask")
     model = ScriptedModel([called("pay"), words("paid")])
     async with worker(store, model, pay) as one, worker(store, model, pay) as other:
         [call] = await asked(one)
@@ -224,13 +224,13 @@ async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Store) -> 
                 await post(runs, denial(call))
             assert await outcome(runs, run) == Completed()
         assert len(await record(one)) == 5
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 @pytest.mark.promise("P9")
 async def test_of_a_yes_and_a_no_at_once_one_counts(store: Store) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", "ask")
+    counted = CountedTools()
+    pay = counted.tool("pay", "ask")
     model = ScriptedModel([called("pay"), words("so")])
     answers: list[RunRef] = []
     refused: list[PassbackError] = []
@@ -249,7 +249,7 @@ async def test_of_a_yes_and_a_no_at_once_one_counts(store: Store) -> None:
         assert (len(answers), len(refused)) == (1, 1)
         assert await outcome(one, answers[0]) == Completed()
         [given] = [each for each in await record(one) if isinstance(each, ApprovalMessage)]
-        assert deeds.done == ({"pay": 1} if given.approved else {})
+        assert counted.done == ({"pay": 1} if given.approved else {})
 
 
 @pytest.mark.promise("P4")
@@ -261,9 +261,9 @@ async def test_an_answer_that_comes_before_the_run_hands_back_waits_for_that(sto
         await gate.wait()
         return "seen"
 
-    deeds = Deeds()
+    counted = CountedTools()
     model = ScriptedModel([called("pay", "look"), words("paid")])
-    async with worker(store, model, look, deeds.tool("pay", "ask")) as runs:
+    async with worker(store, model, look, counted.tool("pay", "ask")) as runs:
         run = await post(runs, says())
         begun = await until(runs, run, ToolCallStarted)
         await until(runs, run, ToolCallEnded)
@@ -279,4 +279,4 @@ async def test_an_answer_that_comes_before_the_run_hands_back_waits_for_that(sto
             assert answers == []
             gate.set()
         assert await outcome(runs, answers[0]) == Completed()
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
-from tests.support.deeds import Deeds
-from tests.support.one_turn import answers_in, one_of
 from tests.support.runs import (
     PAINT,
     call_ids,
@@ -18,6 +16,7 @@ from tests.support.runs import (
     says,
     worker,
 )
+from tests.unit.engine.counted_tools import CountedTools, answers_in, one_of
 
 from passback.core.errors import ToolNameClash
 from passback.core.events import (
@@ -108,13 +107,13 @@ async def test_questions_that_nobody_could_answer_go_back_to_the_model(
 
 
 async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
-    deeds = Deeds()
+    counted = CountedTools()
     async with worker(
-        memory, one_of("ask_user"), deeds.tool("ask_user"), offers=[ASK_USER]
+        memory, one_of("ask_user"), counted.tool("ask_user"), offers=[ASK_USER]
     ) as runs:
         assert await reply(runs, says()) == "so"
         [turn] = [m for m in await record(runs) if isinstance(m, AssistantMessage) and m.tool_calls]
-    assert deeds.done == {"ask_user": 1}
+    assert counted.done == {"ask_user": 1}
     assert turn.tool_calls[0].asks is None
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.conversations import LONG, change, opening
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     PAINT,
@@ -20,6 +19,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.store_values import LONG, change, opening
 
 from passback.core.changes import Commit, Lease, LogWrite
 from passback.core.deltas import Finish, UsageChunk
@@ -145,7 +145,7 @@ async def test_a_worker_that_dies_between_two_turns_leaves_what_they_used(store:
     dying_model = ScriptedModel([using(3, *calls(("look", {}))), using(9, "void", anyio.Event())])
     async with (
         worker(store, ScriptedModel([using(4, *words("so"))]), look) as other,
-        mortal(store, dying_model, look) as dying,
+        killable_worker(store, dying_model, look) as dying,
     ):
         run = await post(dying.runs, says())
         async with dying.runs.follow(run) as batches:

@@ -4,22 +4,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.budgets import (
-    BUDGET,
-    SOON,
-    backend,
-    look,
-    looks,
-    of_conversation,
-    of_owner,
-    of_run,
-    reports,
-    serving,
-    tokens_of,
-    uses,
-)
-from tests.support.conversations import new_key
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.lanes import examples
 from tests.support.runs import (
     KEY,
@@ -37,7 +22,22 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.runs import says as user
-from tests.support.transcripts import faults_of
+from tests.support.store_values import new_key
+from tests.support.transcript_rules import faults_of
+from tests.unit.engine.budget_agents import (
+    BUDGET,
+    SOON,
+    backend,
+    look,
+    looks,
+    of_conversation,
+    of_owner,
+    of_run,
+    reports,
+    serving,
+    tokens_of,
+    uses,
+)
 
 from passback.agent import Agent
 from passback.core.budgets import Budget, BudgetLimits, Left, Price
@@ -237,7 +237,7 @@ async def test_what_a_lost_worker_had_spent_counts_for_the_one_that_goes_on(stor
     model = ScriptedModel([looks(60), uses(1)])
     async with (
         worker(store, model, look, budget=budget) as other,
-        mortal(store, dying_model, look, budget=budget) as dying,
+        killable_worker(store, dying_model, look, budget=budget) as dying,
     ):
         run = await post(dying.runs, user())
         await until(dying.runs, run, TextDelta)

@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
     KEY,
     PAINT,
-    SEEKING,
+    RECOVERING,
     call_ids,
     events,
     outcome,
@@ -87,8 +87,8 @@ async def test_a_worker_that_takes_over_goes_on_with_it(store: Store) -> None:
     own, other = usual(), named("x:other", words("whole"))
     stuck = named("x:other", ["half", anyio.Event()])
     async with (
-        worker(store, own, models=[own, other], timing=SEEKING) as healthy,
-        mortal(store, own, models=[own, stuck]) as dying,
+        worker(store, own, models=[own, other], timing=RECOVERING) as healthy,
+        killable_worker(store, own, models=[own, stuck]) as dying,
     ):
         run = await post(dying.runs, user("other"))
         await until(dying.runs, run, TextDelta)

@@ -19,7 +19,7 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.runs import says as user
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 from typing_extensions import override
 
 from passback.agent import Agent

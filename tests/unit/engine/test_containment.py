@@ -9,14 +9,14 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
-    BURYING,
+    FAILING_LOST,
     KEY,
     OTHER,
     PAINT,
     QUICK,
-    SEEKING,
+    RECOVERING,
     at_once,
     events,
     outcome,
@@ -281,7 +281,7 @@ async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store
             return await self.real.commit(commit, lease=lease)
 
     store = cast("Store", Broken(memory))
-    timing = replace(BURYING, lease=0.05)
+    timing = replace(FAILING_LOST, lease=0.05)
     async with worker(store, ScriptedModel([words("x"), words("y")]), timing=timing) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == LOST_RUN
@@ -308,7 +308,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
         for key in (KEY, OTHER):
             await until(leaving, await post(leaving, says(), key=key), TextDelta)
     model = ScriptedModel([words("one")])
-    async with worker(store, model, timing=SEEKING, toolsets=[Fragile("seen")]):
+    async with worker(store, model, timing=RECOVERING, toolsets=[Fragile("seen")]):
         while all([(await store.status(key)).running for key in (KEY, OTHER)]):
             await anyio.lowlevel.checkpoint()
         assert "conversation broken" in caplog.messages

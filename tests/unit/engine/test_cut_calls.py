@@ -2,11 +2,11 @@
 
 import anyio
 import pytest
-from tests.support.budgets import serving, tokens_of
 from tests.support.runs import KEY, events, post, record
 from tests.support.runs import says as user
-from tests.support.sub_agents import TASK, boss, helper
-from tests.support.windows import WINDOW, summary_in, talk, thinker
+from tests.unit.engine.budget_agents import serving, tokens_of
+from tests.unit.engine.small_windows import WINDOW, small_window_worker, summary_in, talk
+from tests.unit.engine.sub_agents import TASK, helper, lead_worker
 
 from passback.agent import Agent
 from passback.core.deltas import ReasoningChunk, UsageChunk
@@ -43,7 +43,7 @@ async def test_a_summary_that_is_not_listened_to_any_longer_costs_what_was_asked
     memory: Store,
 ) -> None:
     rambling: list[Step] = ["z" * 1_000] * 1_000
-    async with thinker(memory, ScriptedModel([*TALK, rambling, says("d")])) as runs:
+    async with small_window_worker(memory, ScriptedModel([*TALK, rambling, says("d")])) as runs:
         [usage] = reported(await talk(runs, *SIZES))
         assert usage.estimated
         assert 500 < usage.input_tokens < 2_000
@@ -63,14 +63,14 @@ async def test_a_summary_that_fails_costs_what_it_had_thought_and_what_the_servi
         ReasoningChunk("hm. " * 10),
         ModelUnavailable(""),
     ]
-    async with thinker(memory, ScriptedModel([*TALK, failing, says("d")])) as runs:
+    async with small_window_worker(memory, ScriptedModel([*TALK, failing, says("d")])) as runs:
         assert reported(await talk(runs, *SIZES)) == [Usage(1_234, 10, estimated=True)]
         assert await tokens_of(runs) == 1_244
 
 
 async def test_a_summary_that_never_began_costs_nothing(memory: Store) -> None:
     model = ScriptedModel([*TALK, [ModelUnavailable("")], says("d")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         assert reported(await talk(runs, *SIZES)) == []
 
 
@@ -97,7 +97,7 @@ async def test_a_run_that_is_cancelled_in_its_summary_tells_what_that_used(asked
 async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memory: Store) -> None:
     lead = ScriptedModel([[UsageChunk(Usage(10, 1)), *TASK]])
     other = ScriptedModel([[UsageChunk(Usage(20)), "thinking", anyio.Event()]])
-    async with boss(memory, lead, helper(other)) as runs:
+    async with lead_worker(memory, lead, helper(other)) as runs:
         run = await post(runs, user())
         async with runs.follow(run) as batches:
             async for batch in batches:
@@ -115,7 +115,7 @@ async def test_what_a_sub_agent_used_that_failed_is_told_at_the_end_of_the_run(
 ) -> None:
     lead = ScriptedModel([[UsageChunk(Usage(1)), *TASK], [UsageChunk(Usage(2)), *says("so be it")]])
     other = ScriptedModel([[UsageChunk(Usage(40)), ModelUnavailable("down")]])
-    async with boss(memory, lead, helper(other)) as runs:
+    async with lead_worker(memory, lead, helper(other)) as runs:
         said = await events(runs, await post(runs, user()))
         assert said[-1] == RunFinished(Completed())
         told = reported(said)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
     ASK,
     KEY,
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.anyio
 LATE = replace(QUICK, tool_timeout=0)
 """A worker whose calls are overdue as soon as they are made; it does not look for them by itself."""
 PATIENT = replace(QUICK, tool_timeout=3600)
-SEEKING = replace(LATE, scan=0.01)
+RECOVERING = replace(LATE, scan=0.01)
 TIMEOUT = SYNTHETIC_TEXT["timeout"]
 BOTH = calls(("paint", {}), ("ask", {}))
 
@@ -103,7 +103,7 @@ async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
 async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([BOTH]), timing=LATE) as gone,
-        worker(store, ScriptedModel([words("without, then")]), timing=SEEKING) as other,
+        worker(store, ScriptedModel([words("without, then")]), timing=RECOVERING) as other,
     ):
         first = await handed_back(gone)
         run = await newest(other, first)
@@ -138,8 +138,8 @@ async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> Non
 async def test_many_who_find_it_at_once_go_on_once(store: Store) -> None:
     models = [ScriptedModel([BOTH, words("once")]), ScriptedModel([words("once")])]
     async with (
-        worker(store, models[0], timing=SEEKING) as one,
-        worker(store, models[1], timing=SEEKING) as other,
+        worker(store, models[0], timing=RECOVERING) as one,
+        worker(store, models[1], timing=RECOVERING) as other,
     ):
         first = await handed_back(one)
         async with at_once() as tasks:

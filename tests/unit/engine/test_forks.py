@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.support.runs import (
-    DYING,
+    EXPIRING,
     PAINT,
     QUICK,
     call_ids,
@@ -21,8 +21,8 @@ from tests.support.runs import (
 from tests.support.runs import (
     says as user,
 )
-from tests.support.sub_agents import answers
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
+from tests.unit.engine.sub_agents import answers
 
 from passback.context.prompt import PromptLayers
 from passback.core.budgets import Budget, BudgetLimits
@@ -161,7 +161,7 @@ async def test_what_forks_owe_is_answered_on_any_worker(store: Store) -> None:
 @pytest.mark.promise("P10")
 async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
     first = ScriptedModel([ONE, [*calls(("look", {}))], ["half", anyio.Event()]])
-    async with forking(store, first, DYING) as dying:
+    async with forking(store, first, EXPIRING) as dying:
         run = await post(dying, user())
         while not any(isinstance(each, ChildMessage) for each in await _told(store, run)):
             await anyio.lowlevel.checkpoint()

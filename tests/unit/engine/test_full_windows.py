@@ -2,7 +2,15 @@
 
 import pytest
 from tests.support.runs import events, outcome, post, record, says
-from tests.support.windows import WINDOW, look, shown, summary_in, talk, thinker, told
+from tests.unit.engine.small_windows import (
+    WINDOW,
+    look,
+    shown,
+    small_window_worker,
+    summary_in,
+    talk,
+    told,
+)
 
 from passback.core.budgets import Left
 from passback.core.deltas import UsageChunk
@@ -29,7 +37,7 @@ pytestmark = pytest.mark.anyio
 # ---------------------------------------------------------------- the three steps
 async def test_a_run_says_once_that_the_window_fills(memory: Store) -> None:
     model = ScriptedModel([calls(("look", {"size": 10})), words("hi")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says("u" * 5_200)))
     (warned,) = told(seen)
     assert isinstance(warned, ContextWarned)
@@ -38,7 +46,7 @@ async def test_a_run_says_once_that_the_window_fills(memory: Store) -> None:
 
 async def test_far_below_the_thresholds_nothing_is_said_and_nothing_changed(memory: Store) -> None:
     model = ScriptedModel([words("hi")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         assert told(await talk(runs, 100)) == []
     assert shown(model.requests[0]) == ["0" * 100]
 
@@ -48,7 +56,7 @@ async def test_old_results_are_left_out_of_what_the_model_is_shown_and_stay_in_t
 ) -> None:
     first, later = calls(("look", {"size": 4_000})), calls(("look", {"size": 900}))
     model = ScriptedModel([first, later, later, later, words("hi")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says()))
         kept = await record(runs)
     assert [(e.step, e.before > e.after) for e in seen if isinstance(e, Compacted)] == [
@@ -65,7 +73,7 @@ async def test_old_results_are_left_out_of_what_the_model_is_shown_and_stay_in_t
 
 async def test_a_single_large_result_is_shortened_with_a_mark(memory: Store) -> None:
     model = ScriptedModel([calls(("look", {"size": 100_000})), words("hi")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says()))
     assert [e.step for e in seen if isinstance(e, Compacted)] == ["micro"]
     result = str(model.requests[-1].messages[-1].content)
@@ -76,7 +84,7 @@ async def test_a_single_large_result_is_shortened_with_a_mark(memory: Store) -> 
 
 async def test_many_large_results_of_one_turn_are_shortened_until_they_fit(memory: Store) -> None:
     model = ScriptedModel([calls(*[("look", {"size": 9_000})] * 16), words("hi")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
     assert sum(len(str(content)) for content in shown(model.requests[-1])) < 4 * WINDOW
 
@@ -92,7 +100,7 @@ async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Store) 
             words("d"),
         ]
     )
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)
         kept = await record(runs)
     assert [type(each) for each in told(seen)] == [ContextWarned, UsageReported, Compacted]
@@ -113,10 +121,10 @@ async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Store) 
 
 async def test_the_next_run_starts_from_the_summary_on_any_worker(memory: Store) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), words("d")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
     other = ScriptedModel([words("e")])
-    async with thinker(memory, other) as runs:
+    async with small_window_worker(memory, other) as runs:
         await events(runs, await post(runs, says("and?", "last")))
     first, *others = shown(other.requests[0])
     assert "notes" in str(first)
@@ -128,7 +136,7 @@ async def test_a_run_that_outgrows_the_window_keeps_the_users_words_in_the_summa
 ) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
     model = ScriptedModel([long, long, long, long, words("notes"), words("done")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         assert await outcome(runs, await post(runs, says("find the key"))) == Completed()
         summary = summary_in(await record(runs))
     assert summary.asked == "find the key"
@@ -140,7 +148,7 @@ async def test_the_users_words_are_handed_on_from_summary_to_summary(memory: Sto
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
     again = [long, long, long, words("more notes")]
     model = ScriptedModel([*[long] * 4, words("notes"), *again, words("done")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         assert await outcome(runs, await post(runs, says("find the key"))) == Completed()
         made = [each for each in await record(runs) if isinstance(each, SummaryMessage)]
     assert [(each.content, each.asked) for each in made] == [
@@ -153,7 +161,7 @@ async def test_the_users_words_are_handed_on_from_summary_to_summary(memory: Sto
 async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Store) -> None:
     many = calls(*[("look", {"size": 9_000})] * 16)
     model = ScriptedModel([words("a"), many, words("notes"), words("done")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         await talk(runs, 2_600)
         seen = await events(runs, await post(runs, says("now", "u1")))
     steps = [each.step for each in seen if isinstance(each, Compacted)]
@@ -163,7 +171,7 @@ async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Store) -> 
 
 async def test_what_has_nothing_older_is_shown_as_it_is_while_there_is_room(memory: Store) -> None:
     model = ScriptedModel([words("hi")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         assert await outcome(runs, await post(runs, says("u" * 6_800))) == Completed()
     assert shown(model.requests[0]) == ["u" * 6_800]
 
@@ -182,7 +190,7 @@ async def test_without_a_summary_a_run_goes_on_while_there_is_room(
     memory: Store, failing: list[Step]
 ) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), failing, words("d")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 500)
         kept = await record(runs)
     assert [e for e in seen if isinstance(e, Compacted)] == []
@@ -194,7 +202,7 @@ async def test_a_run_does_not_ask_for_a_summary_again_that_failed(memory: Store)
     turn = calls(("look", {"size": 10}))
     away: list[Step] = [ModelUnavailable("away")]
     model = ScriptedModel([turn, away, turn, turn, words("hi")])
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says("u" * 6_400)))
     assert [type(each) for each in told(seen)] == [ContextWarned]
     assert [len(request.messages) for request in model.requests] == [1, 1, 3, 5, 7]
@@ -205,7 +213,7 @@ async def test_where_there_is_no_room_a_mark_takes_the_summarys_place(
     memory: Store, failing: list[Step]
 ) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), failing, words("d")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 2_500)
         summary = summary_in(await record(runs))
     assert [e.step for e in seen if isinstance(e, Compacted)] == ["cut"]
@@ -217,7 +225,7 @@ async def test_a_mark_keeps_the_summary_before(memory: Store) -> None:
     away: list[Step] = [ModelUnavailable("away")]
     before = [words("a"), words("b"), words("c"), words("notes"), words("d")]
     model = ScriptedModel([*before, words("e"), away, words("f")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
         await events(runs, await post(runs, says("4" * 3_000, "u4")))
         await events(runs, await post(runs, says("5" * 4_000, "u5")))
@@ -228,7 +236,7 @@ async def test_a_mark_keeps_the_summary_before(memory: Store) -> None:
 async def test_a_model_that_does_not_stop_is_not_listened_to_for_ever(memory: Store) -> None:
     endless: list[Step] = ["z" * 1_000] * 1_000
     model = ScriptedModel([words("a"), words("b"), words("c"), endless, words("d")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
         summary = summary_in(await record(runs))
     assert len(summary.content) < 1_000

@@ -5,14 +5,14 @@ from dataclasses import replace
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Fault, Faults
+from tests.support.killable_worker import Fault, Faults
 from tests.support.runs import (
-    BURYING,
+    FAILING_LOST,
     KEY,
     OTHER,
     PAINT,
     QUICK,
-    SEEKING,
+    RECOVERING,
     at_once,
     call_ids,
     contents,
@@ -30,7 +30,7 @@ from tests.support.runs import (
     until,
     worker,
 )
-from tests.support.sub_agents import boss, helper
+from tests.unit.engine.sub_agents import helper, lead_worker
 
 from passback.core.errors import ShuttingDown
 from passback.core.events import (
@@ -86,7 +86,7 @@ async def test_between_two_turns_a_run_is_left_to_another_worker(store: Store) -
     after = ScriptedModel([words("two")])
     async with (
         worker(store, model, look) as leaving,
-        worker(store, after, look, timing=SEEKING) as other,
+        worker(store, after, look, timing=RECOVERING) as other,
     ):
         run = await post(leaving, says())
         async with reading(leaving, run) as here, reading(other, run) as there:
@@ -177,7 +177,7 @@ async def test_runs_are_handed_on_by_many_workers_without_an_attempt_being_count
             await until(leaving, run, TextDelta)
     assert run is not None
     # for this one a worker that died would have been one too many
-    async with worker(store, ScriptedModel([words("whole")]), timing=BURYING) as last:
+    async with worker(store, ScriptedModel([words("whole")]), timing=FAILING_LOST) as last:
         assert await outcome(last, run) == Completed()
         assert (await last.status(KEY)).attempt == 1
 
@@ -249,7 +249,7 @@ async def _left_to(store: Store, lead: Turn, owes: Turn, write: FunctionTool) ->
     busy = ScriptedModel([[gate, *calls(("look", {}))]])
     owing = helper(ScriptedModel([owes]), name="owing")
     helpers = owing, helper(busy, look, write, name="busy")
-    async with boss(store, ScriptedModel([lead]), *helpers, tools=[write]) as leaving:
+    async with lead_worker(store, ScriptedModel([lead]), *helpers, tools=[write]) as leaving:
         run = await post(leaving, says(), tools=[PAINT])
         while not busy.open_streams:
             await anyio.lowlevel.checkpoint()
@@ -276,7 +276,7 @@ async def test_what_follows_a_sub_agent_that_is_left_is_left_too(store: Store) -
     assert (await store.status(KEY)).owed == ()
     later = ScriptedModel([words("done")])
     helpers = helper(ScriptedModel([words("it is blue")]), name="owing"), helper(later, name="busy")
-    async with boss(store, ScriptedModel([words("ok")]), *helpers, tools=[write]) as other:
+    async with lead_worker(store, ScriptedModel([words("ok")]), *helpers, tools=[write]) as other:
         assert isinstance(await outcome(other, run), HandedBack)
         assert made == ["written"]
         (owed,) = await call_ids(other)
@@ -308,7 +308,7 @@ async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(
     short = replace(QUICK, lease=0.2, heartbeat=0.01)
     async with (
         worker(faults.store, ScriptedModel([["half", anyio.Event()]]), timing=short) as leaving,
-        worker(store, ScriptedModel([words("whole")]), timing=SEEKING) as other,
+        worker(store, ScriptedModel([words("whole")]), timing=RECOVERING) as other,
     ):
         run = await post(leaving, says())
         await until(leaving, run, TextDelta)
@@ -345,7 +345,7 @@ async def test_text_in_doubt_does_not_keep_a_run_from_being_left(
 async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving,
-        worker(store, ScriptedModel([]), timing=SEEKING) as stopped,
+        worker(store, ScriptedModel([]), timing=RECOVERING) as stopped,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         await stopped.drain(0)
@@ -362,7 +362,7 @@ async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
 async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method: str) -> None:
     faults = Faults(memory)
     faults.plan[method] = ["refuse"]
-    timing = replace(SEEKING, lease=0.5)
+    timing = replace(RECOVERING, lease=0.5)
     async with worker(faults.store, ScriptedModel([words("whole")]), timing=timing) as other:
         async with worker(memory, ScriptedModel([["half", anyio.Event()]])) as leaving:
             run = await post(leaving, says())

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.judging import minting
 from tests.support.runs import (
-    DYING,
+    EXPIRING,
     KEY,
     QUICK,
     contents,
@@ -18,6 +17,7 @@ from tests.support.runs import (
     says,
     worker,
 )
+from tests.unit.core.admission import minting
 
 from passback.core.errors import (
     Conflict,
@@ -132,7 +132,7 @@ async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
 async def test_a_history_is_there_for_who_takes_its_run_over(store: Store) -> None:
     gate = anyio.Event()
     rescue = ScriptedModel([words("yes")])
-    async with worker(store, ScriptedModel([["a", gate]]), timing=DYING, max_turns=1) as dying:
+    async with worker(store, ScriptedModel([["a", gate]]), timing=EXPIRING, max_turns=1) as dying:
         run = await start(dying, importing())
         async with worker(store, rescue, max_turns=1) as runs:
             assert await outcome(runs, run) == Completed()

@@ -5,7 +5,7 @@ from typing import Literal
 
 import anyio
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     PAINT,
@@ -23,7 +23,7 @@ from tests.support.runs import (
     until,
     worker,
 )
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.events import (
     Cancelled,
@@ -298,7 +298,7 @@ async def test_who_stops_may_come_in_the_instant_in_which_one_that_waits_begins(
 async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> None:
     async with (
         worker(store, ScriptedModel([half(), words("two")])) as other,
-        mortal(store, ScriptedModel([half()])) as dying,
+        killable_worker(store, ScriptedModel([half()])) as dying,
     ):
         first = await post(dying.runs, says("a"))
         await until(dying.runs, first, TextDelta)
@@ -317,7 +317,7 @@ async def test_a_worker_may_die_before_it_obeys(store: Store, how: Stops) -> Non
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("two")])) as other,
-        mortal(store, ScriptedModel([half()]), timing=deaf) as dying,
+        killable_worker(store, ScriptedModel([half()]), timing=deaf) as dying,
     ):
         first = await post(dying.runs, says("a"))
         await until(dying.runs, first, TextDelta)
@@ -334,7 +334,7 @@ async def test_a_worker_may_die_between_the_stop_and_the_rollback(store: Store) 
     """The run was cut, the one that takes it back has not begun: another worker takes it back."""
     async with (
         worker(store, ScriptedModel([words("two")])) as other,
-        mortal(store, ScriptedModel([half()])) as dying,
+        killable_worker(store, ScriptedModel([half()])) as dying,
     ):
         first = await post(dying.runs, says("a"))
         await until(dying.runs, first, TextDelta)

@@ -5,8 +5,6 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from tests.support.deeds import Deeds
-from tests.support.one_turn import answers_in, one_of
 from tests.support.runs import (
     approval,
     call_ids,
@@ -18,7 +16,8 @@ from tests.support.runs import (
     says,
     worker,
 )
-from tests.support.transcripts import faults_of
+from tests.support.transcript_rules import faults_of
+from tests.unit.engine.counted_tools import CountedTools, answers_in, one_of
 
 from passback.core.deltas import Finish, ModelDelta, ToolCallChunk
 from passback.core.errors import ConfigurationError
@@ -124,10 +123,10 @@ CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
 async def test_the_first_opinion_counts_and_what_cannot_be_judged_is_not_made(
     memory: Store, permission: Permission | Decision, rules: list[Rule], told: str
 ) -> None:
-    deeds = Deeds()
-    async with worker(memory, one_of("pay"), deeds.tool("pay", permission), rules=rules) as runs:
+    counted = CountedTools()
+    async with worker(memory, one_of("pay"), counted.tool("pay", permission), rules=rules) as runs:
         assert await becomes(runs) == told
-    assert deeds.done == ({"pay": 1} if told == DONE else {})
+    assert counted.done == ({"pay": 1} if told == DONE else {})
 
 
 async def test_a_rule_sees_the_call_and_its_run(memory: Store) -> None:
@@ -150,7 +149,7 @@ async def test_a_rule_sees_the_call_and_its_run(memory: Store) -> None:
 async def test_a_rule_that_fails_is_logged_and_its_words_go_nowhere(
     memory: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with worker(memory, one_of("pay"), Deeds().tool("pay"), rules=[fails]) as runs:
+    async with worker(memory, one_of("pay"), CountedTools().tool("pay"), rules=[fails]) as runs:
         said = await events(runs, await post(runs, says()))
         assert "secret" not in repr(said)
         assert "secret" not in repr(await record(runs))
@@ -170,14 +169,14 @@ LATE = "Not executed: whether it may be called was not found out in time"
 async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
     store: Store, caplog: pytest.LogCaptureFixture, permission: Permission | Decision
 ) -> None:
-    deeds, model = Deeds(), one_of("pay", "pay")
+    counted, model = CountedTools(), one_of("pay", "pay")
     hasty = CallJudge(find_objection, [no_opinion, never], seconds=0.01)
-    async with worker(store, model, deeds.tool("pay", permission), judge=hasty) as runs:
+    async with worker(store, model, counted.tool("pay", permission), judge=hasty) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == Completed()
         told = [(each.content, each.synthetic) for each in await answers_in(runs)]
         assert told == [(LATE, "denied")] * 2
-    assert deeds.done == {}
+    assert counted.done == {}
     assert caplog.messages == ["permission not judged within 0.01 s"] * 2
     assert {getattr(each, "run_id", None) for each in caplog.records} == {run.run_id}
 
@@ -192,20 +191,20 @@ async def test_a_plain_rule_that_hangs_holds_up_neither_the_server_nor_its_run(
         done.wait(10)
         return "allow"
 
-    deeds, hasty = Deeds(), CallJudge(find_objection, [hangs], seconds=0.01)
-    async with worker(memory, one_of("pay"), deeds.tool("pay"), judge=hasty) as runs:
+    counted, hasty = CountedTools(), CallJudge(find_objection, [hangs], seconds=0.01)
+    async with worker(memory, one_of("pay"), counted.tool("pay"), judge=hasty) as runs:
         try:
             assert await becomes(runs) == LATE
         finally:
             done.set()
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer_any_more(
     store: Store,
 ) -> None:
-    deeds, model = Deeds(), one_of("pay")
-    pay = deeds.tool("pay", "ask")
+    counted, model = CountedTools(), one_of("pay")
+    pay = counted.tool("pay", "ask")
     async with worker(store, model, pay) as runs:
         await outcome(runs, await post(runs, says()))
         (call_id,) = await call_ids(runs)
@@ -213,23 +212,23 @@ async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer
     async with worker(store, model, pay, judge=hasty) as runs:
         assert await reply(runs, approval(call_id)) == "so"
         assert [each.content for each in await answers_in(runs)] == [LATE]
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 async def test_a_run_can_be_cancelled_while_a_rule_thinks(memory: Store) -> None:
-    deeds, asked = Deeds(), anyio.Event()
+    counted, asked = CountedTools(), anyio.Event()
 
     async def thinks(call: ToolCall, run: RunRef) -> Decision:
         asked.set()
         return await never(call, run)
 
-    async with worker(memory, one_of("pay"), deeds.tool("pay"), rules=[thinks]) as runs:
+    async with worker(memory, one_of("pay"), counted.tool("pay"), rules=[thinks]) as runs:
         run = await post(runs, says())
         await asked.wait()
         await runs.cancel(run)
         assert await outcome(runs, run) == Cancelled()
         assert faults_of(await record(runs), running=False) == []
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 @pytest.mark.parametrize("broken", ["maybe", ""])
@@ -243,8 +242,8 @@ def test_a_tool_needs_a_permission_that_there_is(broken: Any) -> None:
 async def test_a_call_that_is_asked_about_has_no_end_and_the_run_is_handed_back(
     store: Store,
 ) -> None:
-    deeds = Deeds()
-    pay = deeds.tool("pay", Permission("ask", "It is a lot."))
+    counted = CountedTools()
+    pay = counted.tool("pay", Permission("ask", "It is a lot."))
     async with worker(store, one_of("pay"), pay) as runs:
         run = await post(runs, says())
         said = await events(runs, run)
@@ -255,7 +254,7 @@ async def test_a_call_that_is_asked_about_has_no_end_and_the_run_is_handed_back(
         type(event) for event in said if isinstance(event, ToolCallStarted | ToolCallEnded)
     ] == [ToolCallStarted]
     assert said[-1] == RunFinished(HandedBack(owed))
-    assert deeds.done == {}
+    assert counted.done == {}
 
 
 @pytest.mark.promise("P4", "P5")
@@ -263,8 +262,8 @@ async def test_a_denied_call_has_a_result_instead_of_an_end_and_the_model_goes_o
     store: Store,
 ) -> None:
     model = one_of("pay", "look")
-    deeds = Deeds()
-    tools = [deeds.tool("pay", NOT_TODAY), deeds.tool("look")]
+    counted = CountedTools()
+    tools = [counted.tool("pay", NOT_TODAY), counted.tool("look")]
     async with worker(store, model, *tools) as runs:
         said = await events(runs, await post(runs, says()))
         paid, looked = (message for message in model.requests[1].messages[2:])
@@ -276,7 +275,7 @@ async def test_a_denied_call_has_a_result_instead_of_an_end_and_the_model_goes_o
             ToolResulted(_call_of(looked), "look done"),
         ]
         assert said[-1] == RunFinished(Completed())
-    assert deeds.done == {"look": 1}
+    assert counted.done == {"look": 1}
 
 
 def _call_of(message: object) -> Any:
@@ -286,7 +285,7 @@ def _call_of(message: object) -> Any:
 
 async def test_a_model_that_is_denied_again_and_again_ends_with_its_turns(memory: Store) -> None:
     model = ScriptedModel([calls(("pay", {}))] * 4)
-    async with worker(memory, model, Deeds().tool("pay", "deny")) as runs:
+    async with worker(memory, model, CountedTools().tool("pay", "deny")) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed("max_turns")
 
 
@@ -304,13 +303,13 @@ async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store
 
 
 async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store) -> None:
-    deeds = Deeds()
+    counted = CountedTools()
     twice: list[ModelDelta] = [
         ToolCallChunk(0, name="pay", arguments='{"to":"alice","to":"mallory"}'),
         Finish("tool_calls"),
     ]
     model = ScriptedModel([twice, words("so")])
-    async with worker(memory, model, deeds.tool("pay", "ask")) as runs:
+    async with worker(memory, model, counted.tool("pay", "ask")) as runs:
         assert await reply(runs, says()) == "so"
         assert await call_ids(runs) == []
     told = model.requests[1].messages[-1].content
@@ -318,11 +317,11 @@ async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store
 
 
 async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Store) -> None:
-    deeds: list[str] = []
+    counted: list[str] = []
 
     @tool(permission="ask")
     def send() -> str:
-        deeds.append("sent")
+        counted.append("sent")
         return "sent"
 
     model = ScriptedModel([calls(("send", {})), words("so")])
@@ -336,4 +335,4 @@ async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(stor
         assert told == [ToolResulted(call_id, denial, is_error=True, synthetic="denied")]
         [answer] = [m for m in await record(strict) if isinstance(m, ToolMessage)]
         assert (answer.content, answer.synthetic) == (denial, "denied")
-    assert deeds == []
+    assert counted == []

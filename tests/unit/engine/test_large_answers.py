@@ -8,9 +8,9 @@ from typing import cast
 
 import anyio
 import pytest
-from tests.support.conversations import LONG, begun, new_key
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import contents, followed, post, says, worker
+from tests.support.store_values import LONG, begun, new_key
 
 from passback.core.changes import LeaseState, LogWrite
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk

@@ -9,13 +9,13 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
     KEY,
     OTHER,
     PAINT,
     QUICK,
-    SEEKING,
+    RECOVERING,
     at_once,
     call_ids,
     followed,
@@ -175,12 +175,12 @@ async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
 async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store) -> None:
     """So does the worker that takes it over; only the next post is refused."""
     gate = anyio.Event()
-    async with mortal(store, ScriptedModel([["on", gate]]), timing=SMALL) as dying:
+    async with killable_worker(store, ScriptedModel([["on", gate]]), timing=SMALL) as dying:
         run = await post(dying.runs, says("x" * (LIMIT // 2)))
         await until(dying.runs, run, TextDelta)
         await dying.kill()
     model = ScriptedModel([words("y" * LIMIT)])
-    seeking = replace(SEEKING, history_bytes=LIMIT)
+    seeking = replace(RECOVERING, history_bytes=LIMIT)
     async with worker(store, model, timing=seeking, commands=COMMANDS) as runs:
         assert await outcome(runs, run) == Completed()
         with pytest.raises(HistoryTooLarge):
@@ -287,7 +287,7 @@ async def test_a_large_conversation_that_lost_its_worker_is_taken_over_by_a_post
     store: Store,
 ) -> None:
     await stored(store)
-    async with mortal(store, ScriptedModel([["on", anyio.Event()]])) as dying:
+    async with killable_worker(store, ScriptedModel([["on", anyio.Event()]])) as dying:
         lost = await post(dying.runs, says("more", "m"))
         await until(dying.runs, lost, TextDelta)
         await dying.kill()

@@ -5,7 +5,7 @@ import sys
 
 
 def test_runs_that_are_over_leave_no_more_than_the_last_of_them() -> None:
-    command = [sys.executable, "-m", "tests.support.left_behind"]
+    command = [sys.executable, "-m", "tests.unit.engine.leftover_objects"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     (completed, *how), (failed, *why) = (line.split() for line in said.splitlines())
     assert (how, why) == (["completed"], ["failed"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     QUICK,
@@ -180,7 +180,7 @@ async def test_a_long_run_that_was_taken_over_is_read_whole(store: Store) -> Non
     chatter = Chatter(faults, 12)
     async with (
         worker(faults.store, chatter.model) as other,
-        mortal(store, ScriptedModel([["void", anyio.Event()]])) as dying,
+        killable_worker(store, ScriptedModel([["void", anyio.Event()]])) as dying,
     ):
         run = await post(dying.runs, says())
         await until(dying.runs, run, TextDelta)
@@ -263,7 +263,7 @@ async def test_a_run_whose_log_was_trimmed_is_taken_over_all_the_same(small: Sto
     chatter = Chatter(faults, 8)
     async with (
         worker(small, ScriptedModel([words("whole")])) as other,
-        mortal(faults.store, chatter.model, timing=QUICK) as dying,
+        killable_worker(faults.store, chatter.model, timing=QUICK) as dying,
     ):
         run = await post(dying.runs, says())
         await chatter.go_on(8)

@@ -1,10 +1,10 @@
 """What attempts used that came to nothing, in a list of models: it is reported and spent, and no part of the answer's."""
 
 import pytest
-from tests.support.budgets import BUDGET, look, of_owner, of_run, reports, tokens_of
 from tests.support.runs import KEY, events, outcome, post, record, worker
 from tests.support.runs import says as user
-from tests.support.windows import talk, thinker
+from tests.unit.engine.budget_agents import BUDGET, look, of_owner, of_run, reports, tokens_of
+from tests.unit.engine.small_windows import small_window_worker, talk
 
 from passback.core.budgets import Left, Price
 from passback.core.deltas import AnsweredBy, LostUsageChunk, UsageChunk
@@ -73,7 +73,7 @@ async def test_what_attempts_at_a_summary_used_is_reported_and_not_kept_with_it(
     texts = [says("a"), says("b"), says("c"), [told(OWN), *says("notes")], says("d")]
     # the attempt is told as a list of models tells it
     texts[3] = [AnsweredBy("other"), LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
-    async with thinker(memory, ScriptedModel(texts)) as runs:
+    async with small_window_worker(memory, ScriptedModel(texts)) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)
         [summary] = [each for each in await record(runs) if isinstance(each, SummaryMessage)]
         assert summary.usage == OWN
@@ -100,7 +100,7 @@ async def test_what_was_lost_does_not_make_the_window_smaller(memory: Store) -> 
     """The tokens that a service counts teach how its window fills; those of another attempt would teach it wrong."""
     many = Usage(100_000)
     answers = ScriptedModel([[told(Usage(700)), *says("a")], [told(Usage(1_300)), *says("b")]])
-    async with thinker(memory, Fallback([failing(many, many), answers])) as runs:
+    async with small_window_worker(memory, Fallback([failing(many, many), answers])) as runs:
         await outcome(runs, await post(runs, user("x" * 2_000, "u1")))
         said = await events(runs, await post(runs, user("x" * 2_000, "u2")))
     assert [type(each) for each in said if isinstance(each, Compacted)] == []

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
-    BURYING,
-    DYING,
+    EXPIRING,
+    EXPIRING_FLUSHED,
+    FAILING_LOST,
     KEY,
     PAINT,
     QUICK,
-    SEEKING,
-    TALKING,
+    RECOVERING,
     at_once,
     call_ids,
     contents,
@@ -63,7 +63,9 @@ async def test_a_reader_elsewhere_makes_its_worker_go_on_with_a_silent_workers_r
 ) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", gate, *words("too late")]]), timing=DYING) as dying,
+        worker(
+            store, ScriptedModel([["half", gate, *words("too late")]]), timing=EXPIRING
+        ) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -79,7 +81,9 @@ async def test_a_reader_elsewhere_makes_its_worker_go_on_with_a_silent_workers_r
 async def test_who_saw_text_of_a_lost_worker_is_told_that_it_is_void(store: Store) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", gate, *words("late")]]), timing=TALKING) as dying,
+        worker(
+            store, ScriptedModel([["half", gate, *words("late")]]), timing=EXPIRING_FLUSHED
+        ) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -113,7 +117,7 @@ async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
 async def test_a_post_elsewhere_finds_the_taken_over_run_going_on(store: Store) -> None:
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", anyio.Event()]]), timing=DYING) as dying,
+        worker(store, ScriptedModel([["half", anyio.Event()]]), timing=EXPIRING) as dying,
         worker(store, ScriptedModel([[gate, *words("one")], words("two")])) as other,
     ):
         lost = await post(dying, says("first"))
@@ -129,8 +133,8 @@ async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([["half", gate, *words("too late")]])
     async with (
-        worker(store, model, timing=DYING) as dying,
-        worker(store, ScriptedModel([words("whole")]), timing=SEEKING),
+        worker(store, model, timing=EXPIRING) as dying,
+        worker(store, ScriptedModel([words("whole")]), timing=RECOVERING),
     ):
         run = await post(dying, says())
         while (await store.status(KEY)).running:
@@ -144,7 +148,7 @@ async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
 async def test_many_workers_and_readers_take_a_lost_run_over_once(store: Store) -> None:
     models = [ScriptedModel([words("whole")]) for _ in range(2)]
     async with (
-        worker(store, ScriptedModel([[anyio.Event()]]), timing=DYING) as dying,
+        worker(store, ScriptedModel([[anyio.Event()]]), timing=EXPIRING) as dying,
         worker(store, models[0]) as one,
         worker(store, models[1]) as two,
     ):
@@ -166,7 +170,7 @@ async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: 
     gate = anyio.Event()
     faults = Faults(memory)
     async with (
-        worker(memory, ScriptedModel([[gate, *words("done")]]), timing=DYING) as dying,
+        worker(memory, ScriptedModel([[gate, *words("done")]]), timing=EXPIRING) as dying,
         worker(faults.store, ScriptedModel([])) as other,
     ):
         run = await post(dying, says())
@@ -190,9 +194,9 @@ async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> 
         return ScriptedModel([["half", gate, *words("too late")]])
 
     async with (
-        worker(store, doomed(), timing=TALKING) as one,
-        worker(store, doomed(), timing=TALKING) as two,
-        worker(store, doomed(), timing=TALKING) as three,
+        worker(store, doomed(), timing=EXPIRING_FLUSHED) as one,
+        worker(store, doomed(), timing=EXPIRING_FLUSHED) as two,
+        worker(store, doomed(), timing=EXPIRING_FLUSHED) as three,
         worker(store, ScriptedModel([words("next")])) as last,
     ):
         run = await post(one, says())
@@ -223,8 +227,8 @@ async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory
 
     model = ScriptedModel([calls(("work", {}), ("paint", {}))])
     async with (
-        worker(memory, model, work, timing=DYING) as dying,
-        worker(memory, ScriptedModel([words("next")]), timing=BURYING) as other,
+        worker(memory, model, work, timing=EXPIRING) as dying,
+        worker(memory, ScriptedModel([words("next")]), timing=FAILING_LOST) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])
         await started.wait()
@@ -241,8 +245,8 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
     model = ScriptedModel([calls(("paint", {})), [anyio.Event()]])
     async with (
         worker(memory, model) as first,
-        worker(memory, model, timing=DYING) as dying,
-        worker(memory, ScriptedModel([words("next")]), timing=BURYING) as other,
+        worker(memory, model, timing=EXPIRING) as dying,
+        worker(memory, ScriptedModel([words("next")]), timing=FAILING_LOST) as other,
     ):
         assert isinstance(
             await outcome(first, await post(first, says(), tools=[PAINT])), HandedBack
@@ -259,8 +263,8 @@ async def test_a_post_elsewhere_ends_a_run_that_had_all_its_attempts_and_starts_
     store: Store,
 ) -> None:
     async with (
-        worker(store, ScriptedModel([[anyio.Event()]]), timing=DYING) as dying,
-        worker(store, ScriptedModel([words("in time")]), timing=BURYING) as other,
+        worker(store, ScriptedModel([[anyio.Event()]]), timing=EXPIRING) as dying,
+        worker(store, ScriptedModel([words("in time")]), timing=FAILING_LOST) as other,
     ):
         lost = await post(dying, says("one"))
         run = await post(other, says("two"))
@@ -283,7 +287,7 @@ async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) 
 
     model = ScriptedModel([calls(("work", {}))])
     async with (
-        worker(memory, model, work, timing=DYING) as dying,
+        worker(memory, model, work, timing=EXPIRING) as dying,
         worker(memory, ScriptedModel([words("so be it")]), work) as other,
     ):
         run = await post(dying, says())
@@ -301,7 +305,9 @@ async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) 
     faults = Faults(memory)
     gate = anyio.Event()
     async with (
-        worker(faults.store, ScriptedModel([["half", gate, *words("x")]]), timing=DYING) as dying,
+        worker(
+            faults.store, ScriptedModel([["half", gate, *words("x")]]), timing=EXPIRING
+        ) as dying,
         worker(memory, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -317,7 +323,7 @@ async def test_a_failure_after_the_loss_is_not_the_runs_end(store: Store) -> Non
     gate = anyio.Event()
     model = ScriptedModel([["half", gate, ModelUnavailable("too late")]])
     async with (
-        worker(store, model, timing=DYING) as dying,
+        worker(store, model, timing=EXPIRING) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -337,7 +343,7 @@ async def test_an_early_result_at_a_worker_that_lost_the_run_is_judged_by_the_st
     turn = calls(("paint", {}))
     model = ScriptedModel([["half", wake, *words("late")], words("painted")])
     async with (
-        worker(store, model, timing=replace(DYING, log_delay=0.01)) as dying,
+        worker(store, model, timing=replace(EXPIRING, log_delay=0.01)) as dying,
         worker(store, ScriptedModel([[*turn[:-1], gate, turn[-1]]])) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])
@@ -383,7 +389,7 @@ async def test_a_result_for_a_call_of_a_void_turn_is_unknown(memory: Store) -> N
     """Its worker died before the turn was committed: the call was never made."""
     model = ScriptedModel([[*calls(("paint", {}))[:-1], anyio.Event()]])
     async with (
-        worker(memory, model, timing=TALKING) as dying,
+        worker(memory, model, timing=EXPIRING_FLUSHED) as dying,
         worker(memory, ScriptedModel([words("whole"), words("next")])) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])

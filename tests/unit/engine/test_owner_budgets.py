@@ -2,15 +2,7 @@
 
 import anyio
 import pytest
-from tests.support.budgets import (
-    BUDGET,
-    look,
-    looks,
-    of_owner,
-    reports,
-    uses,
-)
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -23,6 +15,14 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.runs import says as user
+from tests.unit.engine.budget_agents import (
+    BUDGET,
+    look,
+    looks,
+    of_owner,
+    reports,
+    uses,
+)
 
 from passback.context.compaction import Compaction
 from passback.core.budgets import Budget, BudgetLimits, Left
@@ -82,7 +82,7 @@ async def test_what_a_lost_worker_had_spent_was_counted_for_the_owner_before_it_
     model = ScriptedModel([looks(150)])
     async with (
         worker(store, model, look, budget=budget) as other,
-        mortal(store, dying_model, look, budget=budget) as dying,
+        killable_worker(store, dying_model, look, budget=budget) as dying,
     ):
         run = await post(dying.runs, user())
         await until(dying.runs, run, TextDelta)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     OTHER,
     QUICK,
-    SEEKING,
+    RECOVERING,
     at_once,
     followed,
     post,
@@ -86,13 +86,13 @@ async def test_runs_that_are_taken_over_or_were_queued_count_and_are_not_refused
 ) -> None:
     """A worker with room for one run takes over two, one of them with a post behind it."""
     gate, both, held = anyio.Event(), anyio.Event(), anyio.Event()
-    async with mortal(store, ScriptedModel([["on", gate], ["on", gate]])) as dying:
+    async with killable_worker(store, ScriptedModel([["on", gate], ["on", gate]])) as dying:
         lost = [await post(dying.runs, says(), key=key) for key in (KEY, OTHER)]
         queued = await post(dying.runs, says("more"), on_busy="enqueue")
         await dying.kill()
     over = [both, *words("taken over")]
     model = ScriptedModel([over, over, ["queued", held]])
-    async with worker(store, model, timing=replace(SEEKING, owner_runs=1)) as runs:
+    async with worker(store, model, timing=replace(RECOVERING, owner_runs=1)) as runs:
         while model.open_streams < 2:
             await anyio.lowlevel.checkpoint()
         both.set()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
-from tests.support.faults import Fault, Faults
+from tests.support.killable_worker import Fault, Faults
 from tests.support.runs import KEY, OTHER, contents, outcome, over, post, reply, says, worker
 from typing_extensions import override
 

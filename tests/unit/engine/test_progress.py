@@ -5,7 +5,7 @@ from threading import Thread
 
 import anyio.to_thread
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import events, post, says, worker
 
 from passback.core.events import RunEvent, ToolProgressed, ToolResulted

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 from pydantic import JsonValue
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
     KEY,
     PAINT,
@@ -80,7 +80,7 @@ async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
     layers = PromptLayers()
     async with (
         worker(store, other, look, builder=layers) as later,
-        mortal(store, first, look, builder=layers) as dying,
+        killable_worker(store, first, look, builder=layers) as dying,
     ):
         run = await post(dying.runs, briefed())
         async with reading(later, run) as reader:

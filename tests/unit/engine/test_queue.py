@@ -5,14 +5,14 @@ from dataclasses import replace
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     ASK,
     KEY,
     OTHER,
     PAINT,
     QUICK,
-    SEEKING,
+    RECOVERING,
     at_once,
     call_ids,
     contents,
@@ -27,7 +27,7 @@ from tests.support.runs import (
     until,
     worker,
 )
-from tests.support.transcripts import said_in
+from tests.support.transcript_rules import said_in
 
 from passback.core.errors import ConversationBusy, InvalidCursor, QueueFull
 from passback.core.events import (
@@ -288,8 +288,8 @@ async def test_a_result_that_comes_with_a_message_counts_also_when_others_wait(
 async def test_the_queue_of_a_dead_worker_is_worked_off_by_another(store: Store) -> None:
     model = ScriptedModel([words("one"), words("two"), words("three")])
     async with (
-        worker(store, model, timing=SEEKING) as other,
-        mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+        worker(store, model, timing=RECOVERING) as other,
+        killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         first = await post(dying.runs, says("a"))
         await until(dying.runs, first, TextDelta)
@@ -308,7 +308,7 @@ async def test_a_worker_may_die_between_two_runs_of_the_queue(store: Store, who:
     gate, model = gated("one")
     short = replace(QUICK, lease=0.5)
     others = ScriptedModel([words("two"), words("three")])
-    async with worker(store, others, timing=SEEKING if who == "scan" else QUICK) as other:
+    async with worker(store, others, timing=RECOVERING if who == "scan" else QUICK) as other:
         async with worker(faults.store, model, timing=short) as dying:
             first = await post(dying, says("a"))
             run = await enqueue(dying, "b")

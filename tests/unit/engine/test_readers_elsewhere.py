@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     QUICK,
@@ -102,7 +102,7 @@ async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(
     async with (
         worker(memory, ScriptedModel([words("good")])) as third,
         worker(memory, ScriptedModel([words("good")])) as other,
-        mortal(memory, ScriptedModel([["void", anyio.Event()]]), timing=silent) as dying,
+        killable_worker(memory, ScriptedModel([["void", anyio.Event()]]), timing=silent) as dying,
     ):
         run = await post(dying.runs, says())
         ahead = await until(dying.runs, run, TextDelta)
@@ -120,7 +120,7 @@ async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(sto
     mute = replace(QUICK, lease=1, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("good")])) as other,
-        mortal(store, ScriptedModel([["void", anyio.Event()]]), timing=mute) as dying,
+        killable_worker(store, ScriptedModel([["void", anyio.Event()]]), timing=mute) as dying,
     ):
         run = await post(dying.runs, says())
         ahead = await until(dying.runs, run, TextDelta)
@@ -138,7 +138,9 @@ async def test_who_comes_after_a_workers_death_is_shown_nothing_that_becomes_voi
     script: list[list[Step]] = [["Let me see.", *calls(("look", {}))], ["void", anyio.Event()]]
     async with (
         worker(store, ScriptedModel([words("good")]), look) as other,
-        mortal(store, ScriptedModel(script), look, timing=replace(QUICK, lease=1)) as dying,
+        killable_worker(
+            store, ScriptedModel(script), look, timing=replace(QUICK, lease=1)
+        ) as dying,
     ):
         run = await post(dying.runs, says())
         await shown(other, run, TextDelta("void"))

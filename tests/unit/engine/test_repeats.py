@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
     ASK,
     KEY,

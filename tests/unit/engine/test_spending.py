@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 
 from passback.core.budgets import Budget, BudgetLimits, Price
 from passback.core.changes import Lease

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
     KEY,
     QUICK,
-    SEEKING,
+    RECOVERING,
     at_once,
     contents,
     events,
@@ -75,7 +75,7 @@ async def test_a_worker_goes_on_with_its_own_lost_run(store: Store, who: str) ->
 
 async def test_a_worker_finds_its_own_lost_run_by_itself(store: Store) -> None:
     model = ScriptedModel([half(), words("whole")])
-    timing = replace(SEEKING, lease=0.3, heartbeat=3600, log_delay=3600)
+    timing = replace(RECOVERING, lease=0.3, heartbeat=3600, log_delay=3600)
     async with stalled(store, model, timing) as (runs, _):
         run = await post(runs, says())
         async with reading(runs, run) as reader:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Fault, Faults, mortal
+from tests.support.killable_worker import Fault, Faults, killable_worker
 from tests.support.runs import (
-    DYING,
+    EXPIRING,
     KEY,
     PAINT,
     QUICK,
@@ -236,7 +236,7 @@ async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: 
     faults = Faults(memory)
     faults.plan["commit"] = ["refuse"] * 9
     async with (
-        worker(faults.store, ScriptedModel([words("done")]), timing=DYING) as runs,
+        worker(faults.store, ScriptedModel([words("done")]), timing=EXPIRING) as runs,
         worker(memory, ScriptedModel([words("done by another")])) as other,
     ):
         run = await post(runs, says())
@@ -321,7 +321,7 @@ async def test_a_conversation_can_be_read_while_nobody_can_take_its_run_over(sto
     faults = Faults(store)
     async with (
         worker(faults.store, ScriptedModel([words("whole")])) as other,
-        mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         run = await post(dying.runs, says())
         await until(dying.runs, run, TextDelta)

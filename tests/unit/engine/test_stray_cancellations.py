@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.deeds import Deeds, called, results
 from tests.support.runs import OTHER, outcome, post, record, reply, until, worker
 from tests.support.runs import says as user
-from tests.support.transcripts import faults_of
+from tests.support.transcript_rules import faults_of
+from tests.unit.engine.counted_tools import CountedTools, called, results
 from typing_extensions import override
 
 from passback.core.commands import CommandContext
@@ -72,8 +72,8 @@ class Straying(ScriptedModel):
 
 async def beside_another(store: Store, model: ScriptedModel, **agent: Any) -> Outcome:
     """How a run ends that goes wrong beside another one, which goes on until it is cancelled."""
-    deeds = Deeds()
-    async with worker(store, model, strays, deeds.tool("pay"), **agent) as runs:
+    counted = CountedTools()
+    async with worker(store, model, strays, counted.tool("pay"), **agent) as runs:
         other = await post(runs, user("other", "u0"), key=OTHER)
         await until(runs, other, TextDelta)
         ending = await outcome(runs, await post(runs, user()))
@@ -220,10 +220,10 @@ async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> 
 
     judge = CallJudge(find_objection, [hangs_once], seconds=0.01)
     model = Straying([called("pay", "strays")])
-    async with worker(memory, model, strays, Deeds().tool("pay"), judge=judge) as runs:
+    async with worker(memory, model, strays, CountedTools().tool("pay"), judge=judge) as runs:
         assert await outcome(runs, await post(runs, user())) == BROKEN_RUN
     calm = ScriptedModel([called("pay", "strays"), says("so")])
-    async with worker(memory, calm, strays, Deeds().tool("pay"), judge=judge) as runs:
+    async with worker(memory, calm, strays, CountedTools().tool("pay"), judge=judge) as runs:
         assert await reply(runs, user("again", "u2")) == "so"
         late, unknown = (str(each) for each in await results(runs))
         assert late.endswith("was not found out in time")

@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel, field_validator
-from tests.support.budgets import serving
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
     KEY,
     call_ids,
@@ -22,6 +21,7 @@ from tests.support.runs import (
     says,
     worker,
 )
+from tests.unit.engine.budget_agents import serving
 
 from passback.agent import Agent
 from passback.core.deltas import Finish, TextChunk
@@ -236,7 +236,7 @@ async def test_answers_that_another_worker_was_given_count_too(store: Store) -> 
     hanging: list[scripted.Step] = [TextChunk("{"), anyio.Event()]
     first = ScriptedModel([scripted.says(PINK), scripted.says(PINK), hanging])
     other = ScriptedModel([scripted.says(PINK)])
-    async with worker(store, other) as later, mortal(store, first) as dying:
+    async with worker(store, other) as later, killable_worker(store, first) as dying:
         run = await post(dying.runs, asks())
         async with reading(later, run) as reader:
             await reader.until(TextDelta("{"))

@@ -6,9 +6,9 @@ from dataclasses import replace
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Faults
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
-    DYING,
+    EXPIRING,
     KEY,
     PAINT,
     events,
@@ -23,7 +23,14 @@ from tests.support.runs import (
 from tests.support.runs import (
     says as user,
 )
-from tests.support.sub_agents import TASK, answers, boss, deep_call, helper, said_by_children
+from tests.unit.engine.sub_agents import (
+    TASK,
+    answers,
+    deep_call,
+    helper,
+    lead_worker,
+    said_by_children,
+)
 
 from passback import Agent
 from passback.context.prompt import PromptLayers
@@ -65,7 +72,7 @@ pytestmark = pytest.mark.anyio
 async def test_an_agent_gives_a_task_and_gets_the_others_last_words(store: Store) -> None:
     lead = ScriptedModel([TASK, says("It is there.")])
     other = ScriptedModel([says("in the cellar")])
-    async with boss(store, lead, helper(other)) as runs:
+    async with lead_worker(store, lead, helper(other)) as runs:
         run = await post(runs, user("where?"))
         said = await events(runs, run)
         messages = await record(runs)
@@ -90,7 +97,7 @@ async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store
     one = ScriptedModel([[UsageChunk(Usage(300)), *says("here")]])
     other = ScriptedModel([[UsageChunk(Usage(4000)), *says("there")]])
     both = helper(one), helper(other, name="other")
-    async with boss(store, lead, *both) as runs:
+    async with lead_worker(store, lead, *both) as runs:
         assert await outcome(runs, await post(runs, user())) == Completed()
         state = (await runs.status(KEY)).state
         assert state == State(usage=Usage(4321), tokens=4321, seconds=state.seconds)
@@ -104,7 +111,7 @@ async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
 
     other = ScriptedModel([calls(("look", {"where": "cellar"})), says("not there")])
     lead = ScriptedModel([TASK, says("Sorry.")])
-    async with boss(memory, lead, helper(other, look)) as runs:
+    async with lead_worker(memory, lead, helper(other, look)) as runs:
         said = await events(runs, await post(runs, user()))
     results = [e for e in said_by_children(said) if isinstance(e, ToolResulted)]
     assert [each.content for each in results] == ["nothing in the cellar"]
@@ -122,14 +129,14 @@ async def test_what_becomes_of_a_sub_agent_is_told_to_the_other(
     memory: Store, turn: Turn, told: str
 ) -> None:
     lead = ScriptedModel([TASK, says("ok")])
-    async with boss(memory, lead, helper(ScriptedModel([turn]))) as runs:
+    async with lead_worker(memory, lead, helper(ScriptedModel([turn]))) as runs:
         assert await reply(runs, user()) == "ok"
         assert answers(await record(runs)) == [told]
 
 
 async def test_a_task_that_is_none_is_an_error_for_the_model(memory: Store) -> None:
     lead = ScriptedModel([calls(("helper", {"order": 1})), says("ok")])
-    async with boss(memory, lead, helper(ScriptedModel([]))) as runs:
+    async with lead_worker(memory, lead, helper(ScriptedModel([]))) as runs:
         assert await reply(runs, user()) == "ok"
         [result] = [each for each in await record(runs) if isinstance(each, ToolMessage)]
     assert result.content == "The arguments have to be a task, as a text."
@@ -143,7 +150,7 @@ async def test_agents_call_each_other_only_so_deep(memory: Store) -> None:
         model = ScriptedModel([asks, says(f"from {level + 1}")])
         deeper = helper(model, name=f"a{level}", agents=[deeper])
     lead = ScriptedModel([calls(("a0", {"task": "go"})), says("ok")])
-    async with boss(memory, lead, deeper) as runs:
+    async with lead_worker(memory, lead, deeper) as runs:
         assert await reply(runs, user()) == "ok"
         messages = await record(runs)
     innermost = messages
@@ -220,7 +227,7 @@ async def test_only_so_many_sub_agents_work_at_once(memory: Store) -> None:
     gate = anyio.Event()
     other = ScriptedModel([[gate, *says("done")]] * (MAX_CONCURRENT_AGENTS + 2))
     tasks = calls(*[("helper", {"task": "go"})] * (MAX_CONCURRENT_AGENTS + 2))
-    async with boss(memory, ScriptedModel([tasks, says("ok")]), helper(other)) as runs:
+    async with lead_worker(memory, ScriptedModel([tasks, says("ok")]), helper(other)) as runs:
         run = await post(runs, user())
         while other.open_streams < MAX_CONCURRENT_AGENTS:
             await anyio.lowlevel.checkpoint()
@@ -241,7 +248,9 @@ async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_tur
     inner = ScriptedModel([calls(("look", {})), says("ok")])
     spec = AgentSpec(inner, "help", builder=PromptLayers(), tells_time=True)
     actor = ServedAgent(spec, ToolSources([FunctionTools([look])]), "helper")
-    async with boss(memory, ScriptedModel([TASK, says("ok")]), AgentTool.of(actor, "")) as runs:
+    async with lead_worker(
+        memory, ScriptedModel([TASK, says("ok")]), AgentTool.of(actor, "")
+    ) as runs:
         assert await reply(runs, user()) == "ok"
     first, second = (str(request.messages[0].content) for request in inner.requests)
     assert first == second
@@ -260,7 +269,7 @@ async def test_an_early_result_for_a_call_before_the_commit_of_another_sub_agent
     other = helper(ScriptedModel([[seen, *says("looked")]]), name="other")
     lead = ScriptedModel([tasks, says("done")])
     answered: list[RunRef] = []
-    async with boss(store, lead, painter, other) as runs:
+    async with lead_worker(store, lead, painter, other) as runs:
         run = await post(runs, user(), tools=[PAINT])
         call_id = await deep_call(runs, run)
         seen.set()
@@ -282,7 +291,7 @@ async def test_an_early_result_for_a_call_before_the_commit_of_another_sub_agent
 async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Store) -> None:
     other = ScriptedModel([["thinking", anyio.Event()]])
     lead = ScriptedModel([TASK, says("Fine.")])
-    async with boss(memory, lead, helper(other)) as runs:
+    async with lead_worker(memory, lead, helper(other)) as runs:
         run = await post(runs, user())
         await until(runs, run, Nested)
         assert await runs.cancel(run)
@@ -305,13 +314,13 @@ async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) 
     tasks = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
     asks = [ScriptedModel([calls(("pay", {"what": name}))]) for name in ("tea", "cake")]
     dead = [helper(model, pay, name=name) for model, name in zip(asks, ("one", "two"), strict=True)]
-    async with boss(store, ScriptedModel([tasks]), *dead, timing=DYING) as dying:
+    async with lead_worker(store, ScriptedModel([tasks]), *dead, timing=EXPIRING) as dying:
         run = await post(dying, user())
         while len(made) < 2:
             await anyio.lowlevel.checkpoint()
         found = ScriptedModel([says("perhaps paid")] * 2)
         alive = [helper(found, pay, name=name) for name in ("one", "two")]
-        async with boss(store, ScriptedModel([says("ok")]), *alive) as runs:
+        async with lead_worker(store, ScriptedModel([says("ok")]), *alive) as runs:
             await runs.status(run.key)
             assert await outcome(runs, run) == Completed()
             assert answers(await record(runs)) == ["perhaps paid"] * 2
@@ -333,13 +342,15 @@ async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Store) -> No
         return "paid"
 
     first = ScriptedModel([calls(("pay", {}))])
-    async with boss(store, ScriptedModel([TASK]), helper(first, pay), timing=DYING) as dying:
+    async with lead_worker(
+        store, ScriptedModel([TASK]), helper(first, pay), timing=EXPIRING
+    ) as dying:
         run = await post(dying, user())
         while not made:
             await anyio.lowlevel.checkpoint()
         second = ScriptedModel([says("perhaps paid")])
         lead = ScriptedModel([says("ok")])
-        async with boss(store, lead, helper(second, pay)) as runs:
+        async with lead_worker(store, lead, helper(second, pay)) as runs:
             await runs.status(run.key)
             assert await outcome(runs, run) == Completed()
             assert answers(await record(runs)) == ["perhaps paid"]
@@ -355,6 +366,6 @@ async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: St
         "full",
     ]  # the leading agent's turn is stored, the other one's is not
     lead, other = ScriptedModel([TASK, says("Done.")]), ScriptedModel([says("found")])
-    async with boss(faults.store, lead, helper(other)) as runs:
+    async with lead_worker(faults.store, lead, helper(other)) as runs:
         ended = await outcome(runs, await post(runs, user()))
     assert ended == Failed("store_full", "no room in the test", retryable=True)

@@ -20,14 +20,14 @@ from tests.support.runs import (
 from tests.support.runs import (
     says as user,
 )
-from tests.support.sub_agents import (
+from tests.unit.engine.sub_agents import (
     TASK,
     answers,
     approved,
-    boss,
     deep_call,
     erase,
     helper,
+    lead_worker,
     said_by_children,
 )
 
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(store: Store) -> None:
     other = ScriptedModel([calls(("paint", {})), says("painted")])
     lead = ScriptedModel([TASK, says("Done.")])
-    async with boss(store, lead, helper(other)) as runs:
+    async with lead_worker(store, lead, helper(other)) as runs:
         run = await post(runs, user(), tools=[PAINT])
         said = await events(runs, run)
         ended = await outcome(runs, run)
@@ -68,7 +68,7 @@ async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(sto
         assert (owed.name, owed.parent_id) == ("paint", parent)
         # the client may act on it: said last, when the lease is free
         assert said[-2] == Nested(parent, ToolCallEnded(owed.id))
-    async with boss(store, lead, helper(other)) as runs:  # another worker
+    async with lead_worker(store, lead, helper(other)) as runs:  # another worker
         again = await post(runs, result(owed.id, "blue"))
         assert await outcome(runs, again) == Completed()
         messages = await record(runs)
@@ -86,7 +86,7 @@ async def test_a_result_for_a_call_deep_within_that_is_not_handed_back_yet_waits
     outer = ScriptedModel([calls(("inner", {"task": "go"})), says("passed on")])
     lead = ScriptedModel([TASK, says("Done.")])
     begun: list[RunRef] = []
-    async with boss(memory, lead, helper(outer, agents=[inner])) as runs:
+    async with lead_worker(memory, lead, helper(outer, agents=[inner])) as runs:
         run = await post(runs, user(), tools=[PAINT])
         call = await deep_call(runs, run)
 
@@ -107,7 +107,7 @@ async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store)
     deepest = helper(ScriptedModel([calls(("paint", {})), says("painted")]), name="deepest")
     asks = [calls(("deepest", {"task": "go"})), says("it is painted")]
     between = helper(ScriptedModel(asks), agents=[deepest])
-    async with boss(store, ScriptedModel([TASK, says("Done.")]), between) as runs:
+    async with lead_worker(store, ScriptedModel([TASK, says("Done.")]), between) as runs:
         run = await post(runs, user(), tools=[PAINT])
         said = await events(runs, run)
         [owed] = (await runs.status(run.key)).owed
@@ -126,11 +126,11 @@ async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them
     lead = ScriptedModel([TASK, says("Enough.")])
     ended: Outcome = HandedBack(())
     asked = 0
-    async with boss(store, lead, helper(other)) as runs:
+    async with lead_worker(store, lead, helper(other)) as runs:
         run = await post(runs, user(), tools=[PAINT])
         while isinstance(ended := await outcome(runs, run), HandedBack):
             asked += 1
-            async with boss(store, lead, helper(other)) as another:
+            async with lead_worker(store, lead, helper(other)) as another:
                 run = await post(another, result(ended.owed[0].id, "blue"))
                 await outcome(another, run)
         said = answers(await record(runs))
@@ -141,7 +141,7 @@ async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
     other = ScriptedModel([calls(("erase", {})), says("gone")])
     lead = ScriptedModel([TASK, says("Done.")])
-    async with boss(store, lead, helper(other, erase)) as runs:
+    async with lead_worker(store, lead, helper(other, erase)) as runs:
         await events(runs, await post(runs, user()))
         [call_id] = await call_ids(runs)
         with pytest.raises(UnknownToolCall):
@@ -155,7 +155,7 @@ async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
 async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Store) -> None:
     other = ScriptedModel([calls(("erase", {})), says("gone"), calls(("erase", {})), says("gone")])
     lead = ScriptedModel([TASK, says("Done."), TASK, says("Done again.")])
-    async with boss(store, lead, helper(other, erase)) as runs:
+    async with lead_worker(store, lead, helper(other, erase)) as runs:
         await events(runs, await post(runs, user()))
         [call_id] = await call_ids(runs)
         await events(runs, await post(runs, approval(call_id, always=True)))
@@ -166,7 +166,7 @@ async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Sto
 async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
     other = ScriptedModel([calls(("erase", {})), says("left alone")])
     lead = ScriptedModel([TASK, says("Fine.")])
-    async with boss(store, lead, helper(other, erase)) as runs:
+    async with lead_worker(store, lead, helper(other, erase)) as runs:
         await events(runs, await post(runs, user()))
         [call_id] = await call_ids(runs)
         said = said_by_children(await events(runs, await post(runs, denial(call_id))))
@@ -181,7 +181,7 @@ async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Store) 
     both = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
     lead = ScriptedModel([both, says("ok")])
     helpers = helper(one, name="one"), helper(two, name="two")
-    async with boss(store, lead, *helpers) as runs:
+    async with lead_worker(store, lead, *helpers) as runs:
         await events(runs, await post(runs, user(), tools=[PAINT]))
         first, second = await call_ids(runs)
         parked = await park(runs, result(second, "b"))
@@ -200,7 +200,7 @@ async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Store) 
 async def test_a_message_instead_of_the_answer_closes_the_sub_agents_call(store: Store) -> None:
     other = ScriptedModel([calls(("paint", {}))])
     lead = ScriptedModel([TASK, says("Fine.")])
-    async with boss(store, lead, helper(other)) as runs:
+    async with lead_worker(store, lead, helper(other)) as runs:
         await events(runs, await post(runs, user(), tools=[PAINT]))
         [call_id] = await call_ids(runs)
         assert await reply(runs, user("never mind", "u2")) == "Fine."
@@ -215,7 +215,7 @@ async def test_time_that_is_over_goes_to_the_sub_agent(memory: Store) -> None:
     other = ScriptedModel([calls(("paint", {})), says("nobody painted")])
     lead = ScriptedModel([TASK, says("A pity.")])
     timing = Timing(lease=30, heartbeat=0.01, log_delay=0.001, scan=0.01, tool_timeout=0.01)
-    async with boss(memory, lead, helper(other), timing=timing) as runs:
+    async with lead_worker(memory, lead, helper(other), timing=timing) as runs:
         run = await post(runs, user(), tools=[PAINT])
         await events(runs, run)
         status = await runs.status(run.key)

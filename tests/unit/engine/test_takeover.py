@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
+    EXPIRING_FLUSHED,
     KEY,
     PAINT,
-    SEEKING,
-    TALKING,
+    RECOVERING,
     call_ids,
     contents,
     events,
@@ -86,7 +86,7 @@ async def seen_until(runs: RunService, run: RunRef, event: RunEvent) -> list[Log
 async def test_a_run_whose_worker_dies_in_its_first_turn_is_done_by_another(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([words("whole ", "answer")])) as other,
-        mortal(store, ScriptedModel([["half", never()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says())
         async with reading(other, run) as reader:
@@ -116,7 +116,9 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
     model = ScriptedModel([words("so")])
     async with (
         worker(store, model, note) as other,
-        mortal(store, ScriptedModel([["first ", *calls(("note", {}))], [never()]]), note) as dying,
+        killable_worker(
+            store, ScriptedModel([["first ", *calls(("note", {}))], [never()]]), note
+        ) as dying,
     ):
         run = await post(dying.runs, says())
         async with reading(other, run) as reader:
@@ -137,8 +139,8 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
 @pytest.mark.promise("P10")
 async def test_nobody_has_to_ask_for_a_dead_workers_run(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([words("whole")]), timing=SEEKING) as other,
-        mortal(store, ScriptedModel([["half", never()]])) as dying,
+        worker(store, ScriptedModel([words("whole")]), timing=RECOVERING) as other,
+        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says())
         await until(dying.runs, run, TextDelta)
@@ -151,7 +153,7 @@ async def test_nobody_has_to_ask_for_a_dead_workers_run(store: Store) -> None:
 async def test_a_post_after_the_death_finds_the_run_going_on(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([words("one"), words("two")])) as other,
-        mortal(store, ScriptedModel([["half", never()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says("first"))
         await dying.kill()
@@ -168,8 +170,8 @@ async def void_stream(other: RunService, store: Store) -> tuple[RunRef, list[Log
     second: list[Step] = ["void b", *calls(("look", {}))[:-1], never()]
     async with (
         worker(store, ScriptedModel([])) as stopped,
-        mortal(store, ScriptedModel([first, ["void a", never()]]), look) as one,
-        mortal(store, ScriptedModel([second]), look) as two,
+        killable_worker(store, ScriptedModel([first, ["void a", never()]]), look) as one,
+        killable_worker(store, ScriptedModel([second]), look) as two,
     ):
         run = await post(one.runs, says())
         await stopped.drain(0)  # its readers do not make it take a run over
@@ -217,7 +219,7 @@ async def test_a_reader_where_the_run_goes_on_reads_the_past_from_the_store_and_
     first: list[Step] = ["one ", *calls(("look", {}))]
     async with (
         worker(store, ScriptedModel([script]), look) as other,
-        mortal(store, ScriptedModel([first, ["void", never()]]), look) as dying,
+        killable_worker(store, ScriptedModel([first, ["void", never()]]), look) as dying,
     ):
         run = await post(dying.runs, says())
         early_seen = await seen_until(other, run, TextDelta("void"))
@@ -247,7 +249,7 @@ async def test_a_place_that_nobody_was_shown_is_refused_where_the_run_goes_on(
     gate = anyio.Event()
     async with (
         worker(memory, ScriptedModel([[gate, *words("x")]])) as other,
-        mortal(memory, ScriptedModel([["half", never()]])) as dying,
+        killable_worker(memory, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says())
         await dying.kill()
@@ -263,7 +265,9 @@ async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Sto
     """It reads the sleeper's memory until that learns that the run is another's."""
     gate = anyio.Event()
     async with (
-        worker(store, ScriptedModel([["half", gate, *words("late")]]), timing=TALKING) as sleeper,
+        worker(
+            store, ScriptedModel([["half", gate, *words("late")]]), timing=EXPIRING_FLUSHED
+        ) as sleeper,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(sleeper, says())
@@ -283,7 +287,9 @@ async def test_turns_are_counted_over_all_workers(store: Store) -> None:
     looks = calls(("look", {}))
     async with (
         worker(store, ScriptedModel([looks, looks]), look) as other,
-        mortal(store, ScriptedModel([looks, looks, looks, ["half", never()]]), look) as dying,
+        killable_worker(
+            store, ScriptedModel([looks, looks, looks, ["half", never()]]), look
+        ) as dying,
     ):
         run = await post(dying.runs, says())
         await until(dying.runs, run, TextDelta)
@@ -296,7 +302,7 @@ async def test_turns_of_earlier_runs_do_not_count(store: Store) -> None:
     looks = calls(("look", {}))
     async with (
         worker(store, ScriptedModel([words("second")]), look) as other,
-        mortal(
+        killable_worker(
             store, ScriptedModel([looks, looks, looks, words("first"), ["half", never()]]), look
         ) as dying,
     ):
@@ -321,7 +327,7 @@ async def test_a_run_that_had_all_its_turns_is_ended_by_the_next_worker(store: S
 
     async with (
         worker(store, ScriptedModel([]), look) as other,
-        mortal(store, ScriptedModel([looks] * 4), stall) as dying,
+        killable_worker(store, ScriptedModel([looks] * 4), stall) as dying,
     ):
         run = await post(dying.runs, says())
         await seen[3].wait()
@@ -334,7 +340,7 @@ async def test_the_run_keeps_its_client_tools_and_may_hand_back(store: Store) ->
     model = ScriptedModel([calls(("paint", {})), words("painted")])
     async with (
         worker(store, model) as other,
-        mortal(store, ScriptedModel([["half", never()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says(), tools=[PAINT])
         await dying.kill()
@@ -348,7 +354,7 @@ async def test_the_run_keeps_its_client_tools_and_may_hand_back(store: Store) ->
 async def test_who_asked_a_dead_worker_to_cancel_is_obeyed_by_the_next(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([["more", never()]])) as other,
-        mortal(store, ScriptedModel([["half", never()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
     ):
         run = await post(dying.runs, says())
         await until(other, run, TextDelta)
@@ -360,7 +366,7 @@ async def test_who_asked_a_dead_worker_to_cancel_is_obeyed_by_the_next(store: St
 async def test_a_conversation_may_be_deleted_while_its_worker_is_dead(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([words("anew")])) as other,
-        mortal(store, ScriptedModel([["half", never()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
     ):
         await post(dying.runs, says())
         await dying.kill()

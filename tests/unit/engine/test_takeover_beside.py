@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import anyio
 import pytest
-from tests.support.faults import Mortal, mortal
+from tests.support.killable_worker import KillableWorker, killable_worker
 from tests.support.runs import (
-    BURYING,
+    FAILING_LOST,
     KEY,
     PAINT,
     QUICK,
-    SEEKING,
+    RECOVERING,
     Reading,
     followed,
     outcome,
@@ -28,7 +28,7 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.runs import says as user
-from tests.support.sub_agents import helper
+from tests.unit.engine.sub_agents import helper
 
 from passback.core.deltas import ToolCallChunk
 from passback.core.errors import CursorExpired, ModelIncomplete
@@ -101,8 +101,10 @@ class Agents:
     ) -> AbstractAsyncContextManager[RunService]:
         return worker(store, self.model, *tools, timing=timing, toolsets=[self.helpers])
 
-    def mortal(self, store: Store, *tools: FunctionTool) -> AbstractAsyncContextManager[Mortal]:
-        return mortal(store, self.model, *tools, toolsets=[self.helpers])
+    def killable_worker(
+        self, store: Store, *tools: FunctionTool
+    ) -> AbstractAsyncContextManager[KillableWorker]:
+        return killable_worker(store, self.model, *tools, toolsets=[self.helpers])
 
 
 def half() -> Turn:
@@ -202,7 +204,7 @@ async def test_half_a_turn_is_void_though_a_sub_agent_beside_it_has_committed(
     store: Store, deep: bool
 ) -> None:
     first, after = dying(deep=deep), going_on(deep=deep)
-    async with after.worker(store) as other, first.mortal(store) as victim:
+    async with after.worker(store) as other, first.killable_worker(store) as victim:
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading(other, run) as elsewhere:
             async with reading_for_a_while(victim.runs, run) as reader:
@@ -218,7 +220,7 @@ async def test_half_a_turn_is_void_though_a_sub_agent_beside_it_has_committed(
 
 async def test_nothing_void_is_shown_to_one_who_comes_before_the_take_over(store: Store) -> None:
     first = dying()
-    async with first.mortal(store) as victim:
+    async with first.killable_worker(store) as victim:
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading_for_a_while(victim.runs, run) as reader:
             await half_said(reader, first)
@@ -232,12 +234,12 @@ async def test_nothing_void_is_shown_to_one_who_comes_before_the_take_over(store
 async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
     first, second, after = dying(), dying(), going_on()
     second.lead, second.two = [], second.two[1:]
-    async with after.worker(store) as other, first.mortal(store) as victim:
+    async with after.worker(store) as other, first.killable_worker(store) as victim:
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading_for_a_while(victim.runs, run) as reader:
             await half_said(reader, first)
         await victim.kill()
-        async with second.mortal(store) as next_victim:
+        async with second.killable_worker(store) as next_victim:
             await next_victim.runs.status(KEY)
             async with reading_for_a_while(next_victim.runs, run) as late:
                 await half_said(late, second)
@@ -250,8 +252,8 @@ async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
 async def test_a_run_that_too_many_have_died_of_ends_without_half_a_turn(store: Store) -> None:
     first = dying()
     async with (
-        worker(store, ScriptedModel([]), timing=BURYING) as other,
-        first.mortal(store) as victim,
+        worker(store, ScriptedModel([]), timing=FAILING_LOST) as other,
+        first.killable_worker(store) as victim,
     ):
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading_for_a_while(victim.runs, run) as reader:
@@ -269,7 +271,7 @@ async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: S
         return "seen"
 
     first, after = Agents([calls(("one", TASK), ("peek", {}))], [half()]), going_on()
-    async with after.worker(store, peek) as other, first.mortal(store, peek) as victim:
+    async with after.worker(store, peek) as other, first.killable_worker(store, peek) as victim:
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading_for_a_while(victim.runs, run) as reader:
             await until_told(reader, TextDelta("half of one "))
@@ -284,7 +286,7 @@ async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: S
 # ---------------------------------------------------------------- other ends
 async def test_half_a_turn_is_void_when_its_worker_stops(store: Store) -> None:
     first, after = dying(), going_on()
-    async with first.worker(store) as leaving, after.worker(store, timing=SEEKING) as other:
+    async with first.worker(store) as leaving, after.worker(store, timing=RECOVERING) as other:
         run = await post(leaving, user(), tools=[PAINT])
         async with reading(leaving, run) as reader:
             await half_said(reader, first)
@@ -303,7 +305,7 @@ async def test_a_log_that_has_lost_the_beginning_of_an_open_turn_is_no_gap(
     async with (
         open_store(url, options=options) as store,
         after.worker(store) as other,
-        first.mortal(store) as victim,
+        first.killable_worker(store) as victim,
     ):
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading_for_a_while(victim.runs, run) as reader:
@@ -323,7 +325,7 @@ async def test_a_turn_that_failed_is_open_no_more(store: Store) -> None:
     failing: list[Turn] = [["half of one ", ModelIncomplete("it broke off")]]
     agents = Agents([both(), [anyio.Event()]], failing, [says("two")])
     agents.heard.set()
-    async with agents.mortal(store) as victim:
+    async with agents.killable_worker(store) as victim:
         run = await post(victim.runs, user())
         async with reading_for_a_while(victim.runs, run) as reader:
             await until_answered(reader, 2)

@@ -4,10 +4,10 @@ from collections import Counter
 
 import anyio
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     ASK,
-    DYING,
+    EXPIRING,
     KEY,
     PAINT,
     at_once,
@@ -44,7 +44,7 @@ from passback.toolsets.functions import FunctionTool, tool
 pytestmark = pytest.mark.anyio
 
 
-class Deeds:
+class CountedTools:
     """Tools that count their calls; those of a name in `stuck` never come back, at the first worker."""
 
     def __init__(self, *stuck: str) -> None:
@@ -120,14 +120,14 @@ async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
     done: dict[str, int],
     answers: list[str] | None,
 ) -> None:
-    deeds = Deeds(*stuck)
+    counted = CountedTools(*stuck)
     turn = calls(*((name, {}) for name in called))
     async with (
-        worker(store, ScriptedModel([words("so")]), *deeds.tools(first=False)) as other,
-        mortal(store, ScriptedModel([turn]), *deeds.tools(first=True)) as dying,
+        worker(store, ScriptedModel([words("so")]), *counted.tools(first=False)) as other,
+        killable_worker(store, ScriptedModel([turn]), *counted.tools(first=True)) as dying,
     ):
         run = await post(dying.runs, says())
-        await deeds.begun.wait()
+        await counted.begun.wait()
         # read-only calls beside it are answered, and their answers stored
         answered = [name for name in called if name == "read" and name not in stuck]
         for _ in answered:
@@ -135,7 +135,7 @@ async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
         await dying.kill()
         said = await events(other, run)
         assert said[-1] == RunFinished(Completed())
-        assert deeds.done == done
+        assert counted.done == done
         given = await tool_messages(other)
         by_call = {message.call_id: message for message in given}
         ended = [event.call_id for event in said if isinstance(event, ToolCallEnded)]
@@ -176,7 +176,7 @@ async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
     turn = calls(("shell", {"command": command}), ("shell", {"command": "ls"}))
     async with (
         worker(store, ScriptedModel([words("so")]), make(first=False)) as other,
-        mortal(store, ScriptedModel([turn]), make(first=True)) as dying,
+        killable_worker(store, ScriptedModel([turn]), make(first=True)) as dying,
     ):
         run = await post(dying.runs, says())
         await begun.wait()
@@ -189,7 +189,7 @@ async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
 @pytest.mark.promise("P10")
 async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Store) -> None:
     """Else a worker's death in between would leave two that had begun, and the second one would be called again."""
-    deeds = Deeds()
+    counted = CountedTools()
     held, let_go = anyio.Event(), anyio.Event()
 
     async def hold() -> None:
@@ -198,25 +198,27 @@ async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: St
 
     @tool
     async def pay() -> str:
-        deeds.done["pay"] += 1
+        counted.done["pay"] += 1
         dying.faults.first["commit"] = hold
         return "pay done"
 
-    send = deeds.tools(first=True)[1]
+    send = counted.tools(first=True)[1]
     async with (
         worker(memory, ScriptedModel([words("so")]), pay, send) as other,
-        mortal(memory, ScriptedModel([calls(("pay", {}), ("send", {}))]), pay, send) as dying,
+        killable_worker(
+            memory, ScriptedModel([calls(("pay", {}), ("send", {}))]), pay, send
+        ) as dying,
     ):
         run = await post(dying.runs, says())
         await held.wait()
         await anyio.wait_all_tasks_blocked()
-        begun = dict(deeds.done)
+        begun = dict(counted.done)
         dying.faults.dead = True
         let_go.set()
         await dying.kill()
         assert begun == {"pay": 1}
         assert await outcome(other, run) == Completed()
-        assert deeds.done == {"pay": 1, "send": 1}
+        assert counted.done == {"pay": 1, "send": 1}
         answers = [message.content for message in await tool_messages(other)]
         assert answers == [INTERRUPTED, "send done"]
 
@@ -226,15 +228,15 @@ async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(
     store: Store,
 ) -> None:
     """The turn was committed, its server tool was running, its client call was not yet handed back."""
-    deeds = Deeds("pay")
+    counted = CountedTools("pay")
     model = ScriptedModel([words("both done")])
     turn = calls(("paint", {}), ("pay", {}), ("ask", {}))
     async with (
-        worker(store, model, *deeds.tools(first=False)) as other,
-        mortal(store, ScriptedModel([turn]), *deeds.tools(first=True)) as dying,
+        worker(store, model, *counted.tools(first=False)) as other,
+        killable_worker(store, ScriptedModel([turn]), *counted.tools(first=True)) as dying,
     ):
         run = await post(dying.runs, says(), tools=[PAINT, ASK])
-        await deeds.begun.wait()
+        await counted.begun.wait()
         await dying.kill()
         said = await events(other, run)
         one, two = await call_ids(other)
@@ -245,7 +247,7 @@ async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(
         assert isinstance(await outcome(other, run), HandedBack)
         assert model.requests == []
         assert await reply(other, result(one), result(two)) == "both done"
-    assert deeds.done == {"pay": 1}
+    assert counted.done == {"pay": 1}
 
 
 @pytest.mark.promise("P4", "P10")
@@ -269,7 +271,7 @@ async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store:
     turn = calls(("pay", {}), ("paint", {}))
     model = ScriptedModel([words("painted")])
     async with (
-        worker(faults.store, ScriptedModel([turn]), pay, timing=DYING) as dying,
+        worker(faults.store, ScriptedModel([turn]), pay, timing=EXPIRING) as dying,
         worker(store, model, pay) as other,
     ):
         run = await post(dying, says(), tools=[PAINT])
@@ -298,7 +300,7 @@ async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store:
     model = ScriptedModel([words("painted")])
     async with (
         worker(store, model, pay) as other,
-        mortal(store, ScriptedModel([turn]), pay) as dying,
+        killable_worker(store, ScriptedModel([turn]), pay) as dying,
     ):
         run = await post(dying.runs, says(), tools=[PAINT])
         begun = await until(dying.runs, run, ToolCallStarted)
@@ -322,13 +324,15 @@ async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store:
 
 
 async def test_a_tool_that_the_next_worker_does_not_have_has_failed(store: Store) -> None:
-    deeds = Deeds("save")
+    counted = CountedTools("save")
     async with (
         worker(store, ScriptedModel([words("pity")])) as other,
-        mortal(store, ScriptedModel([calls(("save", {}))]), *deeds.tools(first=True)) as dying,
+        killable_worker(
+            store, ScriptedModel([calls(("save", {}))]), *counted.tools(first=True)
+        ) as dying,
     ):
         run = await post(dying.runs, says())
-        await deeds.begun.wait()
+        await counted.begun.wait()
         await dying.kill()
         assert await outcome(other, run) == Completed()
         (answer,) = await tool_messages(other)

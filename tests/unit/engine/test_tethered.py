@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.faults import Faults, mortal
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.runs import (
     KEY,
     QUICK,
@@ -124,7 +124,7 @@ async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
 async def test_the_next_worker_knows_that_the_run_is_tethered(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([["more", anyio.Event()]]), timing=IMPATIENT) as other,
-        mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+        killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         run = await post(dying.runs, says(), on_disconnect="cancel")
         await until(dying.runs, run, TextDelta)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
-from tests.support.refusals import refusals_of
+from tests.support.provider_rules import refusals_of
 from tests.support.runs import (
     PAINT,
     at_once,
@@ -23,8 +23,8 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.runs import says as user
-from tests.support.staged import INTERRUPTED, Call, Stage, ending_of, turn
-from tests.support.transcripts import faults_of
+from tests.support.transcript_rules import faults_of
+from tests.unit.engine.interleaved_tools import INTERRUPTED, Call, Stage, ending_of, turn
 
 from passback.core.deltas import ModelRequest
 from passback.core.events import Cancelled, Completed, HandedBack, ToolCallEnded, ToolResulted

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from tests.support.conversations import change
 from tests.support.counting import Calls, counted_calls
 from tests.support.runs import KEY, QUICK, outcome, post, worker
 from tests.support.runs import says as user
+from tests.support.store_values import change
 from typing_extensions import override
 
 from passback.context.compaction import Compaction

@@ -3,8 +3,8 @@
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.faults import Fault, Faults, mortal
-from tests.support.runs import BURYING, KEY, contents, outcome, post, says, worker
+from tests.support.killable_worker import Fault, Faults, killable_worker
+from tests.support.runs import FAILING_LOST, KEY, contents, outcome, post, says, worker
 
 from passback.core.events import Completed
 from passback.core.messages import RunRef
@@ -45,8 +45,8 @@ async def test_the_queue_goes_on_when_the_end_was_stored_and_nobody_was_told(sto
 @pytest.mark.promise("P10")
 async def test_the_queue_goes_on_behind_a_run_that_was_given_up(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([words("two")]), timing=BURYING) as other,
-        mortal(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+        worker(store, ScriptedModel([words("two")]), timing=FAILING_LOST) as other,
+        killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         first = await post(dying.runs, says("a"))
         run = await enqueue(dying.runs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.conversations import LONG, begun, new_key, user
+from tests.support.store_values import LONG, begun, new_key, user
 
 from passback.core.errors import CursorExpired
 from passback.core.events import (

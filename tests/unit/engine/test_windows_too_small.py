@@ -2,12 +2,12 @@
 
 import anyio
 import pytest
-from tests.support.faults import mortal
+from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
     KEY,
     PAINT,
     QUICK,
-    SEEKING,
+    RECOVERING,
     events,
     outcome,
     post,
@@ -16,7 +16,14 @@ from tests.support.runs import (
     says,
     until,
 )
-from tests.support.windows import WINDOW, look, shown, summary_in, talk, thinker
+from tests.unit.engine.small_windows import (
+    WINDOW,
+    look,
+    shown,
+    small_window_worker,
+    summary_in,
+    talk,
+)
 
 from passback.context.compaction import Compaction
 from passback.core.context import Unbounded
@@ -77,7 +84,7 @@ async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
     """Also one that would wait for its turn; and the conversation goes on."""
     gate = anyio.Event()
     model = ScriptedModel([words("a"), [gate, *words("b")], words("hi")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         await talk(runs, 100)
         going_on = await post(runs, says("more")) if on_busy == "enqueue" else None
         before = await record(runs)
@@ -96,7 +103,7 @@ async def test_a_large_message_before_the_last_one_and_a_large_result_are_not_re
 ) -> None:
     """Room can be made for them: the one is summarised, the other is shortened."""
     model = ScriptedModel([words("notes"), calls(("paint", {})), words("notes"), words("hi")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         large = (says("u" * 20_000, "large"), says("hi", "small"))
         handed_back = await outcome(runs, await post(runs, *large, tools=[PAINT]))
         assert isinstance(handed_back, HandedBack)
@@ -122,7 +129,7 @@ async def test_results_that_are_too_large_however_short_are_named(
     memory: Store, count: int, named: str
 ) -> None:
     arguments: JsonObject = {"size": 5_000, "why": "x" * (9_000 // count)}
-    async with thinker(
+    async with small_window_worker(
         memory, ScriptedModel([calls(*[("look", arguments)] * count)]), reasoned
     ) as runs:
         failed = await outcome(runs, await post(runs, says()))
@@ -146,7 +153,7 @@ async def test_a_request_that_is_refused_as_too_long_is_made_once_more_with_less
 ) -> None:
     """The window is set too high: the service knows better."""
     model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), words("c")])
-    async with thinker(memory, model, window=100_000) as runs:
+    async with small_window_worker(memory, model, window=100_000) as runs:
         seen = await talk(runs, 2_000, 2_000, 500)
         assert seen[-1].type == "run-finished"
         summary = summary_in(await record(runs))
@@ -157,7 +164,7 @@ async def test_a_request_that_is_refused_as_too_long_is_made_once_more_with_less
 
 async def test_a_second_refusal_is_the_runs_end(memory: Store) -> None:
     model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), [TOO_LONG]])
-    async with thinker(memory, model, window=100_000) as runs:
+    async with small_window_worker(memory, model, window=100_000) as runs:
         await talk(runs, 2_000, 2_000)
         failed = await outcome(runs, await post(runs, says("2" * 500, "u2")))
     assert isinstance(failed, Failed)
@@ -166,7 +173,7 @@ async def test_a_second_refusal_is_the_runs_end(memory: Store) -> None:
 
 async def test_what_readers_have_seen_is_not_said_again(memory: Store) -> None:
     model = ScriptedModel([["well", TOO_LONG]])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         failed = await outcome(runs, await post(runs, says()))
     assert isinstance(failed, Failed)
     assert failed.code == "model_context_exceeded"
@@ -176,7 +183,7 @@ async def test_without_a_window_a_refusal_is_the_runs_end_and_nothing_is_left_ou
     memory: Store,
 ) -> None:
     model = ScriptedModel([[TOO_LONG]])
-    async with thinker(memory, model, window=0) as runs:
+    async with small_window_worker(memory, model, window=0) as runs:
         failed = await outcome(runs, await post(runs, says("u" * 900_000)))
     assert isinstance(failed, Failed)
     assert failed.code == "model_context_exceeded"
@@ -192,7 +199,7 @@ async def test_what_the_service_counts_corrects_the_estimate(
     model = ScriptedModel(
         [words("a"), [UsageChunk(usage), *calls(("look", {"size": 10}))], words("b")]
     )
-    async with thinker(memory, model, look) as runs:
+    async with small_window_worker(memory, model, look) as runs:
         await talk(runs, 100)
         seen = await events(runs, await post(runs, says("u" * 4_000, "u1")))
     assert any(isinstance(each, ContextWarned) for each in seen) == (not estimated)
@@ -204,14 +211,14 @@ async def test_a_worker_that_dies_after_the_summary_leaves_a_transcript_to_go_on
     store: Store,
 ) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), [anyio.Event()]])
-    async with thinker(store, model) as runs:
+    async with small_window_worker(store, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000)
-    async with mortal(store, model, context=Compaction(WINDOW)) as dying:
+    async with killable_worker(store, model, context=Compaction(WINDOW)) as dying:
         run = await post(dying.runs, says("3" * 1_000, "u3"))
         await until(dying.runs, run, Compacted)
         await dying.kill()
     heir = ScriptedModel([words("d")])
-    async with thinker(store, heir, timing=SEEKING) as runs:
+    async with small_window_worker(store, heir, timing=RECOVERING) as runs:
         assert await outcome(runs, run) == Completed()
         kept = await record(runs)
     assert summary_in(kept).content == "notes"
@@ -223,7 +230,7 @@ async def test_a_worker_that_dies_after_the_summary_leaves_a_transcript_to_go_on
 
 async def test_only_what_is_still_shown_is_read_of_a_conversation(memory: Store) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), words("d")])
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
         loaded = await memory.load(KEY)
         assert [m.role for m in loaded.messages] == ["assistant", "user", "summary", "assistant"]
@@ -236,7 +243,7 @@ async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -
     model = ScriptedModel(
         [words("a"), words("b"), words("c"), words("notes"), ["d", started], words("e")]
     )
-    async with thinker(memory, model) as runs:
+    async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 1_500)
         run = await post(runs, says("3" * 1_500, "u3"))
         await until(runs, run, TextDelta)

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from tests.support.bridge import ask, exchange
+from tests.support.asgi_client import ask, exchange
 from tests.support.logged_runs import RUN
 from tests.support.sse_site import Site
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Scope
-from tests.support.bridge import SECONDS, ask
+from tests.support.asgi_client import SECONDS, ask
 
 from passback.core.errors import ServerBusy
 from passback.core.messages import OwnerId

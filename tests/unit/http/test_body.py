@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask, exchange
+from tests.support.asgi_client import Answer, ask, exchange
 
 from passback.core.errors import BadRequest
 from passback.http.access import Access

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
-from tests.support.played_connection import REQUEST, Clock, asked
+from tests.support.http_connection import REQUEST, Clock, asked
 from tests.support.sse_site import END, Site
 from uvicorn.config import Config
 from uvicorn.server import ServerState

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from tests.support.bridge import Answer, ask
+from tests.support.asgi_client import Answer, ask
 
 from passback.core.errors import NotFound
 from passback.core.messages import OwnerId

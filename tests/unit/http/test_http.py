@@ -4,7 +4,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask
+from tests.support.asgi_client import Answer, ask
 
 from passback.core import errors
 from passback.core.errors import PassbackError

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
+from tests.support.http_connection import REQUEST, Clock, asked
 from tests.support.logged_runs import RUN
-from tests.support.played_connection import REQUEST, Clock, asked
 from tests.support.sse_site import END, Site, done
 from uvicorn.config import Config
 from uvicorn.server import ServerState

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from tests.support.bridge import ask, exchange
+from tests.support.asgi_client import ask, exchange
 from tests.support.sse_site import Direct
 
 from passback.core.errors import StoreError

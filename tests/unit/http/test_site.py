@@ -4,7 +4,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from tests.support.bridge import exchange
+from tests.support.asgi_client import exchange
 
 from passback.core.errors import ConfigurationError
 from passback.http.access import Access

@@ -3,7 +3,7 @@
 from typing import Any, TypeAlias
 
 import pytest
-from tests.support.pairing import violations_of
+from tests.support.provider_rules import violations_of
 
 Json: TypeAlias = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """What clients are told of what is left: in headers, and as a view."""
 
 import pytest
-from tests.support.bridge import ask
+from tests.support.asgi_client import ask
 from tests.support.sse_site import END, Site
 
 from passback.core.budgets import Left

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.bridge import SECONDS, exchange
+from tests.support.asgi_client import SECONDS, exchange
 from tests.support.logged_runs import RUN
 from tests.support.sse_site import Direct, Site
 

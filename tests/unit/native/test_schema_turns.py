@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 from starlette.types import ASGIApp
-from tests.support.bridge import ask_json
+from tests.support.asgi_client import ask_json
 from tests.support.logged_runs import LoggedRuns
 
 from passback.core.errors import InvalidTool, SchemasBusy

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 from starlette.types import Message
-from tests.support.bridge import SECONDS, Answer, ask
+from tests.support.asgi_client import SECONDS, Answer, ask
 from tests.support.logged_runs import RUN
 from tests.support.sse_site import Direct, Site
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp
-from tests.support.bridge import ask, exchange
+from tests.support.asgi_client import ask, exchange
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 from tests.support.sse_site import END, Direct
 from typing_extensions import override

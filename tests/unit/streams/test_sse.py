@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.support.bridge import exchange
+from tests.support.asgi_client import exchange
 from tests.support.logged_runs import OPENING, RUN
 from tests.support.sse_site import DONE, END, Site, done, text
 

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from starlette.types import Receive, Scope, Send
-from tests.support.bridge import SECONDS, exchange
+from tests.support.asgi_client import SECONDS, exchange
 from tests.support.logged_runs import RUN
 from tests.support.sse_site import END, Direct, Site, directly, done, text
 

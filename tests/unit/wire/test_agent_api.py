@@ -11,9 +11,9 @@ from tests.support.agent_api import (
     output,
     said,
 )
-from tests.support.agent_site import HELLO, SAID, post, site, streamed
-from tests.support.bridge import ask, ask_json
+from tests.support.asgi_client import ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
+from tests.unit.wire.agent_api_site import HELLO, SAID, post, site, streamed
 
 from passback.core.changes import Status
 from passback.core.errors import CursorExpired

@@ -5,10 +5,9 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.agent_api import PATH, Json, decision, output, text, user
-from tests.support.agent_site import SAID, site
-from tests.support.bridge import ask_json
+from tests.support.asgi_client import ask_json, no_thread
 from tests.support.logged_runs import LoggedRuns
-from tests.support.threads import no_thread
+from tests.unit.wire.agent_api_site import SAID, site
 
 from passback.core.messages import (
     AssistantMessage,

@@ -12,9 +12,9 @@ from tests.support.agent_api import (
     text,
     user,
 )
-from tests.support.agent_site import HELLO, SAID, post, site
-from tests.support.bridge import ask_json
+from tests.support.asgi_client import ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
+from tests.unit.wire.agent_api_site import HELLO, SAID, post, site
 
 from passback.core.messages import (
     Answer as ToAnswer,

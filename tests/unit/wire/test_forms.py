@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask, ask_json
+from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from starlette.routing import Route
-from tests.support.bridge import ask, ask_json
+from tests.support.asgi_client import ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.changes import Status

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import ask
+from tests.support.asgi_client import ask
 from tests.support.logged_runs import LoggedRuns
 
 from passback.core.messages import OwnerId

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.bridge import ask
+from tests.support.asgi_client import ask
 from tests.support.logged_runs import LoggedRuns
 
 from passback.app import load_wire

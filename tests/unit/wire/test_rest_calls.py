@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask, ask_json
+from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.changes import CallDeadline, InboxPlace, Status

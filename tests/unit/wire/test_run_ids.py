@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import ask
+from tests.support.asgi_client import ask
 from tests.support.logged_runs import RUN, LoggedRuns
 from typing_extensions import override
 

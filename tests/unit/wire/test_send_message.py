@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask_json
+from tests.support.asgi_client import Answer, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 from starlette.types import ASGIApp
-from tests.support.bridge import Answer, ask_json
+from tests.support.asgi_client import Answer, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished, RunStarted

@@ -4,9 +4,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.bridge import Answer, ask_json
+from tests.support.asgi_client import Answer, ask_json, no_thread
 from tests.support.logged_runs import LoggedRuns
-from tests.support.threads import no_thread
 
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import (

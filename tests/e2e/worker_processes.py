@@ -18,7 +18,7 @@ SECONDS = 30
 
 
 @dataclass(slots=True)
-class Crew:
+class WorkerProcesses:
     """Args:
     server: the keeper.
     pids: the workers that became ready, in that order.
@@ -94,12 +94,14 @@ def command_line(pid: int) -> str:
 
 
 @asynccontextmanager
-async def crew(count: int, *flags: str, cwd: Path | None = None) -> AsyncGenerator[Crew]:
+async def worker_processes(
+    count: int, *flags: str, cwd: Path | None = None
+) -> AsyncGenerator[WorkerProcesses]:
     """So many workers, all of them ready."""
     arguments = ("--workers", str(count), "--log-level", "info", *flags)
     async with running_server(
         *arguments, stderr=subprocess.PIPE, cwd=str(cwd) if cwd else None
     ) as server:
-        crew = Crew(server)
-        await crew.until_ready(count)
-        yield crew
+        worker_processes = WorkerProcesses(server)
+        await worker_processes.until_ready(count)
+        yield worker_processes

@@ -4,14 +4,16 @@ A ready-made ASGI transport gives the answer only when the application has ended
 """
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 import anyio
+import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.to_thread import current_default_thread_limiter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Scope
 
@@ -172,3 +174,23 @@ async def ask_json(
     given = headers.items() if isinstance(headers, Mapping) else headers
     typed = [("content-type", "application/json"), *given]
     return await ask(app, method, path, headers=typed, body=json.dumps(value).encode())
+
+
+@asynccontextmanager
+async def no_thread() -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+    """Take all threads of this event loop; gives a call that returns as soon as somebody waits for one."""
+    limiter = current_default_thread_limiter()
+    borrowers = [object() for _ in range(int(limiter.available_tokens))]
+    for each in borrowers:
+        limiter.acquire_on_behalf_of_nowait(each)
+
+    async def awaited() -> None:
+        with anyio.fail_after(5):
+            while not limiter.statistics().tasks_waiting:
+                await anyio.lowlevel.checkpoint()
+
+    try:
+        yield awaited
+    finally:
+        for each in borrowers:
+            limiter.release_on_behalf_of(each)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tests.support.conversations import (
+from tests.support.store_values import (
     CANCELLED,
     FINISHED,
     LONG,
@@ -80,7 +80,7 @@ class Pick:
 
 
 @dataclass
-class Walk:
+class RandomOperations:
     """One conversation's history as its writers know it, and what was sent to all stores."""
 
     stores: Sequence[Store]
@@ -155,7 +155,7 @@ async def outcome(operation: Asked, store: Store) -> object:
 
 
 # ---------------------------------------------------------------- reading
-async def read(walk: Walk, pick: Pick) -> None:
+async def read(walk: RandomOperations, pick: Pick) -> None:
     start, limit = pick.below(5), pick.below(4)
     await walk.ask(lambda store: store.page(walk.key, start=start, limit=limit))
     for run in walk.runs[-3:]:
@@ -164,12 +164,14 @@ async def read(walk: Walk, pick: Pick) -> None:
         await read_log(walk, run, Position(epoch, pick.below(6)), pick.of([1000, 1, 3]))
 
 
-async def read_log(walk: Walk, run: RunRef, after: Position, limit: int) -> None:
+async def read_log(walk: RandomOperations, run: RunRef, after: Position, limit: int) -> None:
     await walk.ask(lambda store: store.read_log(run, after=after, limit=limit))
 
 
 # ---------------------------------------------------------------- changes
-def a_change(walk: Walk, status: Status, pick: Pick, dequeues: RunId | None = None) -> Change:
+def a_change(
+    walk: RandomOperations, status: Status, pick: Pick, dequeues: RunId | None = None
+) -> Change:
     batch, keep = pick.of(BATCHES), pick.below(5) if pick.seldom() else None
     run_id = RunId("r") if pick.below(2) else None
     receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.below(2) else {}
@@ -198,13 +200,13 @@ def a_state(pick: Pick, count: int) -> State | None:
     return State(plan, cost=pick.below(4) / 8, history_start=pick.below(count + 1))
 
 
-async def park(walk: Walk, pick: Pick) -> None:
+async def park(walk: RandomOperations, pick: Pick) -> None:
     change = a_change(walk, await walk.status(), pick)
     if await walk.send(lambda store: store.park(change)) is True:
         walk.apply(change)
 
 
-async def begin(walk: Walk, pick: Pick) -> None:
+async def begin(walk: RandomOperations, pick: Pick) -> None:
     """A run begins, mostly that of the first post that waits."""
     status = await walk.status()
     first = status.queued[-1:] if pick.seldom() else status.queued[:1]
@@ -220,7 +222,7 @@ async def begin(walk: Walk, pick: Pick) -> None:
             walk.runs.append(held.run)
 
 
-async def claim(walk: Walk, pick: Pick) -> None:
+async def claim(walk: RandomOperations, pick: Pick) -> None:
     status = await walk.status()
     change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
     events = (Rewound(status.committed), *some_texts(pick))
@@ -231,7 +233,7 @@ async def claim(walk: Walk, pick: Pick) -> None:
         walk.take(held, len(events))
 
 
-async def reap(walk: Walk, pick: Pick) -> None:
+async def reap(walk: RandomOperations, pick: Pick) -> None:
     status = await walk.status()
     change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
     events = (Rewound(status.committed), LOST)
@@ -239,7 +241,7 @@ async def reap(walk: Walk, pick: Pick) -> None:
         walk.apply(change)
 
 
-async def hold(walk: Walk, pick: Pick) -> None:
+async def hold(walk: RandomOperations, pick: Pick) -> None:
     """A client claims a call, renews or gives back its claim."""
     status = await walk.status()
     expected, call = status.version + pick.seldom(), pick.of([CallId("a"), CallId("b")])
@@ -249,7 +251,7 @@ async def hold(walk: Walk, pick: Pick) -> None:
 
 
 # ---------------------------------------------------------------- the queue
-async def enqueue(walk: Walk, pick: Pick) -> None:
+async def enqueue(walk: RandomOperations, pick: Pick) -> None:
     run_id = new_run()
     post = StartRun(walk.key, (user(f"next {pick.below(3)}"),), on_busy=pick.of(ON_BUSY))
     receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.seldom() else {}
@@ -258,14 +260,14 @@ async def enqueue(walk: Walk, pick: Pick) -> None:
         walk.runs.append(entry.run)
 
 
-async def cancel(walk: Walk, pick: Pick) -> None:
+async def cancel(walk: RandomOperations, pick: Pick) -> None:
     if walk.runs:
         run = pick.of(walk.runs[:-4:-1])
         await walk.send(lambda store: store.cancel(run, CANCELLED))
 
 
 # ---------------------------------------------------------------- the run
-def a_lease(walk: Walk, pick: Pick) -> Lease | None:
+def a_lease(walk: RandomOperations, pick: Pick) -> Lease | None:
     """Mostly the newest."""
     if not walk.leases:
         return None
@@ -276,7 +278,7 @@ def some_texts(pick: Pick) -> tuple[RunEvent, ...]:
     return tuple(TextDelta(f"text {number}") for number in range(pick.below(4)))
 
 
-async def append(walk: Walk, pick: Pick) -> None:
+async def append(walk: RandomOperations, pick: Pick) -> None:
     lease = a_lease(walk, pick)
     if lease is None:
         return
@@ -286,7 +288,7 @@ async def append(walk: Walk, pick: Pick) -> None:
         walk.logged += len(events)
 
 
-async def commit(walk: Walk, pick: Pick) -> None:
+async def commit(walk: RandomOperations, pick: Pick) -> None:
     lease = a_lease(walk, pick)
     if lease is None:
         return
@@ -305,25 +307,25 @@ async def commit(walk: Walk, pick: Pick) -> None:
         walk.logged, walk.step = walk.logged + len(events), walk.step + 1
 
 
-async def renew(walk: Walk, pick: Pick) -> None:
+async def renew(walk: RandomOperations, pick: Pick) -> None:
     leases, seconds = walk.leases[-2:], pick.of([LONG, 0])
     await walk.ask(lambda store: store.renew(leases, lease=seconds))
 
 
-async def release(walk: Walk, pick: Pick) -> None:
+async def release(walk: RandomOperations, pick: Pick) -> None:
     lease = a_lease(walk, pick)
     if lease is not None and pick.below(3) == 0:
         await walk.send(lambda store: store.release(lease))
 
 
-async def attend(walk: Walk, pick: Pick) -> None:
+async def attend(walk: RandomOperations, pick: Pick) -> None:
     if walk.runs:
         run, seconds = pick.of(walk.runs[:-3:-1]), pick.of([LONG, 0])
         await walk.send(lambda store: store.keep_followed(run, seconds=seconds))
 
 
 # ---------------------------------------------------------------- the whole conversation
-async def abandoned(walk: Walk, pick: Pick) -> None:
+async def abandoned(walk: RandomOperations, pick: Pick) -> None:
     """A hint, which may come late: but nobody is sent to a conversation that has no need of it."""
     needs = await walk.status()
     may_be = needs.lapsed or needs.overdue or (bool(needs.queued) and not needs.running)
@@ -332,7 +334,7 @@ async def abandoned(walk: Walk, pick: Pick) -> None:
         assert may_be or walk.key not in found
 
 
-async def inbox(walk: Walk, pick: Pick) -> None:
+async def inbox(walk: RandomOperations, pick: Pick) -> None:
     """Nobody is told to answer where nothing is owed."""
     needs = await walk.status()
     for store in walk.stores:
@@ -342,12 +344,12 @@ async def inbox(walk: Walk, pick: Pick) -> None:
         assert not told or (needs.owed and not needs.running)
 
 
-async def delete(walk: Walk, pick: Pick) -> None:
+async def delete(walk: RandomOperations, pick: Pick) -> None:
     if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
         walk.messages, walk.state = (), State()
 
 
-async def repeat(walk: Walk, pick: Pick) -> None:
+async def repeat(walk: RandomOperations, pick: Pick) -> None:
     """What was sent before arrives once more; it may be as old as the conversation."""
     if walk.sent:
         known = await walk.status()
@@ -357,7 +359,7 @@ async def repeat(walk: Walk, pick: Pick) -> None:
             walk.messages, walk.state = await walk.whole(), (await walk.status()).state
 
 
-Operation = Callable[[Walk, Pick], Awaitable[None]]
+Operation = Callable[[RandomOperations, Pick], Awaitable[None]]
 OPERATIONS: list[Operation] = [
     *[read, begin, begin, append, append, append, commit, commit, commit, enqueue, enqueue],
     *[

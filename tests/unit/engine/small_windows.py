@@ -36,7 +36,7 @@ def look(size: int) -> str:
 
 
 @asynccontextmanager
-async def thinker(
+async def small_window_worker(
     store: Store,
     model: ModelClient,
     *tools: FunctionTool,

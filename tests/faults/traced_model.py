@@ -37,7 +37,7 @@ def order(token: str, words: int = 20, pace: int = 10, tool: str = "") -> str:
     return f"{token}: {words} words, {pace} ms{tool and f', then {tool}'}"
 
 
-class Parrot(ModelServer):
+class TracedModel(ModelServer):
     """See the module's text.
 
     Attributes:
@@ -86,6 +86,6 @@ def order_in(message: Json) -> re.Match[str] | None:
     return ORDER.fullmatch(content)
 
 
-def parrot() -> AbstractAsyncContextManager[Parrot]:
-    """A parrot that listens; see `listening`."""
-    return listening(Parrot())
+def traced_model() -> AbstractAsyncContextManager[TracedModel]:
+    """Give a traced model that listens; see `listening`."""
+    return listening(TracedModel())

@@ -1,10 +1,13 @@
-"""Services of several protocols, told what to say in the same words: what holds for one has to hold for all."""
+"""Model services of several protocols behind one interface, and a server that uses one: what holds for one holds for all."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.support import anthropic_server, model_server
-from tests.support.model_server import Json, ModelServer, Reply, Request, Step
+from tests.support.model_server import Json, ModelServer, Reply, Request, Step, listening
+from tests.support.server import running_server
+from tests.support.wire import Client, client_of
 from typing_extensions import override
 
 Tool = tuple[str, str, str]
@@ -108,3 +111,31 @@ ANTHROPIC = Dialect(
 )
 
 DIALECTS = (OPENAI, ANTHROPIC)
+
+KEY = "sk-test-key"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A client of a server, the model's service behind it, and how that speaks."""
+
+    client: Client
+    model: ModelServer
+    dialect: Dialect
+
+
+@asynccontextmanager
+async def model_stage(dialect: Dialect) -> AsyncGenerator[Stage]:
+    """Leaving it raises AssertionError for a request that the provider would have refused."""
+    async with listening(dialect.serve([])) as model:
+        environment = {
+            "PASSBACK_MODEL": f"{dialect.kind}:mock",
+            "PASSBACK_MODEL_BASE_URL": model.base_url,
+            "PASSBACK_MODEL_API_KEY": KEY,
+        }
+        async with (
+            running_server(environment=environment) as server,
+            client_of(server.url) as client,
+        ):
+            yield Stage(client, model, dialect)
+    model.assert_obeyed()

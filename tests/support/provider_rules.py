@@ -1,9 +1,15 @@
-"""What providers refuse in the messages of a chat completion: the strictest of them, rule by rule."""
+"""The rules by which providers refuse requests: OpenAI's chat completions here, Anthropic's in `anthropic_rules`."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
+
+from tests.support.anthropic_rules import breaches_of
+
+from passback.core.deltas import ModelRequest
+from passback.models.anthropic.encoding import encode_message
+from passback.models.openai_chat.encoding import encode_request
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -93,3 +99,10 @@ def _unpaired(messages: Sequence[Json]) -> Iterable[str]:
         used.update(waiting)
     if waiting:
         yield f"no answers to {waiting}"
+
+
+def refusals_of(request: ModelRequest) -> list[str]:
+    """Nothing: every one of them takes it."""
+    chat = json.loads(encode_request("m", "openai", request))
+    message = json.loads(encode_message("m", "anthropic", request).body)
+    return [*violations_of(chat["messages"]), *breaches_of(message)]

@@ -1,20 +1,21 @@
-"""A conversation's life with clients, a model, two workers and their deaths, and what has to be true after each step.
+"""A random conversation: clients, a stepwise model, two workers and their deaths; and the promises that hold after each step.
 
-`tests.support.moves` has the steps; this module knows what was promised to whom, and looks whether it holds.
+`tests.contract.conversation_steps` has the steps.
 """
 
+import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 
 import anyio
-from tests.support.conversations import new_key
-from tests.support.dictated import Dictated, Dictation
-from tests.support.faults import Mortal, mortal
+from tests.support.killable_worker import KillableWorker, killable_worker
+from tests.support.provider_rules import violations_of
 from tests.support.runs import QUICK, standing
-from tests.support.transcripts import (
+from tests.support.store_values import new_key
+from tests.support.transcript_rules import (
     answers_of,
     approvals_of,
     awaited_calls,
@@ -25,6 +26,7 @@ from tests.support.transcripts import (
 
 from passback.core.budgets import Spent
 from passback.core.changes import Status
+from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import (
     START,
     Cancelled,
@@ -40,6 +42,7 @@ from passback.core.messages import (
     Answer,
     AssistantMessage,
     CallId,
+    MediaPart,
     Message,
     RunId,
     RunRef,
@@ -51,12 +54,84 @@ from passback.core.ports import Parked, Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
+from passback.models.openai_chat.encoding import encode_request
 from passback.toolsets.functions import FunctionTool, tool
 
-SECONDS = 60
-"""For one life, however busy the machine is."""
 
-TEMPO = replace(QUICK, disconnect_grace=0.02, queue=4)
+class OpenAnswer:
+    """One call of the model. `calls` counts the calls of tools that it was told to make."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._orders: list[ModelDelta | Exception | None] = []
+        self._more = anyio.Event()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has said all that it was told to."""
+        return not self._orders
+
+    def say(self, *orders: ModelDelta | Exception | None) -> None:
+        """An exception is raised there; None ends the answer."""
+        self._orders += orders
+        self._more.set()
+
+    async def play(self) -> AsyncGenerator[Sequence[ModelDelta]]:
+        while True:
+            while not self._orders:
+                await self._more.wait()
+                self._more = anyio.Event()
+            order = self._orders[0]
+            if isinstance(order, Exception):
+                raise order
+            if order is None:
+                return
+            yield [order]
+            self._orders.pop(0)
+
+
+class StepwiseModel:
+    """Implements the door `ModelClient`.
+
+    Attributes:
+        open: the calls that go on.
+        violations: what a provider would have refused, with the messages.
+    """
+
+    def __init__(self) -> None:
+        self.open: list[OpenAnswer] = []
+        self.violations: list[str] = []
+
+    @property
+    def name(self) -> str:
+        return "dictated"
+
+    @asynccontextmanager
+    async def stream(
+        self, request: ModelRequest, /
+    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
+        messages = json.loads(encode_request("model", "provider", request))["messages"]
+        if wrong := violations_of(messages):
+            self.violations.append(f"{wrong}, in {json.dumps(messages, indent=1)}")
+        open_answer = OpenAnswer()
+        self.open.append(open_answer)
+        try:
+            async with aclosing(open_answer.play()) as batches:
+                yield batches
+        finally:
+            self.open.remove(open_answer)
+
+    def refuses(self, part: MediaPart, /) -> None: ...
+
+    async def check(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+SECONDS = 60
+"""For one conversation, however busy the machine is."""
+
+TIMING = replace(QUICK, disconnect_grace=0.02, queue=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +153,11 @@ class Reader:
 
     run: RunRef
     seen: list[Logged] = field(default_factory=list[Logged])
-    worker: Mortal | None = None
+    worker: KillableWorker | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     gone: anyio.Event = field(default_factory=anyio.Event)
 
-    async def follow(self, worker: Mortal) -> None:
+    async def follow(self, worker: KillableWorker) -> None:
         """To the end of the run, or until the connection is cut."""
         self.worker, self.scope, self.gone = worker, anyio.CancelScope(), anyio.Event()
         after = self.seen[-1].position if self.seen else START
@@ -97,7 +172,7 @@ class Reader:
         await self.gone.wait()
 
 
-class Life:
+class RandomConversation:
     """One conversation.
 
     Attributes:
@@ -112,13 +187,15 @@ class Life:
         self.store = store
         self.tasks = tasks
         self.key = new_key("life")
-        self.model = Dictated()
-        self.workers: list[Mortal] = []
+        self.model = StepwiseModel()
+        self.workers: list[KillableWorker] = []
         self.accepted: list[Acknowledged] = []
         self.doubtful: set[object] = set()
         self.readers: list[Reader] = []
         self.gates: list[anyio.Event] = []
-        self.waiting: tuple[RunId | None, Mortal, anyio.CancelScope, anyio.Event] | None = None
+        self.waiting: tuple[RunId | None, KillableWorker, anyio.CancelScope, anyio.Event] | None = (
+            None
+        )
         self.numbers = count(1)
         self.made: Counter[CallId] = Counter()
         self._stack = stack
@@ -128,11 +205,13 @@ class Life:
         self._spent = Spent()
 
     # ---------------------------------------------------------------- the workers
-    async def employ(self) -> None:
-        working = mortal(self.store, self.model, *self._tools(), timing=TEMPO, seconds=SECONDS)
+    async def start_worker(self) -> None:
+        working = killable_worker(
+            self.store, self.model, *self._tools(), timing=TIMING, seconds=SECONDS
+        )
         self.workers.append(await self._stack.enter_async_context(working))
 
-    async def bury(self, worker: Mortal) -> None:
+    async def kill_worker(self, worker: KillableWorker) -> None:
         """It dies, and with it its connections."""
         self.workers.remove(worker)
         for reader in self.readers:
@@ -175,7 +254,7 @@ class Life:
         """Whether no write is still to fail."""
         return not any(any(worker.faults.plan.values()) for worker in self.workers)
 
-    def dictation(self) -> Dictation | None:
+    def open_answer(self) -> OpenAnswer | None:
         """The call of the model that can be told what to say."""
         return next((each for each in self.model.open if each.waits), None)
 
@@ -219,7 +298,7 @@ class Life:
         if status.lapsed:
             return True
         if status.running:
-            return not status.cancelled and (self.dictation() is not None or self.gates != [])
+            return not status.cancelled and (self.open_answer() is not None or self.gates != [])
         return not status.queued or status.owed != ()
 
     # ---------------------------------------------------------------- what has to be true
@@ -357,15 +436,15 @@ def _taken_back(
 
 
 @asynccontextmanager
-async def life(store: Store) -> AsyncGenerator[Life]:
+async def conversation(store: Store) -> AsyncGenerator[RandomConversation]:
     """A conversation that nobody has begun, with two workers."""
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
-            one = Life(store, tasks, stack)
-            await one.employ()
-            await one.employ()
+            one = RandomConversation(store, tasks, stack)
+            await one.start_worker()
+            await one.start_worker()
             try:
                 yield one
             finally:
                 for worker in [*one.workers]:
-                    await one.bury(worker)
+                    await one.kill_worker(worker)

@@ -1,4 +1,4 @@
-"""A process of its own that says what runs which are over leave to the collector: `python -m tests.support.left_behind`.
+"""A process of its own that says what runs which are over leave to the collector: `python -m tests.unit.engine.leftover_objects`.
 
 It has no tests before it, and nothing that looks on.
 """

@@ -77,7 +77,7 @@ class Faults:
             await self._called.wait()
 
 
-class Mortal:
+class KillableWorker:
     """A worker that dies without a last word, and with it its leases: what time would do happens at once."""
 
     def __init__(self, runs: RunService, faults: Faults, scope: anyio.CancelScope) -> None:
@@ -102,19 +102,19 @@ class Mortal:
 
 
 @asynccontextmanager
-async def mortal(
+async def killable_worker(
     store: Store,
     model: ModelClient,
     *tools: FunctionTool,
     timing: Timing = QUICK,
     context: ContextPolicy | None = None,
     seconds: float = 10,
-    **brain_is: Any,
-) -> AsyncGenerator[Mortal]:
+    **spec_fields: Any,
+) -> AsyncGenerator[KillableWorker]:
     """A worker in a task of its own, as `worker`. It has to be killed in the context."""
     faults = Faults(store)
 
-    async def live(*, task_status: anyio.abc.TaskStatus[Mortal]) -> None:
+    async def live(*, task_status: anyio.abc.TaskStatus[KillableWorker]) -> None:
         with anyio.CancelScope() as scope:
             given = worker(
                 faults.store,
@@ -123,10 +123,10 @@ async def mortal(
                 timing=timing,
                 context=context,
                 seconds=seconds,
-                **brain_is,
+                **spec_fields,
             )
             async with given as runs:
-                one = Mortal(runs, faults, scope)
+                one = KillableWorker(runs, faults, scope)
                 task_status.started(one)
                 await anyio.sleep_forever()
         one.dead.set()

@@ -4,7 +4,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 from tests.support.agent_api import PATH, Json, events_of, user
-from tests.support.bridge import Answer, ask_json
+from tests.support.asgi_client import Answer, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import (

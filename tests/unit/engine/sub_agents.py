@@ -53,7 +53,7 @@ def helper(
 
 
 @asynccontextmanager
-async def boss(
+async def lead_worker(
     store: Store,
     model: ModelClient,
     *helpers: AgentTool,

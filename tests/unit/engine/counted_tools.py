@@ -1,4 +1,4 @@
-"""Server tools that count their calls, and that never come back where a test wants that."""
+"""Server tools that count their calls and may hang, and a model that calls tools once."""
 
 from collections import Counter
 
@@ -9,11 +9,12 @@ from passback.core.events import HandedBack, RunEvent, ToolCallEnded, ToolResult
 from passback.core.messages import CallId, ConversationKey, ToolMessage
 from passback.core.permissions import ALLOWED, Decision, Permission
 from passback.engine.service import RunService
-from passback.models.scripted import Step, calls
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool
 
 
-class Deeds:
+class CountedTools:
     """What tools have done.
 
     Attributes:
@@ -63,3 +64,11 @@ async def results(runs: RunService) -> list[object]:
 
 def of_calls(said: list[RunEvent]) -> list[RunEvent]:
     return [each for each in said if isinstance(each, ToolCallEnded | ToolResulted)]
+
+
+def one_of(*names: str) -> ScriptedModel:
+    return ScriptedModel([calls(*((name, {}) for name in names)), words("so")])
+
+
+async def answers_in(runs: RunService) -> list[ToolMessage]:
+    return [message for message in await record(runs) if isinstance(message, ToolMessage)]
