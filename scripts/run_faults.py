@@ -27,6 +27,7 @@ def main() -> int:
     if missing:
         print(f"{' and '.join(missing)} cannot be had: install it, or set its variable")
         return 1
+    os.environ.update(run_tests.COMPILED)
     environment = os.environ | {name: path for name, path in found.items() if path}
     if "--nightly" in sys.argv:
         environment |= run_tests.prepare(nightly=True) or {}

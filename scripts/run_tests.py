@@ -35,6 +35,9 @@ SPREAD = ("-n", str(min(4, _CORES + 1)), *_BY_FILE)
 QUICK_SPREAD = ("-n", str(_CORES), *_BY_FILE)
 QUICK_FOLDERS = ("tests/unit", "tests/contract")
 NEWER_PYTHON = "python3.13"
+COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "pycache")}
+"""Of the tests and the servers that they start, hundreds: each would compile what it imports where
+the environment keeps Python from writing bytecode, as many containers do."""
 
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
@@ -54,6 +57,7 @@ NIGHTLY_PROGRAMS = {
 
 def main() -> int:
     arguments = sys.argv[1:]
+    os.environ.update(COMPILED)
     if "--quick" in arguments:
         arguments.remove("--quick")
         return _quick(arguments)
