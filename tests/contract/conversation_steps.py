@@ -35,7 +35,6 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
-from passback.core.ids import new_nonce
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -49,6 +48,7 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
     UserMessage,
+    new_nonce,
 )
 from passback.core.ports import Parked
 from passback.core.posts import OnBusy, StartRun

@@ -117,22 +117,6 @@ async def test_what_was_said_in_no_session_that_there_is_is_refused(
         assert (await client.http.get(f"/conversations/{conversation}")).status_code == 404
 
 
-async def test_a_command_is_one_in_every_form_and_on_every_wire(
-    played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    one, other = played_pair
-    assert "/help" in said(await _post(one, conversation, user("/help")))
-    posted = {"role": "user", "content": [{"type": "text", "text": "/help"}]}
-    assert "/help" in (await other.post(conversation, posted)).text
-    for path, body in (
-        (PATH, {"input": [user("/nosuch")]}),
-        ("/send-message", {"messages": [{"role": "user", "content": user("/nosuch")["content"]}]}),
-        ("/send-message", {"messages": [{"role": "user", "content": "/nosuch"}]}),
-    ):
-        refused = await one.http.post(path, json=body)
-        assert (refused.status_code, refused.json()["code"]) == (422, "unknown_command")
-
-
 @pytest.mark.promise("P1", "P4", "P9")
 async def test_the_results_of_client_tools_may_come_one_by_one_and_to_any_worker(
     played_pair: tuple[Client, Client], model: ModelServer, conversation: str
@@ -159,28 +143,7 @@ async def test_the_results_of_client_tools_may_come_one_by_one_and_to_any_worker
     assert (await one.post(conversation, result(second, "UTC"))).text == "so"
 
 
-async def test_generation_parameters_reach_the_models_service_also_behind_a_result(
-    played_pair: tuple[Client, Client], model: ModelServer, conversation: str
-) -> None:
-    one, other = played_pair
-    model.play(calls(("a", "get-time-zone", "{}")), says("so"), says("no"))
-    asked = {"temperature": 0.25, "max_tokens": 50, "stop": "END", "seed": 3}
-    answer = await _post(one, conversation, user("go"), tools=[ZONE], **asked)
-    [call] = bodies(answer, "function_call")
-    await _post(other, conversation, output(call["call_id"], "UTC"))
-    await _post(one, conversation, user("again"))
-    told = [{key: each.json[key] for key in asked if key in each.json} for each in model.requests]
-    assert told == [{**asked, "stop": ["END"]}] * 2 + [{}]
-    assert [message["content"] for message in model.requests[0].shown[-1:]] == ["go"]
-
-
 # ---------------------------------------------------------------- ends
-async def test_a_failure_is_the_end_of_the_response(
-    played_pair: tuple[Client, Client], model: ModelServer, conversation: str
-) -> None:
-    model.play(fails(401))
-    last = await _post(played_pair[0], conversation, user("hi"))
-    assert (last["status"], last["error"]["code"]) == ("failed", "model_rejected")
 
 
 @pytest.mark.promise("P7")

@@ -1,4 +1,4 @@
-"""Approvals and questions as clients see them: frames, documents, the inbox, claims, bad input, and servers that die."""
+"""Approvals and questions as clients see them: frames, cursors, bad answers, and servers that die."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -115,125 +115,6 @@ async def test_interrupts_are_seen_again_behind_any_place(
         assert merged([*whole.frames[:position], *rest.frames]) == merged(whole.frames)
 
 
-async def test_it_is_told_wherever_what_is_owed_is_told(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    model.play(WIPE)
-    document = await raw.post(conversation, user("go"), path=f"{PATH}?wait=true")
-    [owed] = document.json["owed"]
-    kept = {"name": "wipe", "arguments": "{}", "kind": "approval", "reason": REASON}
-    assert owed == {"id": owed["id"], **kept}
-    assert document.json["outcome"] == "handed-back"
-    [standing] = (await raw.conversation(conversation))["owed"]
-    assert standing.items() >= owed.items()
-    model.play(says("good"))
-    text = await raw.post(conversation, resume=yes(owed["id"]), headers={"accept": "text/plain"})
-    assert text.body.decode() == "good\n"
-
-
-async def test_a_text_ends_with_what_is_owed(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    model.play(WIPE)
-    answer = await raw.post(conversation, user("go"), headers={"accept": "text/plain"})
-    assert b'\x1e{"outcome": "handed-back", "owed": [{"id": "call_' in answer.body
-    assert b'"kind": "approval", "reason": "It cannot be undone."}]}\n' in answer.body
-
-
-async def test_a_document_of_an_answer_that_is_not_all_names_the_rest(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    model.play(calls(("a", "wipe", "{}"), ("b", "send", "{}")), says("good"))
-    first = await raw.post(conversation, user("go"), path=f"{PATH}?wait=true")
-    wipe, send = (each["id"] for each in first.json["owed"])
-    parked = await resume(raw, conversation, yes(send), path=f"{PATH}?wait=true")
-    assert parked.headers["x-owed-tool-calls"] == wipe
-    assert (parked.json["runId"], [each["id"] for each in parked.json["owed"]]) == (None, [wipe])
-    done = await resume(raw, conversation, [yes(wipe)], path=f"{PATH}?wait=true")
-    assert (done.json["outcome"], done.json["text"]) == ("completed", "good")
-
-
-async def test_it_can_be_claimed_and_the_answer_counts_whoever_gives_it(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    call = await asked(model, raw, conversation)
-    path = f"/conversations/{conversation}/tool-calls/{call}/claim"
-    assert (await raw.http.post(path, json={"claimant": "tab"})).status_code == 200
-    refused = await raw.http.post(path, json={"claimant": "phone"})
-    check_refusal(refused, 409, "call_claimed")
-    assert (await raw.conversation(conversation))["owed"][0]["claimedUntil"]
-    assert (await resume(raw, conversation, yes(call))).text == "good"
-    check_refusal(await raw.http.post(path, json={"claimant": "tab"}), 409, "tool_result_conflict")
-
-
-# ---------------------------------------------------------------- bad input
-BAD: dict[str, tuple[dict[str, Any], int, str]] = {
-    "a payload that says nothing": (
-        {"resume": {"interruptId": "CALL", "payload": {}}},
-        422,
-        "invalid_request",
-    ),
-    "no payload": ({"resume": {"interruptId": "CALL"}}, 422, "invalid_request"),
-    "an unknown word": (
-        {"resume": {"interruptId": "CALL", "payload": "ok then"}},
-        422,
-        "invalid_request",
-    ),
-    "a reason without end": (
-        {"resume": {"interruptId": "CALL", "payload": {"approved": False, "reason": "x" * 10_001}}},
-        422,
-        "invalid_request",
-    ),
-    "no id": ({"resume": {"payload": True}}, 422, "invalid_request"),
-    "too many": ({"resume": [yes("CALL")] * 1001}, 422, "invalid_request"),
-    "a good one with a bad message": (
-        {"resume": yes("CALL"), "messages": [{"role": "robot"}]},
-        422,
-        "invalid_request",
-    ),
-    "a good one with a bad tool": (
-        {"resume": yes("CALL"), "tools": [{"name": ""}]},
-        422,
-        "invalid_tool",
-    ),
-    "nothing of this id": ({"resume": yes("call_none")}, 404, "tool_call_not_found"),
-    "a thousand, one of them unknown": (
-        {"resume": [*[yes("CALL")] * 999, yes("call_none")]},
-        404,
-        "tool_call_not_found",
-    ),
-    "a result instead": ({"messages": [result("CALL", "done")]}, 404, "tool_call_not_found"),
-    "two answers": (
-        {"resume": [yes("CALL"), {"interruptId": "CALL", "payload": False}]},
-        409,
-        "tool_result_conflict",
-    ),
-    "no answer": ({"resume": []}, 422, "nothing_to_do"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-async def test_a_bad_answer_changes_nothing(
-    model: ModelServer, raw: Client, conversation: str, bad: tuple[Json, int, str]
-) -> None:
-    body, status, code = bad
-    call = await asked(model, raw, conversation)
-    before = await raw.conversation(conversation)
-    text = {"conversationId": conversation, "messages": [], **body}
-    answer = await raw.http.post(PATH, json=_with_id(text, call))
-    check_refusal(answer, status, code)
-    assert await raw.conversation(conversation) == before
-    assert (await resume(raw, conversation, [yes(call)] * 1000)).text == "good"
-
-
-def _with_id(value: Any, call: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _with_id(each, call) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_id(each, call) for each in value]
-    return call if value == "CALL" else value
-
-
 # ---------------------------------------------------------------- questions
 BAD_ANSWERS: list[Any] = [
     "blue",
@@ -272,36 +153,6 @@ async def test_bad_answers_to_questions_are_refused_until_a_good_one_comes(
     assert (await raw.post(conversation, result(call, good))).text == "good"
     other = await raw.post(conversation, result(call, {"answers": [{}, {}]}))
     assert (other.status, other.json["code"]) == (409, "tool_result_conflict")
-
-
-async def test_who_does_not_want_to_answer_says_so(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    call = await asked(model, raw, conversation, calls(("a", "ask_user", FORM)))
-    told = await raw.post(conversation, {**result(call, "rather not"), "isError": True})
-    assert told.text == "good"
-    assert model.requests[-1].json["messages"][-1]["content"] == "Error: rather not"
-
-
-async def test_one_question_is_answered_by_a_text_and_a_text_without_end_is_refused(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    form = '{"questions": [{"question": "Its name?"}]}'
-    call = await asked(model, raw, conversation, calls(("a", "ask_user", form)))
-    refused = await raw.post(conversation, result(call, "x" * 100_001))
-    assert (refused.status, refused.json["code"]) == (422, "invalid_answer")
-    assert (await raw.post(conversation, result(call, "Sky"))).text == "good"
-
-
-async def test_an_ask_user_of_the_clients_own_takes_any_result(
-    model: ModelServer, raw: Client, conversation: str
-) -> None:
-    own = {"name": "ask_user", "parameters": {"type": "object"}}
-    model.play(calls(("a", "ask_user", '{"any": 1}')), says("good"))
-    answer = await raw.post(conversation, user("go"), tools=[own], include=["owed"])
-    [owed] = next(f.event["toolCalls"] for f in answer.frames if f.type == "owed")
-    assert owed["kind"] == "tool_result"
-    assert (await raw.post(conversation, result(owed["id"], {"whatever": [1]}))).text == "good"
 
 
 # ---------------------------------------------------------------- servers die

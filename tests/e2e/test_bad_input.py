@@ -34,22 +34,9 @@ def body_with(fragment: str) -> bytes:
 UNREADABLE = {
     "empty": (b"", 400, "bad_request"),
     "not JSON": (b'{"messages":', 400, "bad_request"),
-    "an array": (b"[]", 400, "bad_request"),
-    "a string": (b'"hi"', 400, "bad_request"),
-    "null": (b"null", 400, "bad_request"),
-    "two objects": (b"{}{}", 400, "bad_request"),
-    "NaN": (body_with("NaN"), 400, "bad_request"),
-    "infinity": (body_with("-Infinity"), 400, "bad_request"),
-    "a number beyond all": (body_with("1e999"), 400, "bad_request"),
     "a lone surrogate": (body_with('"\\ud800"'), 400, "bad_request"),
-    "a lone surrogate as a key": (body_with('{"\\udc00":1}'), 400, "bad_request"),
     "not UTF-8": (b'{"messages":"\xff"}', 400, "bad_request"),
-    "UTF-16": (body_with("1").decode().encode("utf-16"), 400, "bad_request"),
-    "a byte order mark": (b"\xef\xbb\xbf" + body_with("1"), 400, "bad_request"),
-    "control characters in a string": (body_with('"\x00"'), 400, "bad_request"),
-    "too deep": (body_with("[" * 100 + "]" * 100), 400, "bad_request"),
     "very deep": (body_with("[" * 500_000), 400, "bad_request"),
-    "very deep objects": (body_with('{"a":' * 300_000), 400, "bad_request"),
     "too large": (body_with('"' + "x" * (6 * MIB) + '"'), 413, "body_too_large"),
 }
 
@@ -78,31 +65,6 @@ async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is_to
     check_refusal(answer, 413, "body_too_large")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"content-type": "text/plain"},
-        {"content-type": "text/plain; charset=application/json"},
-        {"content-type": "application/x-www-form-urlencoded"},
-        {"content-type": "multipart/form-data; boundary=x"},
-        {"content-type": "application/json; charset=latin-1"},
-        {"content-type": "application/json, text/plain"},
-        {"content-type": ""},
-        {},
-        {"content-type": "application/json", "content-encoding": "gzip"},
-    ],
-    ids=str,
-)
-async def test_a_post_that_is_not_declared_as_json_is_refused(
-    waiting: tuple[Client, str], headers: dict[str, str]
-) -> None:
-    client, conversation = waiting
-    body = json.dumps({"conversationId": conversation, "messages": [user("hi")]}).encode()
-    request = client.http.build_request("POST", PATH, content=body, headers=headers)
-    answer = await client.http.send(request)
-    check_refusal(answer, 415, "unsupported_media_type")
-
-
 # ---------------------------------------------------------------- values that are not allowed
 def messages(*posted: object) -> Json:
     return {"messages": list(posted)}
@@ -118,52 +80,13 @@ def tool(**changed: object) -> Json:
 
 INVALID: dict[str, tuple[Json, int, str]] = {
     "no messages": ({}, 422, "nothing_to_do"),
-    "an empty list of messages": (messages(), 422, "nothing_to_do"),
-    "messages that are no list": ({"messages": {}}, 422, "invalid_request"),
     "a message that is no object": (messages("hi"), 422, "invalid_request"),
     "too many messages": (messages(*[user("hi")] * 1001), 422, "invalid_request"),
-    "no role": (messages({"content": "hi"}), 422, "invalid_request"),
-    "an unknown role": (messages({"role": "robot", "content": "hi"}), 422, "invalid_request"),
-    "a role that is no text": (messages({"role": 1, "content": "hi"}), 422, "invalid_request"),
     "the system's role": (messages({"role": "system", "content": "x"}), 422, "invalid_request"),
-    "the assistant's role": (
-        messages({"role": "assistant", "content": "I said so"}),
-        422,
-        "invalid_request",
-    ),
-    "no content": (messages({"role": "user"}), 422, "invalid_request"),
-    "content null": (messages(user(None)), 422, "invalid_request"),
-    "content that is a number": (messages(user(7)), 422, "invalid_request"),
-    "content that is an object": (messages(user({"text": "hi"})), 422, "invalid_request"),
-    "a part of no known type": (messages(user([{"type": "smell"}])), 422, "invalid_request"),
-    "a part that is no object": (messages(user(["hi"])), 422, "invalid_request"),
-    "a text part without text": (messages(user([{"type": "text"}])), 422, "invalid_request"),
-    "tools that are no list": ({"messages": [user("hi")], "tools": {}}, 422, "invalid_request"),
-    "a tool that is no object": (tools("fine"), 422, "invalid_tool"),
-    "a tool without a name": (tools({"description": "", "parameters": "{}"}), 422, "invalid_tool"),
-    "a tool with an empty name": (tools(tool(name="")), 422, "invalid_tool"),
-    "a tool with a strange name": (tools(tool(name="a b")), 422, "invalid_tool"),
-    "a tool with a long name": (tools(tool(name="a" * 65)), 422, "invalid_tool"),
-    "two tools of one name": (tools(tool(), tool()), 422, "tool_name_clash"),
     "two tools whose names look alike": (tools(tool(), tool(name="FINE")), 422, "tool_name_clash"),
     "too many tools": (tools(*[tool(name=f"t{i}") for i in range(129)]), 422, "invalid_tool"),
-    "a schema that is not JSON": (tools(tool(parameters="{")), 422, "invalid_tool"),
-    "a schema with NaN": (tools(tool(parameters='{"default":NaN}')), 422, "invalid_tool"),
-    "a schema that is an array": (tools(tool(parameters=[])), 422, "invalid_tool"),
-    "a schema that is no schema": (tools(tool(parameters={"type": "thing"})), 422, "invalid_tool"),
-    "a schema of a text": (tools(tool(parameters={"type": "string"})), 422, "invalid_tool"),
     "a schema that is too large": (
         tools(tool(parameters={"type": "object", "description": "x" * 70_000})),
-        422,
-        "invalid_tool",
-    ),
-    "a schema of an unknown dialect": (
-        tools(tool(parameters={"$schema": "http://127.0.0.1/mine"})),
-        422,
-        "invalid_tool",
-    ),
-    "a reference that leads nowhere": (
-        tools(tool(parameters={"$ref": "#/$defs/none"})),
         422,
         "invalid_tool",
     ),
@@ -171,17 +94,6 @@ INVALID: dict[str, tuple[Json, int, str]] = {
         tools(tool(parameters={"$ref": "file:///etc/passwd"})),
         422,
         "invalid_tool",
-    ),
-    "a result without an id": (
-        messages({"role": "tool", "content": "UTC"}),
-        422,
-        "invalid_request",
-    ),
-    "a result with an empty id": (messages(result("", "UTC")), 422, "invalid_request"),
-    "a result with an unknown id": (
-        messages(result("call_0", "UTC")),
-        404,
-        "tool_call_not_found",
     ),
     "a result with an unknown id beside a user message": (
         messages(result("call_0", "UTC"), user("hi")),
@@ -192,6 +104,16 @@ INVALID: dict[str, tuple[Json, int, str]] = {
         {"resume": {"interruptId": "i", "payload": True}},
         404,
         "tool_call_not_found",
+    ),
+    "an id of a megabyte": (
+        {"conversationId": "x" * MIB, "messages": [user("hi")]},
+        422,
+        "invalid_request",
+    ),
+    "an id that is a template": (
+        {"conversationId": "{a}", "messages": [user("hi")]},
+        422,
+        "invalid_request",
     ),
 }
 
@@ -240,36 +162,6 @@ async def test_a_client_tool_cannot_take_a_server_tools_name(conversation: str) 
 
 
 # ---------------------------------------------------------------- conversation ids
-@pytest.mark.parametrize(
-    "identity",
-    [
-        "",
-        "x" * 257,
-        "x" * MIB,
-        "a\nb",
-        "a\x00b",
-        "a\x7fb",
-        "a\u0085b",
-        "{a}",
-        "a}b",
-        ".",
-        "..",
-        7,
-        ["a"],
-        {},
-    ],
-    ids=lambda identity: repr(identity)[:20],
-)
-async def test_an_id_that_cannot_be_one_is_refused(
-    waiting: tuple[Client, str], identity: object
-) -> None:
-    client, _ = waiting
-    answer = await client.http.post(
-        PATH, json={"conversationId": identity, "messages": [user("hi")]}
-    )
-    check_refusal(answer, 422, "invalid_request")
-
-
 @pytest.mark.parametrize("identity", ["a/b", "a..", "a b", "\u00e9\U0001f600", "%2e"])
 async def test_a_strange_id_names_a_conversation_of_its_own(client: Client, identity: str) -> None:
     await client.post(identity, user("hi"))

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.support.model_server import Act, ModelServer, Reply, event, model_server, says
+from tests.support.model_server import ModelServer, Reply, model_server, says
 from tests.support.server import running_server
 from tests.support.wire import DONE, Answer, Client, client_of, user
 
@@ -96,19 +96,3 @@ async def test_what_is_left_is_told_before_and_after_and_counted_on_all_workers(
     assert [ending(each) for each in elsewhere] == ["end_turn", "end_turn", "budget", "budget"]
     assert (await ask(one, conversation, "bob")).headers["x-budget-left-tokens"] == "20"
     assert len(model.requests) == 5
-
-
-async def test_a_run_whose_time_is_over_is_a_document_with_what_it_had_said(
-    pair: tuple[Client, Client], model: ModelServer, conversation: str
-) -> None:
-    model.play(Reply([event(content="half an"), Act.STALL]))
-    headers = {"authorization": "Bearer fedcba9876543210"}
-    answer = await pair[0].http.post(
-        "/send-message?wait=true",
-        json={"conversationId": conversation, "messages": [user("go")]},
-        headers=headers,
-    )
-    document = answer.json()
-    assert (document["reason"], document["text"]) == ("budget", "half an")
-    assert document["usage"]["left"]["seconds"] == 0
-    assert document["usage"]["estimated"] is True

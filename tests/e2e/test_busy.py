@@ -1,37 +1,15 @@
 """A message that comes while a run goes on: what each policy makes of it, over two workers."""
 
-from collections.abc import Sequence
-
 import anyio
 import pytest
-from tests.e2e.workers import SECONDS, Worker, broken_off, held, told, worker
+from tests.e2e.workers import SECONDS, Worker, broken_off, held, told
 from tests.support.model_server import ModelServer, says
-from tests.support.wire import DONE, Client, Json, check_refusal, keyed, user
+from tests.support.wire import DONE, Client, Json, keyed, user
 
 pytestmark = pytest.mark.anyio
 
 RUN = ["run"]
 CANCELLED = {"type": "run-end", "outcome": "cancelled"}
-STOPPED = CANCELLED | {"model": "openai:mock"}
-
-
-async def test_reject_is_the_default_and_changes_nothing(
-    model: ModelServer, played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    gate = anyio.Event()
-    model.play(held("first ", gate, "answer"))
-    one, other = played_pair
-    async with one.stream(conversation, [user("one")]) as stream:
-        await stream.until("text")
-        before = await one.conversation(conversation)
-        for more in ({}, {"onBusy": "reject"}):
-            refused = await other.post(conversation, user("two"), **more)
-            assert (refused.status, refused.json["code"]) == (409, "conversation_busy")
-            assert refused.headers["retry-after"] == "1"
-        assert await other.conversation(conversation) == before
-        gate.set()
-        assert (await stream.whole()).text == "first answer"
-    assert len(await told(one, conversation)) == 2
 
 
 async def test_posts_that_are_enqueued_are_answered_in_their_order(
@@ -68,58 +46,6 @@ async def test_posts_that_are_enqueued_are_answered_in_their_order(
 
 
 @pytest.mark.promise("P7")
-async def test_interrupt_stops_the_run_and_keeps_what_it_said(
-    model: ModelServer, played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    model.play(broken_off("first "), says("second answer"))
-    one, other = played_pair
-    async with one.stream(conversation, [user("one")], include=RUN) as first:
-        await first.until("text")
-        with anyio.fail_after(SECONDS):
-            second = await other.post(conversation, user("two"), onBusy="interrupt")
-            stopped = await first.whole()
-            await model.left.wait()
-    assert second.text == "second answer"
-    assert stopped.frames[-2].event == STOPPED
-    assert await told(other, conversation) == [
-        ("user", "one", False),
-        ("assistant", "first ", True),
-        ("user", "two", False),
-        ("assistant", "second answer", False),
-    ]
-    assert [each["role"] for each in model.requests[1].shown][-3:] == [
-        "user",
-        "assistant",
-        "user",
-    ]
-
-
-@pytest.mark.promise("P7")
-async def test_rollback_stops_the_run_and_takes_back_what_was_asked_and_said(
-    model: ModelServer, played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    model.play(says("fine"), broken_off("first "), says("second answer"))
-    one, other = played_pair
-    await one.post(conversation, user("hi"))
-    async with one.stream(conversation, [user("one")], include=RUN) as first:
-        await first.until("text")
-        with anyio.fail_after(SECONDS):
-            second = await other.post(conversation, user("two"), onBusy="rollback")
-            stopped = await first.whole()
-            await model.left.wait()
-    assert second.text == "second answer"
-    assert stopped.frames[-2].event == STOPPED
-    assert await told(one, conversation) == [
-        ("user", "hi", False),
-        ("assistant", "fine", False),
-        ("user", "two", False),
-        ("assistant", "second answer", False),
-    ]
-    shown = [each["content"] for each in model.requests[2].shown]
-    assert shown[-3:] == ["hi", "fine", "two"]
-
-
-@pytest.mark.promise("P7")
 async def test_a_post_that_waits_may_be_cancelled_or_lose_its_client(
     model: ModelServer, played_pair: tuple[Client, Client], conversation: str
 ) -> None:
@@ -144,28 +70,6 @@ async def test_a_post_that_waits_may_be_cancelled_or_lose_its_client(
     said = [content for role, content, _ in await told(one, conversation) if role == "user"]
     assert said == ["one", "three"]
     assert len(model.requests) == 2
-
-
-@pytest.mark.promise("P11")
-async def test_the_queue_is_bounded_and_the_servers_own_policy_holds_where_none_is_named(
-    model: ModelServer, flags: Sequence[str], conversation: str
-) -> None:
-    gate = anyio.Event()
-    model.play(held("first ", gate, "answer"), says("second answer"))
-    async with (
-        worker(*flags, "--limits", "queue=1", "--on-busy", "enqueue") as only,
-        only.client.stream(conversation, [user("one")]) as first,
-        only.client.stream(conversation, [user("two")]) as second,
-    ):
-        body = {"conversationId": conversation, "messages": [user("three")]}
-        full = await only.client.http.post("/send-message", json=body)
-        check_refusal(full, 429, "queue_full")
-        assert full.headers["retry-after"] == "1"
-        gate.set()
-        with anyio.fail_after(SECONDS):
-            assert (await first.whole()).text == "first answer"
-            assert (await second.whole()).text == "second answer"
-        assert len(await told(only.client, conversation)) == 4
 
 
 @pytest.mark.promise("P10")

@@ -1,4 +1,4 @@
-"""A model that a client chooses, and what `passback check` says of settings, by real services over HTTP."""
+"""What `passback check` says of the settings of a model, by a real service over HTTP."""
 
 import os
 import subprocess
@@ -8,39 +8,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.model_server import ModelServer, listening, model_server, says
-from tests.support.server import running_server
-from tests.support.wire import check_refusal, client_of, user
+from tests.support.model_server import ModelServer, listening
 
 pytestmark = pytest.mark.anyio
 
 KEY, OWN = "sk-of-the-settings", "sk-of-the-provider"
-
-
-async def test_a_post_chooses_one_of_those_that_the_operator_allows() -> None:
-    """It goes to the service with the settings' key; the next message is answered by the server's own."""
-    async with model_server(says("one"), says("two"), says("three")) as model:
-        environment = {
-            "PASSBACK_MODEL": "openai:usual",
-            "PASSBACK_MODELS": "openai:small,openai:large",
-            "PASSBACK_MODEL_BASE_URL": model.base_url,
-            "PASSBACK_MODEL_API_KEY": KEY,
-            "OPENAI_API_KEY": OWN,
-        }
-        async with (
-            running_server(environment=environment) as server,
-            client_of(server.url) as client,
-        ):
-            path = "/send-message?wait=true"
-            spoke: list[str] = []
-            for named in ({"model": "openai:large"}, {"model": "small"}, {}):
-                body = {"conversationId": "c", "messages": [user("hi")], **named}
-                spoke.append((await client.http.post(path, json=body)).json()["model"])
-            refused = await client.http.post(path, json={"messages": [user("hi")], "model": "gpt"})
-            check_refusal(refused, 422, "unknown_model")
-    assert spoke == ["openai:large", "openai:small", "openai:usual"]
-    assert [request.json["model"] for request in model.requests] == ["large", "small", "usual"]
-    assert {each.headers["authorization"] for each in model.requests} == {f"Bearer {KEY}"}
 
 
 async def check(environment: Mapping[str, str], folder: Path) -> str:

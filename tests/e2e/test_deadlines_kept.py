@@ -51,14 +51,3 @@ async def test_a_deadline_is_kept_by_another_worker_after_the_first_was_killed(
         check_refusal(late, 409, "tool_result_conflict")
         assert "time" in late.json()["message"]
     assert len(model.requests) == 2
-
-
-async def test_a_conversation_tells_until_when_its_calls_wait(
-    model: ModelServer, flags: Sequence[str], conversation: str
-) -> None:
-    model.play(OWES)
-    async with worker(*flags, "--tool-timeout", "3600") as one:
-        await one.client.post(conversation, user("when?"), tools=[ZONE])
-        owed = (await one.client.conversation(conversation))["owed"]
-    assert len({each["deadline"] for each in owed}) == 1
-    assert owed[0]["deadline"][-1] == "Z"

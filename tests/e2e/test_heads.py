@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def server() -> AsyncGenerator[Server]:
     async with running_server() as server:
         yield server

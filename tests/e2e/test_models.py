@@ -5,9 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 import anyio
 import pytest
 from tests.e2e.model_apis import DIALECTS, KEY, Dialect, Stage, model_stage
-from tests.support.model_server import Act, ModelServer, Reply, Step, fails, listening
-from tests.support.server import running_server
-from tests.support.wire import COLOR, DONE, ZONE, Answer, Client, Json, client_of, result, user
+from tests.support.model_server import Act, ModelServer, Reply, Step, fails
+from tests.support.wire import COLOR, DONE, ZONE, Answer, Client, Json, result, user
 
 pytestmark = pytest.mark.anyio
 
@@ -183,19 +182,6 @@ async def test_a_model_that_is_overloaded_for_a_moment_is_asked_again_unseen(
     assert [dialect.asked(request) for request in model.requests] == [[("user", ["go"])]] * 2
 
 
-async def test_a_model_that_cannot_be_reached_is_one_error(conversation: str) -> None:
-    environment = {
-        "PASSBACK_MODEL": "openai:mock",
-        "PASSBACK_MODEL_BASE_URL": "http://127.0.0.1:9/v1",
-    }
-    async with (
-        running_server(environment=environment) as server,
-        client_of(server.url) as client,
-    ):
-        error = check_failure(await client.post(conversation, user("go")))
-    assert (error["code"], error["retryable"]) == ("model_unavailable", True)
-
-
 async def test_a_cancelled_run_hangs_up_on_a_model_that_has_stalled(
     client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
@@ -209,21 +195,3 @@ async def test_a_cancelled_run_hangs_up_on_a_model_that_has_stalled(
     assert told.types == ["text", "usage", DONE]
     usage = told.frames[-2].event
     assert (usage["outputTokens"], usage["estimated"]) == (1, True)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS, ids=str)
-@pytest.mark.parametrize("said", ["", "half"])
-async def test_a_model_that_stalls_is_given_up(
-    conversation: str, said: str, dialect: Dialect
-) -> None:
-    stalls = Reply([*dialect.begins(said), Act.STALL])
-    async with listening(dialect.serve([stalls])) as model:
-        settings = ("--model", f"{dialect.kind}:mock", "--model-base-url", model.base_url)
-        async with (
-            running_server(*settings, "--model-timeout", "1") as server,
-            client_of(server.url) as client,
-        ):
-            error = check_failure(await client.post(conversation, user("go")), said=said)
-            assert (error["code"], error["retryable"]) == ("model_unavailable", True)
-            with anyio.fail_after(5):
-                await model.left.wait()

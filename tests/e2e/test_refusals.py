@@ -17,65 +17,33 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P13")]
 JSON = {"content-type": "application/json"}
 
 
-# ---------------------------------------------------------------- addresses, cursors, pages
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("GET", "/nothing", {}, 404, "not_found"),
-        ("POST", "/send-message/", JSON, 404, "not_found"),
-        ("GET", PATH, {}, 405, "method_not_allowed"),
-        ("PUT", "/conversations/C", {}, 405, "method_not_allowed"),
-        ("GET", "/conversations/none", {}, 404, "conversation_not_found"),
-        ("GET", "/conversations/none/messages", {}, 404, "conversation_not_found"),
-        ("GET", "/conversations/none/stream", {}, 404, "conversation_not_found"),
-        ("POST", "/conversations/none/cancel", {}, 404, "conversation_not_found"),
-        ("DELETE", "/conversations/none", {}, 404, "conversation_not_found"),
-        ("GET", "/conversations/%00", {}, 422, "invalid_request"),
-        ("GET", "/conversations/%FF", {}, 400, "bad_request"),
-        ("GET", "/conversations/" + "x" * 257, {}, 422, "invalid_request"),
-        ("GET", "/conversations/C/messages?after=-1", {}, 422, "invalid_request"),
-        ("GET", "/conversations/C/messages?after=x", {}, 422, "invalid_request"),
-        ("GET", "/conversations/C/messages?limit=0", {}, 422, "invalid_request"),
-        ("GET", "/conversations/C/messages?limit=1001", {}, 422, "invalid_request"),
-        ("GET", "/conversations/C/stream", {"last-event-id": "x"}, 422, "invalid_cursor"),
-        ("GET", "/conversations/C/stream", {"last-event-id": "run_0.1-1"}, 404, "run_not_found"),
-        ("GET", "/conversations/C/stream", {"last-event-id": "a.-1-1"}, 422, "invalid_cursor"),
-    ],
-)
-async def test_a_request_that_leads_nowhere_is_refused(
+EVIL = "http://evil.example"
+REFUSED: dict[str, tuple[str, str, dict[str, str], int, str]] = {
+    "no route": ("GET", "/nothing", {}, 404, "not_found"),
+    "no route for a post": ("POST", f"{PATH}/", JSON, 404, "not_found"),
+    "no method": ("GET", PATH, {}, 405, "method_not_allowed"),
+    "no conversation": ("GET", "/conversations/none/stream", {}, 404, "conversation_not_found"),
+    "no id": ("GET", "/conversations/%FF", {}, 400, "bad_request"),
+    "no page": ("GET", "/conversations/C/messages?limit=1001", {}, 422, "invalid_request"),
+    "no cursor": ("GET", "/conversations/C/stream", {"last-event-id": "x"}, 422, "invalid_cursor"),
+    "no run": ("GET", "/conversations/C/stream?runId=x%0d%0aX:1", {}, 404, "run_not_found"),
+    "no JSON": ("POST", PATH, {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+    "a foreign host": ("GET", "/conversations/C", {"host": "evil.example"}, 421, "foreign_host"),
+    "an empty host": ("GET", "/conversations/C", {"host": ""}, 421, "foreign_host"),
+    "a foreign origin": ("POST", PATH, {**JSON, "origin": EVIL}, 403, "foreign_origin"),
+    "a foreign preflight": ("OPTIONS", PATH, {"origin": EVIL}, 403, "foreign_origin"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+async def test_what_leads_nowhere_or_comes_from_elsewhere_is_refused(
     waiting: tuple[Client, str], case: tuple[str, str, dict[str, str], int, str]
 ) -> None:
     client, conversation = waiting
     method, path, headers, status, code = case
     answer = await client.http.request(method, path.replace("C", conversation), headers=headers)
     check_refusal(answer, status, code)
-
-
-# ---------------------------------------------------------------- who asks
-FOREIGN = {
-    "a foreign host": ({"host": "evil.example"}, 421, "foreign_host"),
-    "a foreign host with our port": ({"host": "evil.example:8000"}, 421, "foreign_host"),
-    "a host that begins like ours": ({"host": "localhost.evil.example"}, 421, "foreign_host"),
-    "another machine's address": ({"host": "192.0.2.1"}, 421, "foreign_host"),
-    "an empty host": ({"host": ""}, 421, "foreign_host"),
-    "a foreign origin": ({"origin": "http://evil.example"}, 403, "foreign_origin"),
-    "no page's origin": ({"origin": "null"}, 403, "foreign_origin"),
-    "another machine's origin": ({"origin": "http://192.0.2.7:1"}, 403, "foreign_origin"),
-}
-
-
-@pytest.mark.parametrize("case", FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS"])
-async def test_foreign_names_and_pages_are_refused(
-    waiting: tuple[Client, str], case: tuple[dict[str, str], int, str], method: str
-) -> None:
-    client, conversation = waiting
-    headers, status, code = case
-    path = PATH if method == "POST" else f"/conversations/{conversation}"
-    body = {"conversationId": conversation, "messages": [user("hi")]} if method == "POST" else None
-    answer = await client.http.request(method, path, json=body, headers=headers)
-    check_refusal(answer, status, code)
-    assert "access-control-allow-origin" not in answer.headers
+    assert {"access-control-allow-origin", "x"}.isdisjoint(answer.headers)
 
 
 async def test_our_own_page_may_call(server: Server, client: Client, conversation: str) -> None:

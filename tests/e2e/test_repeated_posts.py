@@ -6,7 +6,6 @@ import pytest
 from tests.e2e.workers import SECONDS, held, told
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import (
-    COLOR,
     PATH,
     Answer,
     Client,
@@ -71,37 +70,6 @@ async def test_a_repeat_that_comes_during_the_run_follows_it_live(
     assert len(model.requests) == 1
 
 
-@pytest.mark.promise("P12")
-async def test_a_key_or_message_id_that_comes_with_other_content_is_refused(
-    model: ModelServer, played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    model.play(says("An answer."))
-    first, other = played_pair
-    named = user("hi") | {"id": "message-1"}
-    await first.post(conversation, named, headers=keyed("key"))
-    before = await first.conversation(conversation)
-
-    async def refused(message: Json, key: str, **more: object) -> None:
-        body = {"conversationId": conversation, "messages": [message], **more}
-        answer = await other.http.post(PATH, json=body, headers=keyed(key))
-        check_refusal(answer, 422, "reused")
-
-    await refused(named | {"content": "bye"}, "key")
-    await refused(named, "key", tools=[COLOR])
-    await refused(named | {"content": "bye"}, "another-key")
-    assert await other.conversation(conversation) == before
-    assert len(model.requests) == 1
-
-
-async def test_a_key_means_nothing_in_another_conversation(
-    model: ModelServer, played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    model.play(says("one"), says("two"))
-    one = await played_pair[0].post(conversation, user("hi"), headers=keyed("key"))
-    two = await played_pair[1].post(f"{conversation}-2", user("hi"), headers=keyed("key"))
-    assert (one.text, two.text) == ("one", "two")
-
-
 async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began(
     model: ModelServer, played_pair: tuple[Client, Client], conversation: str
 ) -> None:
@@ -119,21 +87,3 @@ async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began(
     assert [role for role, *_ in began] == ["user", "assistant"]
     check_refusal(await ask(played_pair[1], {"messages": [user("bye")]}), 422, "reused")
     assert len(model.requests) == 1
-
-
-async def test_messages_that_are_known_are_left_out_of_a_post_that_brings_a_new_one(
-    model: ModelServer, played_pair: tuple[Client, Client], conversation: str
-) -> None:
-    model.play(says("one"), says("two"))
-    first, second = (user(f"message {number}") | {"id": f"m-{number}"} for number in (1, 2))
-    await played_pair[0].post(conversation, first)
-    answer = await played_pair[1].post(conversation, first, second)
-    assert answer.text == "two"
-    kept = await played_pair[0].messages(conversation)
-    assert [(each["role"], each["content"]) for each in kept] == [
-        ("user", "message 1"),
-        ("assistant", "one"),
-        ("user", "message 2"),
-        ("assistant", "two"),
-    ]
-    assert (kept[0]["id"], kept[2]["id"]) == ("m-1", "m-2")

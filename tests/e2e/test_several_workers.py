@@ -26,8 +26,9 @@ COUNTING = "count to 1000"
 """Its answer takes half a minute, longer than any test waits."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def two(store: str) -> AsyncGenerator[WorkerProcesses]:
+    """Workers that no test ends."""
     async with worker_processes(2, "--store", store) as two:
         yield two
 
@@ -84,15 +85,6 @@ async def test_a_run_of_one_worker_is_followed_live_and_cancelled_at_another(
     assert merged(seen.frames) == merged(followed_to_end.frames)
 
 
-async def test_the_banner_comes_once_and_says_how_many_there_are(sqlite: tuple[str, str]) -> None:
-    async with worker_processes(2, *sqlite) as two:
-        two.server.terminate()
-        assert two.server.process.stdout is not None
-        rest = [chunk async for chunk in two.server.process.stdout]
-    assert "\n  workers 2\n" in two.server.banner
-    assert rest == []
-
-
 async def test_flags_reach_the_workers_and_are_on_no_command_line_of_theirs(
     sqlite: tuple[str, str],
 ) -> None:
@@ -128,18 +120,12 @@ async def test_a_worker_killed_in_an_answer_loses_nothing_and_another_one_comes(
             assert (await stream.whole()).text.startswith("Hello!")
 
 
-async def test_a_worker_that_is_asked_to_stop_alone_is_replaced(sqlite: tuple[str, str]) -> None:
-    async with worker_processes(2, *sqlite) as two:
-        os.kill(two.pids[0], signal.SIGTERM)
-        await two.until_ready(3)
-    assert "worker ended by itself (exit code 0)" in two.log
-
-
 # ---------------------------------------------------------------- stops
 @pytest.mark.parametrize("press_ctrl_c", [False, True])
 async def test_a_stop_lets_short_answers_of_all_workers_end_and_leaves_no_process(
     sqlite: tuple[str, str], press_ctrl_c: bool
 ) -> None:
+    """The banner came once."""
     async with worker_processes(2, *sqlite) as two:
         async with (
             two.post(two.pids[0], "one", "count to 20") as first,
@@ -152,6 +138,8 @@ async def test_a_stop_lets_short_answers_of_all_workers_end_and_leaves_no_proces
         for answer in answers:
             assert answer.text.endswith("20 - counted by the demo model.")
             assert answer.types == ["text", DONE]
+        assert two.server.process.stdout is not None
+        assert [chunk async for chunk in two.server.process.stdout] == []
         assert await two.server.exit_code() == 0
         await two.until_all_are_gone()
 
@@ -200,7 +188,7 @@ async def test_a_second_ctrl_c_ends_all_workers_without_waiting_for_their_answer
 async def test_ctrl_c_while_workers_are_starting_is_a_stop_like_any_other(
     sqlite: tuple[str, str],
 ) -> None:
-    flags = ("--workers", "4", *sqlite)
+    flags = ("--workers", "3", *sqlite)
     async with running_server(*flags, stderr=subprocess.PIPE) as server:
         starting = WorkerProcesses(server)
         server.interrupt()
@@ -210,11 +198,9 @@ async def test_ctrl_c_while_workers_are_starting_is_a_stop_like_any_other(
 
 
 async def test_workers_are_in_no_terminals_group_so_that_ctrl_c_comes_to_them_once(
-    sqlite: tuple[str, str],
+    two: WorkerProcesses,
 ) -> None:
-    async with worker_processes(2, *sqlite) as two:
-        groups = [os.getpgid(pid) for pid in two.pids]
-    assert groups == two.pids
+    assert [os.getpgid(pid) for pid in two.pids] == two.pids
 
 
 async def test_workers_whose_keeper_is_killed_stop_as_if_they_were_asked_to(

@@ -16,11 +16,7 @@ from tests.support.wire import (
     without_void,
 )
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.promise("P10"),
-    pytest.mark.stores("sqlite", "redis"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
 
 REWINDS = ["run", "rewind"]
 

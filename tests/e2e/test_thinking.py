@@ -15,7 +15,6 @@ from tests.support.anthropic_server import (
     thinking,
 )
 from tests.support.model_server import Json, ModelServer, Reply, event, fails, model_server
-from tests.support.model_server import says as openai_says
 from tests.support.server import running_server
 from tests.support.wire import COLOR, ZONE, Client, client_of, result, user
 
@@ -129,18 +128,3 @@ async def test_another_model_steps_in_and_hears_no_foreign_thoughts(conversation
             ["text"],
             ["text"],
         ]
-
-
-async def test_a_model_that_fails_in_the_middle_is_not_replaced(conversation: str) -> None:
-    half = Reply([event(content="half")])
-    async with (
-        model_server(half) as first,
-        anthropic_server(says("Hello.")) as second,
-        asking(first, second) as client,
-    ):
-        told = await client.post(conversation, user("hi"))
-        assert told.text == "half"
-        assert told.frames[-2].event["code"] == "model_incomplete"
-        assert second.requests == []
-        first.play(openai_says("again"))
-        assert (await client.post(conversation, user("hi?"))).text == "again"
