@@ -90,7 +90,7 @@ def divide(shown: Shown, recorded: int, /, *, again: bool = False) -> Division |
     Everything from the user's last message on is kept, too, if it fits into half of the room.
     `again`: a summary may be made of the last summary alone. None: nothing is old enough.
     """
-    already = _summary_entries(shown)
+    already = 0 if shown.summary is None else 1
     available = shown.scale.estimate_within(shown.levels.stop) - shown.frame - _TAG_TOKENS
     first = _first_kept(shown, already, available)
     if first <= (0 if again else already):
@@ -167,11 +167,6 @@ def _full_tokens(entries: Iterable[Entry]) -> int:
 def _least_tokens(message: Message) -> int:
     tokens = message_tokens(message)
     return min(tokens, MIN_RESULT_TOKENS) if isinstance(message, ToolMessage) else tokens
-
-
-def _summary_entries(shown: Shown) -> int:
-    """Return the number of entries that are a summary: 0 or 1."""
-    return 0 if shown.summary is None else 1
 
 
 def summary_request(division: Division, shown: Shown, /) -> ModelRequest | None:

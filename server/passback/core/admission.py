@@ -168,8 +168,11 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
     _refuse_too_many_denials(snapshot, fresh.values())
     others = _unstored_messages(snapshot, post)
-    if not fresh and not others and not _starts_overdue(snapshot, post):
-        return _answer_repeat(snapshot, post)
+    # a repeat that led to no run starts one if what was owed then is overdue
+    if not (fresh or others) and not (
+        isinstance(repeat := _answer_repeat(snapshot, post), Parks) and snapshot.overdue
+    ):
+        return repeat
     if post.history and not post.resends:
         raise Conflict(
             "this conversation has messages already: a history can only begin a new one. "
@@ -346,11 +349,6 @@ def _complete_answer(call: ToolCall, answer: Answer) -> Answer:
     if call.asks == "question":
         check_question_answer(call.arguments, answer)
     return answer
-
-
-def _starts_overdue(snapshot: ConversationSnapshot, post: StartRun) -> bool:
-    """Return whether a repeat starts a run: it led to none, and what was owed then is overdue."""
-    return snapshot.overdue and isinstance(_answer_repeat(snapshot, post), Parks)
 
 
 def _answer_repeat(snapshot: ConversationSnapshot, post: StartRun) -> Verdict:

@@ -197,7 +197,10 @@ class OutputJudge:
             return None
         if turn.finish == "length":
             return _refusal_message("it was cut off because it is too long; make it shorter")
-        text = _without_fence(as_text(turn.message.content, media=str))
+        text = as_text(turn.message.content, media=str).strip()
+        first, _, rest = text.partition("\n")
+        if first.startswith("```") and rest.endswith("```"):  # many models put JSON in a fence
+            text = rest.removesuffix("```").strip()
         value = _read_json(text)
         if not isinstance(value, dict):
             return _refusal_message("it is not a JSON object")
@@ -220,15 +223,6 @@ class OutputJudge:
         except CallBroken as broken:
             return f"it could not be validated: {broken}"
         return None if said is None else replace_surrogates(said)[:_OBJECTION_LENGTH]
-
-
-def _without_fence(text: str) -> str:
-    """Return a text without the Markdown fence that many models put around JSON."""
-    text = text.strip()
-    first, _, rest = text.partition("\n")
-    if first.startswith("```") and rest.endswith("```"):
-        return rest.removesuffix("```").strip()
-    return text
 
 
 def _read_json(text: str) -> JsonValue:

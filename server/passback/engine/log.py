@@ -292,8 +292,14 @@ class RunLog:
             return None  # a commit is under way and carries the waiting events
         if not self._in_doubt and self._last_number > self._numbered:
             waiting = self._waiting_events()
-            self._in_doubt.append(_with_own_texts(waiting) if large else waiting)
-            self._has_much |= large
+            if large:
+                self._has_much = True
+                texts = [  # in memory of their own
+                    TextDelta(copy_text(event.text)) if isinstance(event, TextDelta) else event
+                    for event in waiting.events
+                ]
+                waiting = LogWrite(waiting.lease, waiting.first, tuple(texts))
+            self._in_doubt.append(waiting)
         if self._in_doubt and isinstance(write := self._in_doubt[0], LogWrite):
             return write
         self._writing.release()
@@ -487,12 +493,3 @@ class LogWriter:
 
     async def commit(self, commit: Commit) -> bool:
         return await self._store.commit(commit, lease=self.lease)
-
-
-def _with_own_texts(write: LogWrite) -> LogWrite:
-    """Return the write with its texts in memory of their own."""
-    events = [
-        TextDelta(copy_text(event.text)) if isinstance(event, TextDelta) else event
-        for event in write.events
-    ]
-    return LogWrite(write.lease, write.first, tuple(events))

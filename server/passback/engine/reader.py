@@ -237,9 +237,19 @@ class Reader(
             InvalidCursor: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
         """
-        found = False
+        log, found = self._log_of(self._run), False
         try:
-            await self._open_log(self._log_of(self._run))
+            if log is None or self.position.epoch > log.lease.epoch:
+                # there is no log here, or its run was taken over, which this worker will learn
+                await self._stored.check_position(self.position)
+            elif log.is_beyond(self.position):
+                raise InvalidCursor(BEYOND_END)
+            else:
+                self._log = log
+                log.followers.append(self)
+                if self.position < log.start:
+                    self._ready = await self._stored.read_older(self.position, log.start)
+                    self._joined = None if self._ready else log.start
             found = True
         finally:
             if not found:
@@ -252,54 +262,38 @@ class Reader(
             self._log.followers.remove(self)
         await self._stored.aclose()
 
-    async def _open_log(self, log: RunLog | None) -> None:
-        if log is None or self.position.epoch > log.lease.epoch:
-            # there is no log here, or its run was taken over, which this worker will learn
-            await self._stored.check_position(self.position)
-            return
-        if log.is_beyond(self.position):
-            raise InvalidCursor(BEYOND_END)
-        self._log = log
-        log.followers.append(self)
-        if self.position < log.start:
-            self._ready = await self._stored.read_older(self.position, log.start)
-            self._joined = None if self._ready else log.start
-
     @override
     def __aiter__(self) -> Self:
         return self
 
     @override
     async def __anext__(self) -> Sequence[Logged]:
-        if self._ended:
-            raise StopAsyncIteration
-        batch: Sequence[Logged] = ()
-        while not batch:
-            found = await self._next_events()
-            if not found:
-                raise StopAsyncIteration
-            batch = self._relevant_events(found)
-            self.position = found[-1].position
-        self._ended = isinstance(batch[-1].event, RunFinished)
-        return batch
-
-    def _relevant_events(self, batch: Sequence[Logged]) -> Sequence[Logged]:
-        """Return a batch without the rewinds of events that this reader has not seen.
+        """Return the next events, without the rewinds of events that this reader has not seen.
 
         Raises:
             CursorExpired: what is void has to be shown again, and the log has lost it.
         """
-        rewound = [logged.event.to for logged in batch if isinstance(logged.event, Rewound)]
-        if not rewound:
-            return batch
-        if START in rewound:
-            raise CursorExpired(TRIMMED)
-        seen = [self.position, *(logged.position for logged in batch)]
-        return [
-            logged
-            for logged, before in zip(batch, seen, strict=False)
-            if not (isinstance(logged.event, Rewound) and before <= logged.event.to)
-        ]
+        if self._ended:
+            raise StopAsyncIteration
+        batch: Sequence[Logged] = ()
+        while not batch:
+            batch = await self._next_events()
+            if not batch:
+                raise StopAsyncIteration
+            last = batch[-1].position
+            rewound = [logged.event.to for logged in batch if isinstance(logged.event, Rewound)]
+            if START in rewound:
+                raise CursorExpired(TRIMMED)
+            if rewound:
+                seen = [self.position, *(logged.position for logged in batch)]
+                batch = [
+                    logged
+                    for logged, before in zip(batch, seen, strict=False)
+                    if not (isinstance(logged.event, Rewound) and before <= logged.event.to)
+                ]
+            self.position = last
+        self._ended = isinstance(batch[-1].event, RunFinished)
+        return batch
 
     async def _next_events(self) -> Sequence[Logged]:
         """Return the next events once there are some; empty at the end."""

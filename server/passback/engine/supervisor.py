@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,33 +21,6 @@ from passback.engine.guarding import contain_exits
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop
 from passback.engine.spending import Meter
-
-
-class OwnerRuns:
-    """Counts each owner's runs in this process, with those that are about to take their lease."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._counts: dict[OwnerId, int] = {}
-
-    def refuse_more(self, owner: OwnerId) -> None:
-        """Raise `TooManyRuns` if an owner has as many runs as allowed."""
-        if self._counts.get(owner, 0) >= self._most:
-            raise TooManyRuns(
-                f"{self._most} of your runs go on in this worker (owner_runs in PASSBACK_LIMITS): "
-                "try again when one has ended",
-                retry_after=1,
-            )
-
-    def add(self, owner: OwnerId) -> None:
-        self._counts[owner] = self._counts.get(owner, 0) + 1
-
-    def remove(self, owner: OwnerId) -> None:
-        left = self._counts[owner] - 1
-        if left:
-            self._counts[owner] = left
-        else:
-            del self._counts[owner]
 
 
 class Run:
@@ -215,7 +189,8 @@ class Supervisor:
             tool_timeout=timing.tool_timeout,
         )
         self._active: dict[RunId, Run] = {}
-        self._owner_runs = OwnerRuns(timing.owner_runs)
+        # with those that are about to take their lease
+        self._owner_runs = Counter[OwnerId]()
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
@@ -271,10 +246,15 @@ class Supervisor:
         """
         if self._tasks is None:
             raise RuntimeError("runs need `running()` around them")
-        if refusable:
-            self._owner_runs.refuse_more(owner)
+        most = self._timing.owner_runs
+        if refusable and self._owner_runs[owner] >= most:
+            raise TooManyRuns(
+                f"{most} of your runs go on in this worker (owner_runs in PASSBACK_LIMITS): "
+                "try again when one has ended",
+                retry_after=1,
+            )
         taken: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
-        self._owner_runs.add(owner)
+        self._owner_runs[owner] += 1
         self._tasks.create_task(self._start_task(owner, take, run, taken))
         return await taken
 
@@ -348,7 +328,9 @@ class Supervisor:
                 # ask the model now: what the caller prepares for readers must not delay it
                 await self._supervise_run(run)
         finally:
-            self._owner_runs.remove(owner)
+            self._owner_runs[owner] -= 1
+            if not self._owner_runs[owner]:  # owners come and go
+                del self._owner_runs[owner]
 
     def _add_run(self, lease: Lease, run: Run) -> None:
         run.begin(lease, self._store, self._writer, self.is_leaving)
