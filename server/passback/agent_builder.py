@@ -136,7 +136,16 @@ class AgentBuilder:
         with named_in_errors(label):
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, ConnectedToolset)}
-        sub_agents = [self._agent_tool(other, (*callers, agent)) for other in agent.agents]
+        sub_agents = [
+            AgentTool.fork(other.name, other.description, concurrent=other.concurrent)
+            if isinstance(other, Fork)
+            else AgentTool.of(
+                self._build_agent(other, (*callers, agent)),
+                other.description,
+                concurrent=other.concurrent,
+            )
+            for other in agent.agents
+        ]
         toolsets = (*own, AgentTools(sub_agents)) if sub_agents else tuple(own)
         tool_sources = ToolSources(
             toolsets,
@@ -146,12 +155,6 @@ class AgentBuilder:
         self._tool_owners.append((agent, label, tool_sources))
         models = self._models_to_choose(agent, spec, label) if top else dict[str, AgentSpec]()
         return ServedAgent(spec, tool_sources, agent.name or "", models)
-
-    def _agent_tool(self, other: Agent | Fork, callers: tuple[Agent, ...]) -> AgentTool:
-        if isinstance(other, Fork):
-            return AgentTool.fork(other.name, other.description, concurrent=other.concurrent)
-        actor = self._build_agent(other, callers)
-        return AgentTool.of(actor, other.description, concurrent=other.concurrent)
 
     def _agent_model(self, agent: Agent, label: str) -> ModelClient:
         """Return the agent's own client, or the one that its model's name or settings select."""

@@ -125,7 +125,12 @@ class Commands:
     ) -> CommandReply:
         """Run a command. Raises ContextTooLarge, as `compact` does."""
         if call.name in self.own:
-            return CommandReply(await self._call_handler(call, context))
+            try:
+                with guarded("command", {"run_id": context.run.run_id}, _HANDLER_TIMEOUT):
+                    text = str(await call_function(self.own[call.name], call.argument, context))
+            except CallBroken as broken:
+                return CommandReply(f"The command failed: {broken}.")
+            return CommandReply(replace_surrogates(text)[:_ANSWER_LENGTH])
         match call.name:
             case "clear":
                 nothing = SummaryMessage(new_message_id(), "", keeps=0)
@@ -140,14 +145,6 @@ class Commands:
             case _:
                 lines = (f"/{each.name}  {each.description}" for each in self.all_commands)
                 return CommandReply("\n".join(lines))
-
-    async def _call_handler(self, call: CommandCall, context: CommandContext) -> str:
-        try:
-            with guarded("command", {"run_id": context.run.run_id}, _HANDLER_TIMEOUT):
-                text = str(await call_function(self.own[call.name], call.argument, context))
-        except CallBroken as broken:
-            return f"The command failed: {broken}."
-        return replace_surrogates(text)[:_ANSWER_LENGTH]
 
 
 def _is_command(posted: PostedMessage) -> TypeGuard[UserMessage]:

@@ -216,14 +216,18 @@ class Loop:
         """
         self.prepare()
         try:
+            # recovery closed the calls of the run itself, but not those that the lost worker may
+            # have begun for a sub-agent (P10)
+            if self._depth and self._taken_over:
+                begun = await self._toolbox.perhaps_begun(runnable_calls(self._messages))
+                for answer in closing_results(begun, "interrupted", new_message_id):
+                    await self._commit_messages([answer], [result_event(answer)])
             await self._run_turns()
         except BudgetSpent:
             await self._end_run(_BUDGET_SPENT)
 
     async def _run_turns(self) -> None:
-        # recovery closed the calls of the run itself, but not those of its sub-agents
-        if self._depth and self._taken_over:
-            await self._close_perhaps_begun()
+
         if unanswered_calls(self._messages) and await self._answer_calls():
             return
         self._taken_over = False
@@ -270,7 +274,7 @@ class Loop:
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
-    async def _reserve_budget(self) -> AbstractContextManager[None]:
+    async def _reserve_budget(self) -> AbstractContextManager[object]:
         return await self._meter.reserve(self._sight, self.spec.price)
 
     def _count_usage(self, usage: Usage | None, model: str = "") -> None:
@@ -385,28 +389,19 @@ class Loop:
                         raise result
                     if result is None:  # its sub-agent waits for the client, or was left
                         open_calls.add(call.id)
-                    else:
-                        await self._commit_result(call, result)
+                        continue
+                    answer = tool_message(call, result)
+                    # of a call that was approved, readers have not seen the end yet
+                    events: list[RunEvent] = [ToolCallEnded(call.id)] if call.asks else []
+                    events.append(result_event(answer))
+                    if result.plan is not None:
+                        events.append(PlanUpdated(result.plan))
+                        self.state = self.state.with_plan(result.plan, self._log.run.run_id)
+                    await self._commit_messages([answer], events)
             # still runnable: its sub-agent was left, and does not wait for the client
             if open_calls and open_calls & {call.id for call in runnable_calls(self._messages)}:
                 return True
         return False
-
-    async def _commit_result(self, call: ToolCall, result: ToolResult) -> None:
-        # of a call that was approved, readers have not seen the end yet
-        ends = [ToolCallEnded(call.id)] if call.asks else []
-        answer = tool_message(call, result)
-        events: list[RunEvent] = [*ends, result_event(answer)]
-        if result.plan is not None:
-            events.append(PlanUpdated(result.plan))
-            self.state = self.state.with_plan(result.plan, self._log.run.run_id)
-        await self._commit_messages([answer], events)
-
-    async def _close_perhaps_begun(self) -> None:
-        """Close the calls of a sub-agent that the lost worker may have begun (P10)."""
-        calls = await self._toolbox.perhaps_begun(runnable_calls(self._messages))
-        for answer in closing_results(calls, "interrupted", new_message_id):
-            await self._commit_messages([answer], [result_event(answer)])
 
     def _call_context(self, call: ToolCall) -> CallContext:
         progress = Progress(self._log, call.id)

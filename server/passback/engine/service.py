@@ -150,7 +150,16 @@ class CallClaims:
     ) -> CallClaim:
         """Claim a call; see `Runs.claim_call`. 0 seconds release the claim."""
         for attempt in range(ATTEMPTS):
-            status = await self._status_of_waiting(key, call_id)
+            status = await self._store.status(key)
+            if status.overdue or call_id not in {call.id for call in status.owed}:
+                receipts = [call_receipt_name(call_id)]
+                loaded = await self._store.load(key, receipts=receipts, within=0)
+                status = loaded.status
+                if status.version == 0:
+                    raise UnknownConversation("there is no such conversation")
+                running, overdue = status.run_id if status.running else None, status.overdue
+                snapshot = ConversationSnapshot((), loaded.receipts, running, overdue=overdue)
+                refuse_claim(snapshot, status.owed, call_id)
             request = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
             claim = await self._store.claim_call(request, seconds=seconds)
             if claim is None:
@@ -168,21 +177,6 @@ class CallClaims:
             await self.claim_call(key, call_id, claimant, seconds=0)
         except ResultConflict:
             return  # with the answer, the claim was gone
-
-    async def _status_of_waiting(self, key: ConversationKey, call_id: CallId) -> Status:
-        """Return the conversation's status. Raises unless the call waits in it for its result."""
-        status = await self._store.status(key)
-        if call_id in {call.id for call in status.owed} and not status.overdue:
-            return status
-        name = call_receipt_name(call_id)
-        loaded = await self._store.load(key, receipts=[name], within=0)
-        status = loaded.status
-        if status.version == 0:
-            raise UnknownConversation("there is no such conversation")
-        running = status.run_id if status.running else None
-        snapshot = ConversationSnapshot((), loaded.receipts, running, overdue=status.overdue)
-        refuse_claim(snapshot, status.owed, call_id)
-        return status
 
 
 def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None:

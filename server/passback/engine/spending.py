@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -136,7 +136,7 @@ class Meter:
         used = self._used
         return Spent(used.tokens, monotonic() - self._began, used.cost)
 
-    async def reserve(self, context: Context, price: Price) -> AbstractContextManager[None]:
+    async def reserve(self, context: Context, price: Price) -> AbstractContextManager[object]:
         """Reserve what a model call may use; the result is a context manager that ends the
         reservation.
 
@@ -165,14 +165,9 @@ class Meter:
                     self._reserved.remove(call)
         if not allowed:
             raise BudgetSpent
-        return self._while_going_on(call)
-
-    @contextmanager
-    def _while_going_on(self, call: Spent) -> Generator[None]:
-        try:
-            yield
-        finally:
-            self._reserved.remove(call)
+        reservation = ExitStack()
+        reservation.callback(self._reserved.remove, call)
+        return reservation
 
     def _reserved_now(self) -> Spent:
         return sum(self._reserved, _NOTHING)

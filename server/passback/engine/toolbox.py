@@ -112,7 +112,9 @@ class Toolbox:
         send, receive = anyio.create_memory_object_stream[tuple[ToolCall, CallOutcome]](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._run_all, calls, context, send)
+            with send:
+                for call in calls:
+                    tasks.start_soon(self._run_one, call, context(call), send.clone())
             try:
                 with receive:
                     yield receive
@@ -121,17 +123,6 @@ class Toolbox:
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-
-    async def _run_all(
-        self,
-        calls: Sequence[ToolCall],
-        context: ContextOf,
-        send: MemoryObjectSendStream[tuple[ToolCall, CallOutcome]],
-    ) -> None:
-        with send:
-            async with anyio.create_task_group() as tasks:
-                for call in calls:
-                    tasks.start_soon(self._run_one, call, context(call), send)
 
     async def perhaps_begun(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the open calls that a lost worker may have begun and that must not run twice
@@ -208,16 +199,17 @@ class Toolbox:
     ) -> None:
         given: CallOutcome
         ids = {"run_id": context.run.run_id, "call_id": call.id}
-        try:
-            with guarded("toolset", ids, passing=StoreError):
-                result = await self._toolset_of(call).call(call, context)
-                given = None if result is None else _storable_result(result)
-        except StoreError as error:
-            given = error
-        except CallBroken:  # a broken toolset must not end the run
-            given = ToolResult("The tool failed.", is_error=True)
-        context.ended()
-        await send.send((call, given))
+        with send:
+            try:
+                with guarded("toolset", ids, passing=StoreError):
+                    result = await self._toolset_of(call).call(call, context)
+                    given = None if result is None else _storable_result(result)
+            except StoreError as error:
+                given = error
+            except CallBroken:  # a broken toolset must not end the run
+                given = ToolResult("The tool failed.", is_error=True)
+            context.ended()
+            await send.send((call, given))
 
 
 @value
