@@ -27,9 +27,10 @@ class _TextFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
+        texts = {name: str(value) for name, value in _extra_fields(record).items()}
         ids = "".join(
-            f" {name}={_quoted_if_needed(str(value))}"
-            for name, value in _extra_fields(record).items()
+            f" {name}={text if _PLAIN_VALUE.fullmatch(text) else json.dumps(text)}"
+            for name, text in texts.items()
         )
         line, newline, trace = super().format(record).partition("\n")
         return line + ids + newline + trace
@@ -76,10 +77,6 @@ def _json_value(value: object) -> object:
     if isinstance(value, float):  # JSON has no NaN and no infinity
         return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, str | bool | int) else str(value)
-
-
-def _quoted_if_needed(value: str) -> str:
-    return value if _PLAIN_VALUE.fullmatch(value) else json.dumps(value)
 
 
 class OncePerMinute(logging.Filter):

@@ -30,7 +30,7 @@ async def held(store: Store) -> Lease:
 
 @pytest.fixture
 def writer(store: Store) -> LogWriter:
-    return LogWriter(store, delay=0.001, lease=LONG, patience=SECONDS)
+    return LogWriter(store, delay=0.001, lease=LONG, write_timeout=SECONDS)
 
 
 def log_of(held: Lease, writer: LogWriter, *, continues: bool = False) -> RunLog:
@@ -42,7 +42,7 @@ def refusing(store: Store) -> tuple[Faults, LogWriter]:
     """A writer whose first write fails."""
     faults = Faults(store)
     faults.plan["append"] = ["refuse"]
-    return faults, LogWriter(faults.store, delay=0.001, lease=LONG, patience=SECONDS)
+    return faults, LogWriter(faults.store, delay=0.001, lease=LONG, write_timeout=SECONDS)
 
 
 async def said(store: Store, held: Lease) -> list[RunEvent]:
@@ -101,7 +101,9 @@ async def test_what_another_post_may_depend_on_takes_the_text_before_it_along(
 async def test_text_that_somebody_waits_for_elsewhere_is_not_held_back(redis_url: str) -> None:
     async with open_store(redis_url) as store, open_store(redis_url) as peer:
         held = await begun(store, new_key())
-        log = log_of(held, writer := LogWriter(store, delay=0.001, lease=LONG, patience=SECONDS))
+        log = log_of(
+            held, writer := LogWriter(store, delay=0.001, lease=LONG, write_timeout=SECONDS)
+        )
         async with peer.watch(held.run):
             with anyio.fail_after(SECONDS):
                 while not log.is_urgent:
@@ -149,7 +151,7 @@ async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
 ) -> None:
     """Within half a lease, and only where the store can tell."""
     ticks = Ticks(store, sees_followers=sees_followers)
-    writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, patience=SECONDS)
+    writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, write_timeout=SECONDS)
     ticks.pressing = log_of(await begun(store, new_key()), writer)
     ticks.patient = log_of(await begun(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:

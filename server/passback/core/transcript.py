@@ -328,8 +328,15 @@ def shown_messages(messages: Sequence[Message], /) -> Sequence[Message]:
         return messages
     place, summary = last
     kept = messages[_first_kept(place, summary) : place]
+    shown: tuple[Message, ...] = ()
+    if not summary.is_blank:
+        said = f"What was said before, in short.\n\n{summary.content}"
+        text = wrap_in_tags("earlier-conversation", said)
+        if summary.asked:
+            text = f"{text}\n{wrap_in_tags('last-user-message', summary.asked)}"
+        shown = (UserMessage(summary.id, text),)
     return (
-        *(() if summary.is_blank else (UserMessage(summary.id, _format_summary(summary)),)),
+        *shown,
         *(message for message in kept if not isinstance(message, SummaryMessage)),
         *messages[place + 1 :],
     )
@@ -346,14 +353,6 @@ def _last_summary(messages: Sequence[Message]) -> tuple[int, SummaryMessage] | N
 def _first_kept(place: int, summary: SummaryMessage) -> int:
     # `keeps` may be below 0, or more than there is
     return max(0, place - max(0, summary.keeps))
-
-
-def _format_summary(summary: SummaryMessage) -> str:
-    text = f"What was said before, in short.\n\n{summary.content}"
-    said = wrap_in_tags("earlier-conversation", text)
-    if not summary.asked:
-        return said
-    return f"{said}\n{wrap_in_tags('last-user-message', summary.asked)}"
 
 
 def wrap_in_tags(tag: str, text: str, /) -> str:

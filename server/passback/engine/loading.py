@@ -38,15 +38,15 @@ class ConversationLoader:
 
     Args:
         store: has the conversations.
-        patience: seconds that a post waits for those before it. Recovery waits without a limit, and
+        timeout: seconds that a post waits for those before it. Recovery waits without a limit, and
             does not wait for the large history of a post.
     """
 
-    def __init__(self, store: Store, *, patience: float = 30.0) -> None:
+    def __init__(self, store: Store, *, timeout: float = 30.0) -> None:
         self._store = store
-        self._patience = patience
+        self._timeout = timeout
         self._locks: dict[ConversationKey, anyio.Lock] = {}
-        self._large = FairLimiter(_LARGE_AT_ONCE, patience)
+        self._large = FairLimiter(_LARGE_AT_ONCE, timeout)
         self._large_for_recovery = FairLimiter(1, math.inf, most_waiting=sys.maxsize)
 
     @asynccontextmanager
@@ -67,7 +67,13 @@ class ConversationLoader:
             elif recovers:
                 await lock.acquire()
             else:
-                await self._wait_for(lock)
+                many = lock.statistics().tasks_waiting >= _MOST_WAITING
+                with anyio.move_on_after(0 if many else self._timeout) as waiting:
+                    await lock.acquire()
+                if waiting.cancelled_caught:
+                    raise ConversationBusy(
+                        "too many posts to this conversation at once", retry_after=1
+                    )
             try:
                 yield
             finally:
@@ -76,14 +82,6 @@ class ConversationLoader:
             # whoever waits has it by now
             if not lock.locked():
                 self._locks.pop(key, None)
-
-    async def _wait_for(self, lock: anyio.Lock) -> None:
-        if lock.statistics().tasks_waiting < _MOST_WAITING:
-            with anyio.move_on_after(self._patience) as waiting:
-                await lock.acquire()
-            if not waiting.cancelled_caught:
-                return
-        raise ConversationBusy("too many posts to this conversation at once", retry_after=1)
 
     async def load_small(
         self, key: ConversationKey, receipts: Collection[ReceiptName] = ()

@@ -388,7 +388,7 @@ class LogWriter:
     Attributes:
         lease: seconds of the leases that writes renew.
         pause: seconds between two attempts of a write that failed.
-        patience: seconds that a write may take. Stores bound their calls; this is for one that
+        write_timeout: seconds that a write may take. Stores bound their calls; this is for one that
             breaks that promise.
         tool_timeout: seconds for the client to answer what it owes at the end of a run; None: no
             limit.
@@ -400,10 +400,10 @@ class LogWriter:
         *,
         delay: float,
         lease: float,
-        patience: float,
+        write_timeout: float,
         tool_timeout: float | None = None,
     ) -> None:
-        self.write_timeout = patience
+        self.write_timeout = write_timeout
         self.tool_timeout = tool_timeout
         self.lease = lease
         self.pause = delay * _BACK_OFF_FACTOR

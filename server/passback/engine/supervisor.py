@@ -120,7 +120,7 @@ class Timing:
             reader in another process waits for it.
         early_result: how long a tool result that arrives before its call was handed back may wait.
         final_commit_timeout: how long the end of a stopped run may take.
-        patience: how long one write may take, whatever the store promises.
+        write_timeout: how long one write may take, whatever the store promises.
         scan: interval between two scans for lost runs.
         disconnect_grace: how long a run with `cancel_on_disconnect` goes on without a reader.
         max_attempts: (a number) workers that may try one run before it fails as lost.
@@ -135,7 +135,7 @@ class Timing:
     log_delay: float = 0.05
     early_result: float = 30
     final_commit_timeout: float = 10
-    patience: float = 60
+    write_timeout: float = 60
     scan: float = 1.0
     disconnect_grace: float = 5.0
     max_attempts: int = 3
@@ -185,7 +185,7 @@ class Supervisor:
             store,
             delay=timing.log_delay,
             lease=timing.lease,
-            patience=timing.patience,
+            write_timeout=timing.write_timeout,
             tool_timeout=timing.tool_timeout,
         )
         self._active: dict[RunId, Run] = {}

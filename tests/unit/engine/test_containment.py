@@ -251,7 +251,7 @@ async def test_a_store_that_never_answers_a_write_is_not_waited_for_longer_than_
 ) -> None:
     faults = Faults(memory)
     faults.first["commit"] = anyio.sleep_forever
-    timing = replace(QUICK, patience=0.05)
+    timing = replace(QUICK, write_timeout=0.05)
     async with worker(faults.store, ScriptedModel([words("x")]), timing=timing) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == Completed()

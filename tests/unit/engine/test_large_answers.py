@@ -146,7 +146,7 @@ class Notes:
 
 async def test_small_texts_are_written_together_and_large_ones_each_alone(memory: Store) -> None:
     notes = Notes(memory)
-    writer = LogWriter(cast("Store", notes), delay=0.001, lease=LONG, patience=10)
+    writer = LogWriter(cast("Store", notes), delay=0.001, lease=LONG, write_timeout=10)
     for _ in range(4):
         held = await begun(memory, new_key())
         notes.logs.append(RunLog(held, [TextDelta("stored")], writer, lambda _: None))

@@ -348,7 +348,7 @@ async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(
 
 # ---------------------------------------------------------------- turns
 async def test_who_waits_too_long_for_others_is_told_to_come_again(memory: Store) -> None:
-    loads = ConversationLoader(memory, patience=0.01)
+    loads = ConversationLoader(memory, timeout=0.01)
     with anyio.fail_after(10):
         async with loads.locked(KEY):
             with pytest.raises(ConversationBusy):
@@ -377,7 +377,7 @@ async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory:
 
 async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Store) -> None:
     """And as long as it takes for the conversation itself, also when posts are given up."""
-    loads = ConversationLoader(memory, patience=0.01)
+    loads = ConversationLoader(memory, timeout=0.01)
     with anyio.fail_after(10):
         async with loads.load_whole(KEY):
             await enter(loads.load_whole(OTHER, recovers=True))

@@ -82,7 +82,7 @@ async def test_a_log_of_thirty_thousand_events_keeps_a_third_of_them_in_memory(
     opening = (RunStarted(run.run_id),)
     lease = await memory.begin(Change(KEY, "n", 0, (says(),)), run.run_id, opening, lease=30)
     assert isinstance(lease, Lease)
-    writer = LogWriter(memory, delay=0.001, lease=30, patience=5)
+    writer = LogWriter(memory, delay=0.001, lease=30, write_timeout=5)
     log = RunLog(lease, opening, writer, lambda _: None)
     for number in range(30):
         log.append([TextDelta(f"{number}")] * AT_ONCE)
@@ -103,7 +103,7 @@ async def test_what_is_not_stored_is_not_forgotten(memory: Store) -> None:
     faults = Faults(memory)
     lease = await memory.begin(Change(KEY, "n", 0, (says(),)), run.run_id, opening, lease=30)
     assert isinstance(lease, Lease)
-    writer = LogWriter(faults.store, delay=0.001, lease=30, patience=5)
+    writer = LogWriter(faults.store, delay=0.001, lease=30, write_timeout=5)
     log = RunLog(lease, opening, writer, lambda _: None)
     faults.plan["append"] = ["refuse"] * 12
     for number in range(12):

@@ -85,7 +85,7 @@ async def worker(tmp_path: Path) -> AsyncGenerator[Worker]:
     with anyio.fail_after(20):
         async with open_store(url, options=options) as store:
             held = await begun(store, new_key(), user("hello"))
-            writer = LogWriter(store, delay=0.001, lease=LONG, patience=5)
+            writer = LogWriter(store, delay=0.001, lease=LONG, write_timeout=5)
             log = RunLog(held, [RunStarted(held.run.run_id)], writer, lambda _: None)
             made = Worker(store, log, writer)
             log.begin_turn([TurnStarted(LEAD.id)])
