@@ -47,11 +47,13 @@ def refuse_accompanied_command(posted: Sequence[Message], /) -> None:
         InvalidRequest: the post has a command beside other messages of the user, or before another
             message.
     """
+    commands = [each for each in posted if isinstance(each, UserMessage) and each.command]
+    if not commands:
+        return
     texts = [each for each in posted if isinstance(each, UserMessage | SystemMessage)]
     of_user = [each for each in texts if isinstance(each, UserMessage)]
-    commands = [each for each in of_user if each.command]
     # system messages may stand before a command, as clients post them with every request
-    if commands and (len(of_user) > 1 or texts[-1] not in commands):
+    if len(of_user) > 1 or texts[-1] not in commands:
         raise InvalidRequest("a command has to be posted alone, without other messages of the user")
 
 

@@ -1,6 +1,6 @@
 """The state of a conversation: derived data that changes only together with its messages."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -112,9 +112,25 @@ class State:
         # if answers that are given together disagree, the denial wins: it is added last
         if newer := sorted(lasting_permissions(append), key=lambda one: not one.approved):
             state = replace(state, lasting=merge_lasting(self.permissions(messages), newer))
-        if denied := tuple(_find_refusals(append, messages)):
-            state = replace(state, refusals=(*self.refusals, *denied)[-MAX_REFUSALS:])
-        return state
+        results = [said for said in map(innermost_message, append) if isinstance(said, ToolMessage)]
+        denied = [result for result in results if result.synthetic == "denied"]
+        if not denied:  # nearly always: then the messages need not be searched
+            return state
+        names = {
+            call.id: call.name
+            for said in map(innermost_message, (*messages, *append))
+            if isinstance(said, AssistantMessage)
+            for call in said.tool_calls
+        }
+        refusals = [
+            Refusal(
+                result.call_id,
+                names.get(result.call_id, ""),
+                (single_text(result.content) or "")[:REASON_CHARACTERS],
+            )
+            for result in denied
+        ]
+        return replace(state, refusals=(*self.refusals, *refusals)[-MAX_REFUSALS:])
 
     def with_plan(self, plan: Plan, run_id: RunId, /) -> "State":
         """Return the state with the plan of a run, and keep the plan before it."""
@@ -176,23 +192,6 @@ def total_usage(messages: Iterable[Message], /) -> Usage:
         if isinstance(message, AssistantMessage | SummaryMessage) and message.usage is not None:
             total = add_usages(total, message.usage)
     return total or UNUSED
-
-
-def _find_refusals(append: Sequence[Message], messages: Sequence[Message]) -> Iterator[Refusal]:
-    """Yield the denied calls in `append`; the calls themselves are in it or in `messages`."""
-    results = [said for said in map(innermost_message, append) if isinstance(said, ToolMessage)]
-    denied = [result for result in results if result.synthetic == "denied"]
-    if not denied:  # nearly always: then the messages need not be searched
-        return
-    names = {
-        call.id: call.name
-        for said in map(innermost_message, (*messages, *append))
-        if isinstance(said, AssistantMessage)
-        for call in said.tool_calls
-    }
-    for result in denied:
-        reason = (single_text(result.content) or "")[:REASON_CHARACTERS]
-        yield Refusal(result.call_id, names.get(result.call_id, ""), reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from passback.core.commands import (
     Command,
@@ -17,7 +17,6 @@ from passback.core.errors import UnknownCommand
 from passback.core.events import RunEvent
 from passback.core.messages import (
     Message,
-    PostedMessage,
     SummaryMessage,
     UserMessage,
     new_message_id,
@@ -78,15 +77,19 @@ class Commands:
         return tuple(Command(name, described[name]) for name in sorted(described))
 
     def mark_commands(self, post: StartRun) -> StartRun:
-        """Return the post with its commands, known or not, marked as such."""
-        if not self.enabled or not any(map(_is_command, post.messages)):
+        """Return the post with its commands marked as such. Raises UnknownCommand, as
+        `last_command` does.
+        """
+        self.last_command(post.messages)
+        if not self.enabled:
             return post
-        return replace(
-            post,
-            messages=tuple(
-                replace(each, command=True) if _is_command(each) else each for each in post.messages
-            ),
+        messages = tuple(
+            replace(each, command=True)
+            if isinstance(each, UserMessage) and parse_command(each) is not None
+            else each
+            for each in post.messages
         )
+        return post if messages == post.messages else replace(post, messages=messages)
 
     def last_command(self, messages: Sequence[Message]) -> CommandCall | None:
         """Return the command in the last message, or None.
@@ -145,10 +148,6 @@ class Commands:
             case _:
                 lines = (f"/{each.name}  {each.description}" for each in self.all_commands)
                 return CommandReply("\n".join(lines))
-
-
-def _is_command(posted: PostedMessage) -> TypeGuard[UserMessage]:
-    return isinstance(posted, UserMessage) and parse_command(posted) is not None
 
 
 def state_after_command(state: State, call: CommandCall) -> State:

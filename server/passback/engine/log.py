@@ -26,7 +26,7 @@ from passback.core.events import (
     ToolCallArguments,
     unwrap_event,
 )
-from passback.core.messages import CallId, Message, Owed, RunRef, ToolMessage
+from passback.core.messages import CallId, Message, Owed, ToolMessage
 from passback.core.ports import Store
 from passback.core.state import State
 from passback.core.text import copy_text
@@ -98,6 +98,7 @@ class RunLog:
         continues: bool = False,
     ) -> None:
         self.lease = lease
+        self.run = lease.run
         self.start = Position(lease.epoch, 0) if continues else START
         self.ended = False
         self.posts_wait = False
@@ -147,10 +148,6 @@ class RunLog:
         while self.is_large and not (self.abandoned or self._commits_in_doubt):
             if not await self._writer.write_large(self):
                 await anyio.sleep(self._writer.pause)
-
-    @property
-    def run(self) -> RunRef:
-        return self.lease.run
 
     async def commit(
         self,

@@ -307,7 +307,6 @@ class RunService:
         if post.tools is not None:
             (await actor.tool_sources.build_toolbox()).refuse_clashes(post.tools)
         commands = actor.spec.commands
-        commands.last_command(post.messages)
         post = commands.mark_commands(post)
         verdict = decide_post(_conversation_snapshot(loaded), post, new_message_id)
         limit = self._timing.history_bytes

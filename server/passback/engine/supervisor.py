@@ -35,6 +35,7 @@ class Run:
         owner_spent: what the owner's runs have spent today, if it was asked for.
     """
 
+    ref: RunRef
     log: RunLog
     meter: Meter
 
@@ -64,16 +65,12 @@ class Run:
         self, lease: Lease, store: Store, writer: LogWriter, leaving: Callable[[], bool]
     ) -> None:
         """Open its log under a lease that was taken for it."""
-        loop = self.loop
+        loop, self.ref = self.loop, lease.run
         self.meter = Meter(loop.spec.budget, loop.state, lease, store, self._owner_spent)
         self.log = RunLog(lease, self.opening, writer, self._lease_is, continues=self._continues)
         loop.bind(self.log, self.meter, leaving)
         if self._cancelled:
             self.stop(Cancelled())
-
-    @property
-    def ref(self) -> RunRef:
-        return self.log.run
 
     def stop(self, outcome: Outcome) -> None:
         """Cancel its work, and end it with an outcome."""
