@@ -8,7 +8,7 @@ import pytest
 from tests.support.store_values import begun, new_key
 
 from passback.stores.sqlite import SqliteStore
-from passback.stores.sqlite.schema import prepare_file
+from passback.stores.sqlite.file import prepare_file
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from tests.support.commands import passback
 from passback.cli import EXIT_USAGE
 from passback.core.errors import ConfigurationError
 from passback.stores.sqlite import SqliteStore
-from passback.stores.sqlite.schema import connect, prepare_file
+from passback.stores.sqlite.file import connect, prepare_file
 from passback.workers import EXIT_FAILED
 
 

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from tests.support.server import running_server
 from tests.support.wire import client_of, user
 
-from passback.stores.sqlite.reserve import RESERVE_BYTES, Reserve
+from passback.stores.sqlite.file import RESERVE_BYTES, Reserve
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from passback.core.errors import StoreUnavailable
 from passback.core.events import TextDelta
 from passback.core.messages import AssistantMessage
 from passback.core.ports import Store
-from passback.stores.large import LargeWrites
+from passback.stores.coordination import LargeWrites
 from passback.stores.open import open_store
 
 pytestmark = pytest.mark.anyio

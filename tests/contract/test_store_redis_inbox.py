@@ -24,7 +24,7 @@ from passback.stores.layout import conversation_tag
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.stores.redis import indexes, scripts
-from passback.stores.redis.names import KeyNames
+from passback.stores.redis.scripts import KeyNames
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 

@@ -35,7 +35,7 @@ from passback.core.messages import ConversationId, ConversationKey, OwnerId, Run
 from passback.core.posts import Receipt
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
-from passback.stores.sqlite.schema import NETWORK_FILE_SYSTEMS, file_system_of
+from passback.stores.sqlite.file import NETWORK_FILE_SYSTEMS, file_system_of
 
 pytestmark = pytest.mark.anyio
 

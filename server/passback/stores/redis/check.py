@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from passback.core.errors import ConfigurationError, StoreError, StoreUnavailable
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.names import KeyNames
+from passback.stores.redis.scripts import KeyNames
 
 OLDEST_VERSION = (6, 2)
 LAYOUT = b"8"  # of keys and fields, as in lua/conversation.lua: raise both when either changes
@@ -55,9 +55,10 @@ async def check_servers(
     evicting = sorted(policies - {"noeviction"})
     if evicting and not allow_eviction:
         raise ConfigurationError(EVICTS.format(policy=evicting[0]))
-    return [EVICTS.format(policy=policy) for policy in evicting] + _durability_warnings(
-        files, syncs
-    )
+    warnings = [EVICTS.format(policy=policy) for policy in evicting]
+    by_setting = ((files, "no", NO_FILE), (syncs, "no", NO_SYNC), (syncs, "everysec", LATE_SYNC))
+    worst = [warning for found, setting, warning in by_setting if setting in found]
+    return warnings + worst[:1]
 
 
 async def _check_versions(link: RedisLink) -> None:
@@ -99,11 +100,3 @@ async def _read_setting(link: RedisLink, name: str) -> set[str]:
     """Return the values that a setting has on the servers."""
     replies = await link.on_each_server("CONFIG GET", name)
     return {str(reply[name]) for reply in replies}
-
-
-def _durability_warnings(files: set[str], syncs: set[str]) -> list[str]:
-    if "no" in files:
-        return [NO_FILE]
-    if "no" in syncs:
-        return [NO_SYNC]
-    return [LATE_SYNC] if "everysec" in syncs else []

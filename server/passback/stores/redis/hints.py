@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import anyio
 
 from passback.core.errors import StoreError
-from passback.stores.notifications import LogNotifications, LogWaiter
+from passback.stores.coordination import LogNotifications, LogWaiter
 from passback.stores.redis.link import BROKEN, RedisLink
-from passback.stores.redis.names import KeyNames
+from passback.stores.redis.scripts import KeyNames
 from passback.stores.redis.servers import Subscriber
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,15 @@ class Hints:
         with self._notifications.registered(tag, LogWaiter()) as waiter:
             confirmed = self._confirmed.setdefault(tag, anyio.Event())
             with anyio.move_on_after(CONFIRM_TIMEOUT):
-                await self._subscribe_to(tag)
+                async with self._lock:
+                    # without a connection, `_subscribe_all` asks for this channel too
+                    if self._subscriber is not None and tag not in self._subscribed:
+                        self._subscribed.add(tag)
+                        try:
+                            await self._subscriber.subscribe(self._names.channel(tag))
+                        except BROKEN:
+                            # the listener meets the same error and reconnects
+                            self._subscribed.discard(tag)
                 await confirmed.wait()
             yield waiter
 
@@ -59,24 +67,19 @@ class Hints:
             await anyio.sleep(RECONNECT_PAUSE)
 
     async def _listen_once(self) -> None:
-        async with self._link.listening() as subscriber:
-            try:
-                await self._subscribe_all(subscriber)
-                while True:
-                    message = await subscriber.get_message(timeout=READ_TIMEOUT)
-                    if message is not None:
-                        self._handle_message(message["type"], message["channel"])
-                    await self._unsubscribe_idle(subscriber)
-            finally:
-                self._subscriber = None
+        async with self._link.listening() as subscriber, self._subscribe_all(subscriber):
+            while True:
+                message = await subscriber.get_message(timeout=READ_TIMEOUT)
+                if message is not None:
+                    channel: bytes = message["channel"]
+                    tag = channel.decode().removeprefix(f"{self._names.prefix}:")
+                    if message["type"] == "subscribe" and tag in self._confirmed:
+                        self._confirmed[tag].set()
+                    self._notifications.notify(tag)
+                await self._unsubscribe_idle(subscriber)
 
-    def _handle_message(self, kind: str, channel: bytes) -> None:
-        tag = channel.decode().removeprefix(f"{self._names.prefix}:")
-        if kind == "subscribe" and tag in self._confirmed:
-            self._confirmed[tag].set()
-        self._notifications.notify(tag)
-
-    async def _subscribe_all(self, subscriber: Subscriber) -> None:
+    @asynccontextmanager
+    async def _subscribe_all(self, subscriber: Subscriber) -> AsyncGenerator[None]:
         async with self._lock:
             self._subscribed = self._notifications.tags()
             # the first channel is no conversation's: it keeps the connection subscribed when all
@@ -85,18 +88,10 @@ class Hints:
                 self._names.prefix, *map(self._names.channel, self._subscribed)
             )
             self._subscriber = subscriber
-
-    async def _subscribe_to(self, tag: str) -> None:
-        """Subscribe to a channel."""
-        async with self._lock:
-            # without a connection, `_subscribe_all` asks for this channel too
-            if self._subscriber is None or tag in self._subscribed:
-                return
-            self._subscribed.add(tag)
-            try:
-                await self._subscriber.subscribe(self._names.channel(tag))
-            except BROKEN:
-                self._subscribed.discard(tag)  # the listener meets the same error and reconnects
+        try:
+            yield
+        finally:
+            self._subscriber = None
 
     async def _unsubscribe_idle(self, subscriber: Subscriber) -> None:
         async with self._lock:

@@ -1,6 +1,7 @@
 """Indexes of conversations, by what is to be done with them; what an index says is a hint."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 
 from passback.core.changes import Inbox, InboxPlace, OwingConversation, Status
 from passback.core.errors import StoreError, StoreUnavailable
@@ -9,8 +10,7 @@ from passback.core.values import value
 from passback.stores.layout import InboxPageBuilder, conversation_tag, pack_key, unpack_key
 from passback.stores.redis import replies, scripts
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.names import KeyNames
-from passback.stores.redis.scripts import ScriptCall
+from passback.stores.redis.scripts import KeyNames, ScriptCall
 from passback.stores.redis.servers import Reply
 
 TAKES = 64  # of members of the due index, in one call
@@ -61,21 +61,26 @@ class DueIndex:
         for _ in range(TAKES):
             if len(found) >= limit:
                 break
-            taken = await self._take_members(limit - len(found), lease)
+            call = ScriptCall(scripts.DUE_TAKE, (self._names.due,), (limit - len(found), lease))
+            taken = _Taken(*await self._link.run(call))
             if not taken.members:
                 break
             found += await self._select_due(taken)
         return found
 
-    async def _take_members(self, limit: int, lease: int) -> _Taken:
-        call = ScriptCall(scripts.DUE_TAKE, (self._names.due,), (limit, lease))
-        return _Taken(*await self._link.run(call))
-
     async def _select_due(self, taken: _Taken) -> list[ConversationKey]:
         """Return the members that need recovery now; set when the others are due again."""
-        keys = {member: key for member in taken.members if (key := _parse_key(member))}
-        waits = {member: _NEVER for member in taken.members if member not in keys}
-        asked = zip(keys, await self._read_waits(keys.values()), strict=True)
+        keys: dict[bytes, ConversationKey] = {}
+        calls: list[ScriptCall] = []
+        for member in taken.members:
+            with suppress(ValueError):  # a foreign member must not hold up the others
+                keys[member] = unpack_key(member)
+                name = conversation_tag(keys[member])
+                parts = (self._names.state(name), self._names.queue(name))
+                calls.append(ScriptCall(scripts.DUE_WAIT, parts, ()))
+        waits: dict[bytes, int] = {member: _NEVER for member in taken.members if member not in keys}
+        # the milliseconds until each may need recovery: 0 for now, -1 for never
+        asked = zip(keys, await self._link.run_all(calls), strict=True)
         # a conversation that could not be read is due again at the score of its taking
         waits |= {member: wait for member, wait in asked if isinstance(wait, int)}
         settled = [part for member, wait in waits.items() if wait for part in (member, wait)]
@@ -83,22 +88,6 @@ class DueIndex:
             call = ScriptCall(scripts.DUE_SETTLE, (self._names.due,), (taken.score, *settled))
             await self._link.run(call)
         return [key for member, key in keys.items() if waits.get(member) == 0]
-
-    async def _read_waits(self, keys: Iterable[ConversationKey]) -> list[int | StoreError]:
-        """Read the milliseconds until each may need recovery: 0 for now, -1 for never."""
-        calls: list[ScriptCall] = []
-        for name in map(conversation_tag, keys):
-            parts = (self._names.state(name), self._names.queue(name))
-            calls.append(ScriptCall(scripts.DUE_WAIT, parts, ()))
-        return await self._link.run_all(calls)
-
-
-def _parse_key(member: bytes) -> ConversationKey | None:
-    """Return None for a foreign member: it must not hold up the others."""
-    try:
-        return unpack_key(member)
-    except ValueError:
-        return None
 
 
 @value
@@ -157,7 +146,10 @@ class InboxIndex:
     async def read_page(self, owner: OwnerId, after: InboxPlace | None, limit: int, /) -> Inbox:
         place, builder = after or InboxPlace(0, ""), InboxPageBuilder(limit)
         for _ in range(ROUNDS):
-            entries = await self._entries_after(owner, place)
+            # Redis orders entries of the same score by their members, which begin with the tag
+            bounds = (place.since, "+inf", "WITHSCORES", "LIMIT", 0, ENTRIES_PER_ROUND)
+            reply = await self._link.command("ZRANGEBYSCORE", self._names.inbox(owner), *bounds)
+            entries = [entry for entry in _parse_entries(reply) if entry.place > place]
             statuses = await self._read_statuses(owner, entries)
             found = list(zip(entries, statuses, strict=True))
             await self._drop_entries(
@@ -173,21 +165,22 @@ class InboxIndex:
             place = entries[-1].place
         return builder.last_page(place)
 
-    async def _entries_after(self, owner: OwnerId, place: InboxPlace) -> Sequence[Entry]:
-        """Read the next entries."""
-        # Redis orders entries of the same score by their members, which begin with the tag
-        bounds = (place.since, "+inf", "WITHSCORES", "LIMIT", 0, ENTRIES_PER_ROUND)
-        reply = await self._link.command("ZRANGEBYSCORE", self._names.inbox(owner), *bounds)
-        return [entry for entry in _parse_entries(reply) if entry.place > place]
-
     async def _read_statuses(self, owner: OwnerId, entries: Sequence[Entry]) -> list[Status | None]:
         """Read statuses; None for a damaged conversation, which must not hold up the others."""
         names, calls = self._names, list[ScriptCall]()
         for name in (conversation_tag(entry.key(owner)) for entry in entries):
             keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
             calls.append(ScriptCall(scripts.READ, keys, (1, 0, 0, 0)))
-        found = await self._link.run_all(calls) if calls else []
-        return [_parse_status(reply) for reply in found]
+        statuses: list[Status | None] = []
+        for reply in await self._link.run_all(calls) if calls else []:
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+            status = None
+            if not isinstance(reply, StoreError):
+                with suppress(StoreError):
+                    status = replies.parse_status(reply)
+            statuses.append(status)
+        return statuses
 
     async def _drop_entries(self, owner: OwnerId, entries: Sequence[Entry]) -> None:
         given = [part for entry in entries for part in (entry.member, entry.since)]
@@ -197,15 +190,6 @@ class InboxIndex:
 
 def _owes_nothing(status: Status | None) -> bool:
     return status is not None and not (status.running or status.owed)
-
-
-def _parse_status(reply: Reply | StoreError) -> Status | None:
-    if isinstance(reply, StoreUnavailable):
-        raise reply
-    try:
-        return None if isinstance(reply, StoreError) else replies.parse_status(reply)
-    except StoreError:
-        return None
 
 
 def _parse_entries(reply: Reply) -> list[Entry]:

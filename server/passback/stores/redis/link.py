@@ -26,9 +26,9 @@ from passback.stores.redis.url import RedisTarget
 
 ATTEMPT_TIMEOUT = 6.0  # seconds for one attempt, the wait for a connection included
 PAUSES = (0.05, 0.1)  # seconds before each repeat, up to twice as long
-CLOSE_TIMEOUT = 1.0  # seconds
+CLOSE_ALL_TIMEOUT = 5.0  # seconds
+CLOSE_TIMEOUT = 1.0  # seconds, for the connection that listens
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 _jitter = random.SystemRandom()
@@ -58,13 +58,22 @@ class RedisLink:
         self._servers = open_servers(self._target, self._max_connections)
 
     async def aclose(self) -> None:
+        """Close all connections, within a bound even if the task is cancelled."""
         servers, self._servers = self._servers, None
         if servers is not None:
-            await servers.aclose()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_ALL_TIMEOUT):
+                await servers.aclose()
 
     async def run(self, call: ScriptCall, /, *, patience: float | None = None) -> Reply:
         """Run one script; `patience` in seconds, if it is less than the link's own."""
-        return await self._run_guarded(_run_script, call, patience)
+
+        async def run_script(servers: Servers) -> Reply:
+            try:
+                return await servers.run(call.command())
+            except redis.NoScriptError:
+                return await servers.run(call.command(with_text=True))
+
+        return await self._run_guarded(run_script, patience)
 
     async def run_all(self, calls: Sequence[ScriptCall], /) -> list[Reply | StoreError]:
         """Run scripts of many conversations in one round trip.
@@ -76,7 +85,7 @@ class RedisLink:
         """
         if self._target.topology != "cluster":
             if len(calls) != 1:
-                return await self._run_guarded(_run_pipeline, calls)
+                return await self._run_guarded(lambda servers: _run_pipeline(servers, calls))
             try:  # without a pipeline, which costs four times as much
                 return [await self.run(calls[0])]
             except StoreUnavailable:
@@ -85,31 +94,36 @@ class RedisLink:
                 return [error]
         half = self._patience / 2
         try:
-            return await self._run_guarded(_run_pipeline, calls, half)
+            return await self._run_guarded(lambda servers: _run_pipeline(servers, calls), half)
         except StoreUnavailable:
             # a part of the cluster may be away: redis-py then fails the pipeline as a whole, so run
             # each script alone in the other half of the time
-            return await asyncio.gather(*(self._run_or_error(call, half) for call in calls))
-
-    async def _run_or_error(self, call: ScriptCall, patience: float) -> Reply | StoreError:
-        try:
-            return await self.run(call, patience=patience)
-        except StoreError as error:
-            return error
+            replies = await asyncio.gather(
+                *(self.run(call, patience=half) for call in calls), return_exceptions=True
+            )
+            for reply in replies:
+                if isinstance(reply, BaseException) and not isinstance(reply, StoreError):
+                    raise reply from None
+            return replies
 
     async def command(self, *command: Argument) -> Reply:
         """Run one command on the server that has its key."""
-        return await self._run_guarded(_run_command, command)
+
+        async def run_command(servers: Servers) -> Reply:
+            return await (await servers.client()).execute_command(*command)
+
+        return await self._run_guarded(run_command)
 
     async def on_each_server(self, *command: Argument) -> list[Reply]:
         """Run one command on every server that takes writes."""
-        return await self._run_guarded(_run_on_each, command)
+
+        async def run_on_each(servers: Servers) -> list[Reply]:
+            return [await each.execute_command(*command) for each in await servers.primaries()]
+
+        return await self._run_guarded(run_on_each)
 
     async def _run_guarded(
-        self,
-        work: Callable[[Servers, A], Awaitable[T]],
-        request: A,
-        patience: float | None = None,
+        self, work: Callable[[Servers], Awaitable[T]], patience: float | None = None
     ) -> T:
         """Do work, and repeat it if it is lost, within `patience` seconds. Raises StoreErrors."""
         servers = self._servers
@@ -124,12 +138,13 @@ class RedisLink:
             try:
                 # asyncio's, because anyio's scope and limiter cost as much as the rest of a call
                 async with asyncio.timeout_at(end), self._free_connections:
-                    return await work(servers, request)
+                    return await work(servers)
             except BROKEN as error:
                 if isinstance(error, RuntimeError) and not is_closed_socket(error):
                     raise
                 seconds = math.inf if pause is None else _jitter.uniform(pause, 2 * pause)
-                if not _is_lost(error) or now() + seconds >= until:
+                is_lost = isinstance(error, _LOST) and not isinstance(error, _REFUSED_LOGIN)
+                if not is_lost or now() + seconds >= until:
                     raise store_error(error) from error
             await asyncio.sleep(seconds)
 
@@ -140,7 +155,7 @@ class RedisLink:
         Raises:
             StoreUnavailable: no server is found, on entering.
         """
-        address = await self._run_guarded(_find_address, None)
+        address = await self._run_guarded(lambda servers: servers.address())
         client, subscriber = open_listener(self._target, address)
         try:
             yield subscriber
@@ -148,26 +163,6 @@ class RedisLink:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT):
                 await subscriber.aclose()
                 await client.aclose()
-
-
-async def _run_script(servers: Servers, call: ScriptCall) -> Reply:
-    try:
-        return await servers.run(call.command())
-    except redis.NoScriptError:
-        return await servers.run(call.command(with_text=True))
-
-
-async def _run_command(servers: Servers, command: tuple[Argument, ...]) -> Reply:
-    client = await servers.client()
-    return await client.execute_command(*command)
-
-
-async def _run_on_each(servers: Servers, command: tuple[Argument, ...]) -> list[Reply]:
-    return [await server.execute_command(*command) for server in await servers.primaries()]
-
-
-async def _find_address(servers: Servers, _asked: None) -> tuple[str, int]:
-    return await servers.address()
 
 
 async def _run_pipeline(servers: Servers, calls: Sequence[ScriptCall]) -> list[Reply | StoreError]:
@@ -201,6 +196,8 @@ _LOST = (
     OSError,
     RuntimeError,
 )
+
+_REFUSED_LOGIN = redis.AuthenticationError  # for redis-py a ConnectionError
 
 _DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
 _FULL = StoreFull, "Redis has no memory left"
@@ -249,10 +246,6 @@ def store_error(error: Exception, /) -> StoreError:
         return StoreError(f"Redis answered with an error ({type(error).__name__})")
     made, message = _BY_CODE[found[1]]
     return made(message, retry_after=1 if made is StoreUnavailable else None)
-
-
-def _is_lost(error: Exception, /) -> bool:
-    return isinstance(error, _LOST) and not isinstance(error, redis.AuthenticationError)
 
 
 def is_closed_socket(error: RuntimeError, /) -> bool:

@@ -46,7 +46,7 @@ from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
-from passback.stores.large import LargeWrites, is_large, is_large_commit
+from passback.stores.coordination import LargeWrites, is_large, is_large_commit
 from passback.stores.layout import (
     PAGE_SIZE,
     SPENT_MOST,
@@ -69,8 +69,7 @@ from passback.stores.redis.check import check_servers
 from passback.stores.redis.hints import Hints
 from passback.stores.redis.indexes import DueIndex, InboxIndex
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.names import KeyNames
-from passback.stores.redis.scripts import ScriptCall
+from passback.stores.redis.scripts import KeyNames, ScriptCall
 from passback.stores.redis.servers import Argument, Reply
 from passback.stores.redis.url import RedisTarget
 
@@ -112,7 +111,7 @@ class RedisStore:
 
     async def __aenter__(self) -> "RedisStore":
         self._link.open()
-        self._stack.push_async_callback(self._close_link)
+        self._stack.push_async_callback(self._link.aclose)
         tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(self._hints.listen)
@@ -120,10 +119,6 @@ class RedisStore:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
-
-    async def _close_link(self) -> None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(5):
-            await self._link.aclose()
 
     @property
     def location(self) -> str:
@@ -348,27 +343,23 @@ class RedisStore:
         # that costs a third of a script for each run
         size = RUNS_AT_ONCE if self._names.one_server else 1
         parts = [writes[start : start + size] for start in range(0, len(writes), size)]
-        answers = await self._link.run_all([self._append_call(part, lease) for part in parts])
+        limits = (milliseconds(lease), self._keep_running.log, self._options.log_bytes)
+        calls: list[ScriptCall] = []
+        for part in parts:
+            keys: list[str] = []
+            given: list[Argument] = [*limits]
+            for held, entry in part:
+                name = conversation_tag(held.run.key)
+                keys += (self._names.state(name), self._names.log(name, held.run.run_id))
+                channel = self._names.channel(name)
+                given += (held.fence, channel, *scripts.next_entry_arguments(entry))
+            calls.append(ScriptCall(scripts.APPEND, keys, given))
+        answers = await self._link.run_all(calls)
         return [
             state
             for part, answer in zip(parts, answers, strict=True)
             for state in replies.parse_lease_states(answer, len(part))
         ]
-
-    def _append_call(
-        self, part: Sequence[tuple[Lease, PackedEntry | None]], lease: float
-    ) -> ScriptCall:
-        keys: list[str] = []
-        given: list[Argument] = [
-            milliseconds(lease),
-            self._keep_running.log,
-            self._options.log_bytes,
-        ]
-        for held, entry in part:
-            name = conversation_tag(held.run.key)
-            keys += (self._names.state(name), self._names.log(name, held.run.run_id))
-            given += (held.fence, self._names.channel(name), *scripts.next_entry_arguments(entry))
-        return ScriptCall(scripts.APPEND, keys, given)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         if not is_large_commit(commit):

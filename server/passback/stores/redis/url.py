@@ -60,7 +60,7 @@ def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarg
         )
     login, _, hosts = parts.netloc.rpartition("@")
     username, colon, password = login.partition(":")
-    options = _parse_options(parts.query)
+    options = _parse_options(parts.query, tls=tls)
     path = unquote(parts.path.strip("/"))
     service, db = _parse_path(topology, path, options.pop("db", None))
     return RedisTarget(
@@ -71,30 +71,30 @@ def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarg
         # an empty user is Redis's default one, an empty password is a password
         username=unquote(username) or None,
         password=unquote(password) if colon else None,
-        tls=_check_tls(options, tls=tls),
+        tls=options if tls else None,
     )
 
 
 def _parse_nodes(hosts: str, topology: Topology) -> tuple[tuple[str, int], ...]:
-    nodes = tuple(_parse_node(host, topology) for host in hosts.split(",") if host)
+    nodes: list[tuple[str, int]] = []
+    for host in filter(None, hosts.split(",")):
+        try:
+            parts = urlsplit(f"//{host}")
+            port = parts.port
+        except ValueError:
+            raise ConfigurationError(
+                "a port in the Redis URL is not a number below 65536"
+            ) from None
+        if not parts.hostname:
+            raise ConfigurationError("a host in the Redis URL is empty")
+        nodes.append((parts.hostname, DEFAULT_PORTS[topology] if port is None else port))
     if not nodes:
         raise ConfigurationError("the Redis URL names no host")
     if topology == "single" and len(nodes) > 1:
         raise ConfigurationError(
             "several hosts need redis+sentinel:// or redis+cluster:// in the Redis URL"
         )
-    return nodes
-
-
-def _parse_node(text: str, topology: Topology) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{text}")
-        port = parts.port
-    except ValueError:
-        raise ConfigurationError("a port in the Redis URL is not a number below 65536") from None
-    if not parts.hostname:
-        raise ConfigurationError("a host in the Redis URL is empty")
-    return parts.hostname, DEFAULT_PORTS[topology] if port is None else port
+    return tuple(nodes)
 
 
 def _parse_path(topology: Topology, path: str, option: str | None) -> tuple[str, int]:
@@ -119,15 +119,12 @@ def _parse_db(text: str) -> int:
     return int(text)
 
 
-def _parse_options(query: str) -> dict[str, str]:
+def _parse_options(query: str, *, tls: bool) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(options.keys() - {"db", *TLS_FILES})
     if unknown:
         raise ConfigurationError(f"the Redis URL has an unknown option: {unknown[0]}")
+    files = sorted(options.keys() & set(TLS_FILES))
+    if files and not tls:
+        raise ConfigurationError(f"{files[0]} in the Redis URL needs rediss:// (TLS)")
     return options
-
-
-def _check_tls(options: dict[str, str], *, tls: bool) -> Mapping[str, str] | None:
-    if options and not tls:
-        raise ConfigurationError(f"{min(options)} in the Redis URL needs rediss:// (TLS)")
-    return options if tls else None

@@ -1,29 +1,41 @@
-"""Changes of the transcript in the SQLite store, some of which take a lease or end one.
+"""Writes of the SQLite store that need no lease.
 
-Each is a function of a connection inside a transaction: it checks first and writes last. Its nonce
-tells a repeated change.
+They change the transcript, and some take a lease or end one; they queue a post, cancel a run, or
+claim a call. Each is a function of a connection inside a transaction: it checks first and writes
+last. A nonce tells a repeat.
 """
 
 import sqlite3
 
+from passback.core.changes import CallClaim, EnqueueAnswer
 from passback.core.values import value
-from passback.stores.layout import PackedChange, PackedEntry, make_fence
+from passback.stores.layout import PackedChange, PackedClaim, PackedEnqueue, PackedEntry, make_fence
 from passback.stores.options import KeepTimes
-from passback.stores.sqlite import logs, queue
-from passback.stores.sqlite.logs import Log
 from passback.stores.sqlite.rows import (
+    Log,
     Retention,
     Value,
+    add_entry,
     add_messages,
+    add_queued,
     add_receipts,
     count_history_bytes,
     create_row,
+    find_log,
+    find_receipt,
     find_row,
+    has_queue,
+    keep_log,
+    measure_log,
     now_ms,
+    queued_runs,
+    remove_queued,
     set_state,
     sweep_expired,
     time_in,
+    trim_log,
     update_row,
+    void_after,
 )
 
 
@@ -56,9 +68,7 @@ def park_change(db: sqlite3.Connection, change: PackedChange, limits: Retention,
     if not _is_idle_at(row, change.expected):
         return False
     row = row or create_row(db, change.tag, change.nonce)
-    _apply_change(
-        db, row, change, limits.waiting if queue.has_queue(db, row["id"]) else limits.idle
-    )
+    _apply_change(db, row, change, limits.waiting if has_queue(db, row["id"]) else limits.idle)
     return True
 
 
@@ -73,12 +83,12 @@ def begin_run(
         return None
     # another worker may have begun this run, or a client cancelled it
     if change.dequeues is not None and (
-        row is None or queue.first_queued(db, row["id"]) != change.dequeues
+        row is None or queued_runs(db, row["id"])[:1] != [change.dequeues]
     ):
         return None
     row = row or create_row(db, change.tag, change.nonce)
     if change.dequeues is not None:
-        queue.remove_queued(db, row["id"], change.dequeues)
+        remove_queued(db, row["id"], change.dequeues)
     _apply_change(db, row, change, limits.running, run.key)
     epoch, columns = _open_epoch(db, row, change.nonce, run, limits)
     update_row(
@@ -95,7 +105,7 @@ def begin_run(
         followed_until=0,
         answer_by=None,
     )
-    logs.keep_log(db, Log(row["id"], run.run_id), limits.running.log)
+    keep_log(db, Log(row["id"], run.run_id), limits.running.log)
     # a new run is the occasion to delete what has expired: no task does it
     sweep_expired(db)
     return epoch
@@ -114,7 +124,7 @@ def take_over(
     _apply_change(db, row, change, limits.running, run.key)
     epoch, columns = _open_epoch(db, row, change.nonce, run, limits)
     update_row(db, row["id"], **columns, attempt=row["attempt"] + 1)
-    logs.keep_log(db, Log(row["id"], run.run_id), limits.running.log)
+    keep_log(db, Log(row["id"], run.run_id), limits.running.log)
     return epoch
 
 
@@ -126,12 +136,12 @@ def fail_lost(
         return True
     if row is None or not _is_lapsed_at(row, change.expected, run.run_id):
         return False
-    waits = queue.has_queue(db, row["id"])
+    waits = has_queue(db, row["id"])
     _void_uncommitted(db, row)
     _apply_change(db, row, change, limits.waiting if waits else limits.idle, run.key)
     _, columns = _open_epoch(db, row, change.nonce, run, limits)
     update_row(db, row["id"], **columns | {"running": 0, "due_at": now_ms() if waits else None})
-    logs.keep_log(db, Log(row["id"], run.run_id), limits.idle.log)
+    keep_log(db, Log(row["id"], run.run_id), limits.idle.log)
     return True
 
 
@@ -186,9 +196,7 @@ def _apply_change(
 
 def _void_uncommitted(db: sqlite3.Connection, row: sqlite3.Row) -> None:
     """Remove from a run's log the entries that its last owner had not committed."""
-    logs.void_after(
-        db, Log(row["id"], row["run_id"]), (row["committed_epoch"], row["committed_seq"])
-    )
+    void_after(db, Log(row["id"], row["run_id"]), (row["committed_epoch"], row["committed_seq"]))
 
 
 def _open_epoch(
@@ -200,7 +208,7 @@ def _open_epoch(
     """
     log = Log(row["id"], run.run_id)
     epoch = int(row["newest_epoch"]) + 1
-    logged = logs.measure_log(db, log) + logs.add_entry(db, log, epoch, run.entry)
+    logged = measure_log(db, log) + add_entry(db, log, epoch, run.entry)
     last = run.entry.last if run.entry else 0
     lease_expires = now_ms() + run.lease
     return epoch, {
@@ -214,5 +222,106 @@ def _open_epoch(
         "seq": last,
         "committed_epoch": epoch,
         "committed_seq": last,
-        "log_bytes": logs.trim_log(db, log, logged, limits.log_bytes),
+        "log_bytes": trim_log(db, log, logged, limits.log_bytes),
     }
+
+
+# ---------------------------------------------------------------- queues and cancelling
+def enqueue_post(
+    db: sqlite3.Connection, entry: PackedEnqueue, key: bytes, limits: Retention, /
+) -> EnqueueAnswer:
+    row = find_row(db, entry.tag)
+    if row is None:
+        return "changed"
+    conversation = row["id"]
+    runs = queued_runs(db, conversation)
+    log = Log(conversation, entry.run_id)
+    # a repeat: its run waits, or has begun or ended since
+    if entry.run_id in runs or find_log(db, log):
+        return "queued"
+    # with nothing to wait for, the post can begin its run at once
+    if not (runs or row["running"]):
+        return "changed"
+    for name, _ in entry.receipts:  # another post may have taken one of them
+        if find_receipt(db, conversation, name) is not None:
+            return "changed"
+    if len(runs) >= entry.limit:
+        return "full"
+    add_queued(db, conversation, entry.run_id, entry.record)
+    add_receipts(db, conversation, entry.receipts)
+    db.execute("UPDATE extras SET key = ? WHERE conversation = ?", (key, conversation))
+    _log_outside_lease(db, row, log, entry.entry)
+    keep_log(db, log, limits.waiting.log)
+    update_row(
+        db,
+        conversation,
+        cancelled=1 if entry.stops and row["running"] else row["cancelled"],
+        keep_until=time_in(limits.waiting.conversation),
+    )
+    return "queued"
+
+
+def cancel_run(
+    db: sqlite3.Connection,
+    tag: str,
+    run_id: str,
+    finished: PackedEntry | None,
+    limits: Retention,
+    /,
+) -> bool:
+    row = find_row(db, tag)
+    if row is None:
+        return False
+    if row["running"] and row["run_id"] == run_id:
+        update_row(db, row["id"], cancelled=1)
+        return True
+    log = Log(row["id"], run_id)
+    if not remove_queued(db, row["id"], run_id):
+        # a repeat: only this function marks logs as dequeued
+        known = find_log(db, log)
+        return known is not None and bool(known["dequeued"])
+    _log_outside_lease(db, row, log, finished)
+    keep_log(db, log, limits.idle.log, dequeued=True)
+    if not (row["running"] or has_queue(db, row["id"])):
+        update_row(db, row["id"], keep_until=time_in(limits.idle.conversation))
+    return True
+
+
+def _log_outside_lease(
+    db: sqlite3.Connection, row: sqlite3.Row, log: Log, entry: PackedEntry | None
+) -> None:
+    """Write to the log of a run that does not run, under a new epoch.
+
+    The lease of the run that goes on stays as it is.
+    """
+    epoch = row["newest_epoch"] + 1
+    add_entry(db, log, epoch, entry)
+    update_row(db, row["id"], newest_epoch=epoch)
+
+
+# ---------------------------------------------------------------- clients' claims of owed calls
+def claim_call(db: sqlite3.Connection, request: PackedClaim, /) -> CallClaim | None:
+    """Write a claim, whose nonce tells a repeat; 0 milliseconds give it back."""
+    row = find_row(db, request.tag)
+    if row is None:
+        return None
+    time = now_ms()
+    found = db.execute("SELECT claims FROM extras WHERE conversation = ?", (row["id"],))
+    words = (found.fetchone()["claims"] or "").split()
+    known = zip(words[::3], words[1::3], map(int, words[2::3]), strict=True)
+    claims = {call: (whose, until) for call, whose, until in known if until > time}
+    whose, until = claims.get(request.call, (request.claimant, time))
+    if row["nonce"] == request.nonce:
+        return CallClaim(True, until, until - time)
+    if row["version"] != request.expected or row["running"]:
+        return None
+    if whose != request.claimant:
+        return CallClaim(False, until, until - time)
+    until = time + request.milliseconds
+    claims.pop(request.call, None)
+    if until > time:
+        claims[request.call] = request.claimant, until
+    update_row(db, row["id"], version=row["version"] + 1, nonce=request.nonce)
+    packed = " ".join(f"{call} {whose} {end}" for call, (whose, end) in claims.items())
+    db.execute("UPDATE extras SET claims = ? WHERE conversation = ?", (packed, row["id"]))
+    return CallClaim(True, until, until - time)

@@ -4,22 +4,27 @@ Fence and step tell a repeated commit, the number of its last event a repeated e
 """
 
 import sqlite3
+from collections.abc import Sequence
 
 from passback.core.changes import LeaseState
 from passback.core.errors import LeaseLost
-from passback.stores.layout import PackedCommit, PackedWrite
-from passback.stores.sqlite import logs, queue
-from passback.stores.sqlite.logs import Log
+from passback.stores.layout import SPENT_MOST, SPENT_TTL, PackedCommit, PackedSpending, PackedWrite
 from passback.stores.sqlite.rows import (
+    SWEEP_LIMIT,
+    Log,
     Retention,
     Value,
+    add_entry,
     add_messages,
     count_history_bytes,
     find_row,
+    has_queue,
+    keep_log,
     now_ms,
     now_us,
     set_state,
     time_in,
+    trim_log,
     update_row,
 )
 
@@ -56,7 +61,7 @@ def commit_turn(
     row = find_row(db, write.tag)
     this = f"{write.fence}|{commit.step}"
     if row and row["ended"] == this:
-        return queue.has_queue(db, row["id"])
+        return has_queue(db, row["id"])
     if row is None or not _holds_lease(row, write):
         raise LeaseLost(OTHERS)
     # a repeat of a commit that did not end the run
@@ -64,7 +69,7 @@ def commit_turn(
         return False
     if not _follows_log(row, write):
         raise LeaseLost(OTHERS)
-    waits = commit.ends and queue.has_queue(db, row["id"])
+    waits = commit.ends and has_queue(db, row["id"])
     lease_expires = now_ms() + lease
     seq, log_bytes = _log_entry(db, row, write, limits)
     end = add_messages(db, row["id"], row["message_count"], commit.messages)
@@ -101,7 +106,7 @@ def commit_turn(
             "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",
             (owner, now_us(), row["id"]),
         )
-    logs.keep_log(db, Log(row["id"], write.run_id), keep.log)
+    keep_log(db, Log(row["id"], write.run_id), keep.log)
     return waits
 
 
@@ -175,5 +180,43 @@ def _log_entry(
     if entry is None or entry.last <= row["seq"]:
         return row["seq"], row["log_bytes"]
     log = Log(row["id"], write.run_id)
-    logged = row["log_bytes"] + logs.add_entry(db, log, write.epoch, entry)
-    return entry.last, logs.trim_log(db, log, logged, limits.log_bytes)
+    logged = row["log_bytes"] + add_entry(db, log, write.epoch, entry)
+    return entry.last, trim_log(db, log, logged, limits.log_bytes)
+
+
+# ---------------------------------------------------------------- spending, by day and by lease
+def add_spending(db: sqlite3.Connection, spending: PackedSpending, /) -> Sequence[int]:
+    """Replace the amounts of a lease by newer ones; return the amounts of the day."""
+    *known, seq = _read_amounts(db, spending.tag, spending.lease)
+    *sums, _ = _read_amounts(db, spending.tag, spending.day)
+    if spending.seq <= seq:
+        return sums
+    changed = (given - before for given, before in zip(spending.amounts, known, strict=True))
+    # a sum that is too large to be exact does not fall
+    sums = [
+        total if total == SPENT_MOST else min(SPENT_MOST, max(0, total + by))
+        for total, by in zip(sums, changed, strict=True)
+    ]
+    keep_until = now_ms() + SPENT_TTL
+    db.executemany(
+        "INSERT OR REPLACE INTO spent VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (spending.tag, spending.day, *sums, keep_until, 0),
+            (spending.tag, spending.lease, *spending.amounts, keep_until, spending.seq),
+        ),
+    )
+    db.execute(
+        "DELETE FROM spent WHERE rowid IN (SELECT rowid FROM spent WHERE keep_until <= ? LIMIT ?)",
+        (now_ms(), SWEEP_LIMIT),
+    )
+    return sums
+
+
+def _read_amounts(db: sqlite3.Connection, tag: str, part: str) -> Sequence[int]:
+    """Read the amounts of a day or a lease, and the number of the newest ones."""
+    row: sqlite3.Row | None = db.execute(
+        "SELECT tokens, milliseconds, billionths, seq FROM spent"
+        " WHERE tag = ? AND part = ? AND keep_until > ?",
+        (tag, part, now_ms()),
+    ).fetchone()
+    return tuple(row) if row else (0, 0, 0, 0)

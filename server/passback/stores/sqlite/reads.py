@@ -1,7 +1,7 @@
 """Reads of the SQLite store, each a function of a connection inside a transaction."""
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from passback.core.changes import (
     Inbox,
@@ -18,7 +18,7 @@ from passback.core.changes import (
 from passback.core.errors import UnknownRun
 from passback.core.events import Logged, Position
 from passback.core.messages import OwnerId, RunId
-from passback.core.posts import Receipt, ReceiptName
+from passback.core.posts import ReceiptName
 from passback.stores.layout import (
     PAGE_SIZE,
     InboxPageBuilder,
@@ -30,9 +30,14 @@ from passback.stores.layout import (
     unpack_receipt,
     unpack_state,
 )
-from passback.stores.sqlite import logs
-from passback.stores.sqlite.logs import Log
-from passback.stores.sqlite.rows import find_row, now_ms
+from passback.stores.sqlite.rows import (
+    Log,
+    find_log,
+    find_receipt,
+    find_row,
+    now_ms,
+    queued_runs,
+)
 
 
 def read_status(db: sqlite3.Connection, tag: str, /) -> Status:
@@ -60,7 +65,11 @@ def load_conversation(
         status=status,
         messages=tuple(map(load_message, records)),
         tools=load_tools(tools["tools"]) if tools["tools"] else (),
-        receipts=dict(_read_receipts(db, row["id"], names)),
+        receipts={
+            name: unpack_receipt(packed)
+            for name in names
+            if (packed := find_receipt(db, row["id"], name)) is not None
+        },
         queue=tuple(map(load_queued, waiting)),
         left_out=left_out,
         queue_bytes=sum(map(len, waiting)),
@@ -71,7 +80,14 @@ def read_page(db: sqlite3.Connection, tag: str, start: int, limit: int, /) -> Pa
     row = find_row(db, tag)
     if row is None:
         return Page((), start, 0)
-    records = _limit_size(_read_records(db, row["id"], start, limit), PAGE_SIZE)
+    records: list[bytes] = []
+    size = 0
+    for record in _read_records(db, row["id"], start, limit):
+        size += len(record)
+        # an empty page would stop the caller before a message larger than a page
+        if records and size > PAGE_SIZE:
+            break
+        records.append(record)
     return Page(tuple(map(load_message, records)), start, row["message_count"])
 
 
@@ -80,7 +96,7 @@ def read_log(
 ) -> list[Logged]:
     """Read events of a log. Raises UnknownRun or CursorExpired."""
     row = find_row(db, tag)
-    if row is None or not logs.log_exists(db, Log(row["id"], run_id)):
+    if row is None or find_log(db, Log(row["id"], run_id)) is None:
         raise UnknownRun("there is no such run in this conversation, or its log has expired")
     entries: list[tuple[Position, bytes]] = []
     for entry in db.execute(
@@ -131,9 +147,6 @@ def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         "SELECT owed, claims, state, history_start, open_turns FROM extras WHERE conversation = ?",
         (row["id"],),
     ).fetchone()
-    queued = db.execute(
-        "SELECT run_id FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
-    )
     time, running, owed = now_ms(), bool(row["running"]), load_owed(extras["owed"])
     return Status(
         version=row["version"],
@@ -153,7 +166,7 @@ def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
         stopped_early=bool(row["stopped_early"]),
         cancel_on_disconnect=bool(row["cancel_on_disconnect"]),
         followed=row["followed_until"] > time,
-        queued=tuple(each["run_id"] for each in queued),
+        queued=tuple(map(RunId, queued_runs(db, row["id"]))),
         answer_by=row["answer_by"],
         overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
         claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
@@ -172,30 +185,3 @@ def _read_records(
         (conversation, start, limit),
     )
     return (row["record"] for row in rows)
-
-
-def _limit_size(records: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield as many records as fit in `size` bytes, but the first in any case."""
-    total = 0
-    for record in records:
-        # an empty page would stop the caller before a message larger than `size`
-        if total and total + len(record) > size:
-            return
-        total += len(record)
-        yield record
-
-
-def _read_receipts(
-    db: sqlite3.Connection, conversation: int, names: Collection[ReceiptName]
-) -> list[tuple[ReceiptName, Receipt]]:
-    found = (
-        (
-            name,
-            db.execute(
-                "SELECT receipt FROM receipts WHERE conversation = ? AND name = ?",
-                (conversation, name),
-            ).fetchone(),
-        )
-        for name in names
-    )
-    return [(name, unpack_receipt(row["receipt"])) for name, row in found if row]

@@ -1,14 +1,21 @@
-"""Rows of the SQLite store: finding, writing and deleting those of a conversation."""
+"""Rows of the SQLite store: finding, writing and deleting those of a conversation.
+
+Entries of a log are appended, trimmed at the front, and removed from the end by a take-over.
+"""
 
 import sqlite3
 import time
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from passback.core.changes import dump_events
 from passback.core.values import value
-from passback.stores.layout import PackedState, first_version
+from passback.stores.layout import PackedEntry, PackedState, first_version
 from passback.stores.options import KeepTimes, StoreOptions
 
 SWEEP_LIMIT = 20  # expired conversations, and logs, that one new run deletes
+
+_OF_QUEUE = "FROM queue WHERE conversation = ?"
+_OF_LOG = "WHERE conversation = ? AND run_id = ?"
 
 Value: TypeAlias = int | str | bytes | None
 
@@ -127,6 +134,13 @@ def add_receipts(
     )
 
 
+def find_receipt(db: sqlite3.Connection, conversation: int, name: str, /) -> str | None:
+    row: sqlite3.Row | None = db.execute(
+        "SELECT receipt FROM receipts WHERE conversation = ? AND name = ?", (conversation, name)
+    ).fetchone()
+    return None if row is None else str(row["receipt"])
+
+
 def set_state(db: sqlite3.Connection, conversation: int, state: PackedState | None, /) -> bool:
     """Write the state, None keeps it; return whether `history_start` has changed."""
     if state is None:
@@ -172,3 +186,111 @@ def sweep_expired(db: sqlite3.Connection, /) -> None:
     for log in logs:
         db.execute("DELETE FROM entries WHERE conversation = ? AND run_id = ?", tuple(log))
         db.execute("DELETE FROM logs WHERE conversation = ? AND run_id = ?", tuple(log))
+
+
+# ---------------------------------------------------------------- queues
+def has_queue(db: sqlite3.Connection, conversation: int, /) -> bool:
+    """Return whether posts wait."""
+    return bool(db.execute(f"SELECT 1 {_OF_QUEUE} LIMIT 1", (conversation,)).fetchone())
+
+
+def queued_runs(db: sqlite3.Connection, conversation: int, /) -> list[str]:
+    found = db.execute(f"SELECT run_id {_OF_QUEUE} ORDER BY place", (conversation,))
+    return [each["run_id"] for each in found]
+
+
+def add_queued(db: sqlite3.Connection, conversation: int, run_id: str, record: bytes, /) -> None:
+    """Write a post behind the others."""
+    db.execute(
+        f"INSERT INTO queue SELECT ?, COALESCE(MAX(place), 0) + 1, ?, ? {_OF_QUEUE}",
+        (conversation, run_id, record, conversation),
+    )
+
+
+def remove_queued(db: sqlite3.Connection, conversation: int, run_id: str, /) -> bool:
+    """Remove a run from the queue; return False if it is not there."""
+    gone = db.execute(f"DELETE {_OF_QUEUE} AND run_id = ?", (conversation, run_id))
+    return gone.rowcount > 0
+
+
+# ---------------------------------------------------------------- logs
+class Log(NamedTuple):
+    """The key of a log: a conversation's row id and a run."""
+
+    conversation: int
+    run_id: str
+
+
+def find_log(db: sqlite3.Connection, log: Log, /) -> sqlite3.Row | None:
+    """Return the row of a log that has not expired."""
+    row: sqlite3.Row | None = db.execute(
+        f"SELECT * FROM logs {_OF_LOG} AND keep_until > ?",  # noqa: S608
+        (*log, now_ms()),
+    ).fetchone()
+    return row
+
+
+def keep_log(
+    db: sqlite3.Connection, log: Log, milliseconds: int, /, *, dequeued: bool = False
+) -> None:
+    """Keep a log for some time; `dequeued`: its run was cancelled while it waited."""
+    db.execute(
+        "INSERT OR REPLACE INTO logs (conversation, run_id, keep_until, dequeued)"
+        " VALUES (?, ?, ?, ?)",
+        (*log, now_ms() + milliseconds, dequeued),
+    )
+
+
+def add_entry(db: sqlite3.Connection, log: Log, epoch: int, entry: PackedEntry | None, /) -> int:
+    """Write an entry, if there is one; return the bytes of its record."""
+    if entry is None:
+        return 0
+    db.execute(
+        "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
+        (*log, epoch, entry.last, entry.size, entry.record),
+    )
+    return len(entry.record)
+
+
+def measure_log(db: sqlite3.Connection, log: Log, /) -> int:
+    """Return the bytes of all its records."""
+    statement = f"SELECT COALESCE(SUM(length(record)), 0) FROM entries {_OF_LOG}"  # noqa: S608
+    return int(db.execute(statement, log).fetchone()[0])
+
+
+def void_after(db: sqlite3.Connection, log: Log, after: tuple[int, int], /) -> None:
+    """Delete the entries behind a position, which is the end of an entry."""
+    statement = f"DELETE FROM entries {_OF_LOG} AND (epoch, last) > (?, ?)"  # noqa: S608
+    db.execute(statement, (*log, *after))
+    if not db.execute(f"SELECT 1 FROM entries {_OF_LOG} LIMIT 1", log).fetchone():  # noqa: S608
+        # that entry has been trimmed: an entry of no events takes its place, whose number shows
+        # readers the gap
+        epoch, last = after
+        add_entry(db, log, epoch, PackedEntry(last, 0, dump_events(())))
+
+
+def trim_log(db: sqlite3.Connection, log: Log, size: int, limit: int, /) -> int:
+    """Delete the oldest entries until `limit` bytes remain of `size`; return how many remain.
+
+    The newest entry stays, however large. The first entry that stays does not open a later epoch:
+    an opening has the number 1, so a reader would not see that something is missing before it.
+    """
+    if size <= limit:
+        return size
+    kept, last_removed = size, None
+    gone, rest = None, size
+    for entry in db.execute(
+        f"SELECT epoch, last, size, length(record) AS bytes"  # noqa: S608
+        f" FROM entries {_OF_LOG} ORDER BY epoch, last",
+        log,
+    ):
+        is_opening = entry["last"] == entry["size"]
+        if gone is not None and not is_opening:
+            kept, last_removed = rest, gone
+            if rest <= limit:
+                break
+        gone, rest = (entry["epoch"], entry["last"]), rest - entry["bytes"]
+    if last_removed is not None:
+        statement = f"DELETE FROM entries {_OF_LOG} AND (epoch, last) <= (?, ?)"  # noqa: S608
+        db.execute(statement, (*log, *last_removed))
+    return kept

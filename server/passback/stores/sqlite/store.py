@@ -36,7 +36,13 @@ from passback.core.events import START, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
-from passback.stores.large import LargeWrites, is_large, is_large_commit
+from passback.stores.coordination import (
+    LargeWrites,
+    LogNotifications,
+    LogWaiter,
+    is_large,
+    is_large_commit,
+)
 from passback.stores.layout import (
     PackedChange,
     conversation_tag,
@@ -53,13 +59,17 @@ from passback.stores.layout import (
     unpack_key,
     unpack_spent,
 )
-from passback.stores.notifications import LogNotifications, LogWaiter
 from passback.stores.options import StoreOptions, milliseconds
-from passback.stores.sqlite import changes, claims, leases, queue, reads, rows, spending
+from passback.stores.sqlite import changes, leases, reads, rows
 from passback.stores.sqlite.changes import RunChange
-from passback.stores.sqlite.reserve import Reserve, refuse_full_disk
+from passback.stores.sqlite.file import (
+    Reserve,
+    connect,
+    prepare_file,
+    refuse_full_disk,
+    warn_of_others,
+)
 from passback.stores.sqlite.rows import Retention
-from passback.stores.sqlite.schema import connect, prepare_file, warn_of_others
 from passback.stores.sqlite.thread import Job, SqliteThread, T
 
 CLOSE_TIMEOUT = 5.0  # seconds
@@ -206,18 +216,18 @@ class SqliteStore:
 
     async def claim_call(self, request: ClaimRequest, /, *, seconds: float) -> CallClaim | None:
         packed = pack_claim(request, seconds)
-        return await self._run_write(packed.tag, lambda db: claims.claim_call(db, packed))
+        return await self._run_write(packed.tag, lambda db: changes.claim_call(db, packed))
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), pack_key(entry.run.key)
         return await self._run_write(
-            packed.tag, lambda db: queue.enqueue_post(db, packed, key, self._limits)
+            packed.tag, lambda db: changes.enqueue_post(db, packed, key, self._limits)
         )
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
         name, ending = conversation_tag(run.key), pack_entry((finished,))
         return await self._run_write(
-            name, lambda db: queue.cancel_run(db, name, run.run_id, ending, self._limits)
+            name, lambda db: changes.cancel_run(db, name, run.run_id, ending, self._limits)
         )
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
@@ -232,7 +242,7 @@ class SqliteStore:
     async def spend(self, what: Spending, /) -> Spent:
         packed = pack_spending(what)
         return unpack_spent(
-            await self._writer.run(lambda db: spending.add_spending(db, packed), durable=True)
+            await self._writer.run(lambda db: leases.add_spending(db, packed), durable=True)
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
@@ -240,19 +250,13 @@ class SqliteStore:
         try:
             deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
         except StoreFull:
-            if not await self._release_reserve():
+            if self._reserve is None or not await anyio.to_thread.run_sync(self._reserve.release):
                 raise
+            self._is_released = True
             deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
         if self._reserve is not None and self._is_released:
             self._is_released = not await anyio.to_thread.run_sync(self._reserve.fill)
         return deleted
-
-    async def _release_reserve(self) -> bool:
-        """Release the room that is reserved for deletions; return False if there is none."""
-        if self._reserve is None or not await anyio.to_thread.run_sync(self._reserve.release):
-            return False
-        self._is_released = True
-        return True
 
     async def append(
         self, writes: Sequence[LogWrite], /, *, lease: float

@@ -147,7 +147,13 @@ class SqliteThread:
     ) -> None:
         if not self._open:
             raise StoreUnavailable("the store is closed")
-        batch = self._large_batch() if large else self._small_batch()
+        batch = None if large else self._waiting
+        if batch is None:
+            batch = _Batch(asyncio.get_running_loop().create_future())
+            if large:
+                self._large.append(batch)
+            else:
+                self._waiting = batch
         batch.tickets.extend(tickets)
         batch.durable |= durable
         self._start_next()
@@ -159,16 +165,6 @@ class SqliteThread:
             raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None
         if error is not None:
             raise store_error(error)
-
-    def _small_batch(self) -> _Batch:
-        if self._waiting is None:
-            self._waiting = _Batch(asyncio.get_running_loop().create_future())
-        return self._waiting
-
-    def _large_batch(self) -> _Batch:
-        batch = _Batch(asyncio.get_running_loop().create_future())
-        self._large.append(batch)
-        return batch
 
     def _start_next(self) -> None:
         if self._running or not self._executor or not self._db:
@@ -199,7 +195,12 @@ class SqliteThread:
 
     def _run_transaction(self, db: sqlite3.Connection, batch: _Batch) -> sqlite3.Error | None:
         try:
-            self._set_synchronous(db, durable=batch.durable)
+            # only a durable batch waits for the disk: a killed process loses nothing of the others,
+            # and a loss of power only what is not on the disk
+            level = "FULL" if batch.durable else "NORMAL"
+            if level != self._synchronous:
+                db.execute(f"PRAGMA synchronous = {level}")
+                self._synchronous = level
             db.execute(self._begin)
             for ticket in batch.tickets:
                 ticket.run_job(db)
@@ -211,11 +212,3 @@ class SqliteThread:
         finally:
             if db.in_transaction:
                 db.rollback()
-
-    def _set_synchronous(self, db: sqlite3.Connection, *, durable: bool) -> None:
-        """Let a durable batch wait for the disk, and no other."""
-        # a killed process loses neither; only a loss of power loses what is not on the disk
-        level = "FULL" if durable else "NORMAL"
-        if level != self._synchronous:
-            db.execute(f"PRAGMA synchronous = {level}")
-            self._synchronous = level

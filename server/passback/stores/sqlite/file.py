@@ -1,7 +1,8 @@
-"""The SQLite file: its tables, opening it, and refusing a foreign one."""
+"""The SQLite file: its tables, opening it, refusing a foreign one, and room on its disk."""
 
 import errno
 import os
+import shutil
 import sqlite3
 import stat
 import sys
@@ -9,7 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, StoreFull
 
 SCHEMA_VERSION = 9
 
@@ -132,7 +133,11 @@ def prepare_file(path: Path, /) -> None:
         ConfigurationError: it cannot be made there, several machines could write to it, or it is
             a link in a folder where others may have put it.
     """
-    kind = file_system_of(path, _read_mounts())
+    try:
+        mounts = MOUNTS.read_text(errors="replace")
+    except OSError:
+        mounts = ""
+    kind = file_system_of(path, mounts)
     if kind in NETWORK_FILE_SYSTEMS:
         raise ConfigurationError(
             f"the store's file {path} is on a network file system ({kind}), where locks are not "
@@ -140,7 +145,9 @@ def prepare_file(path: Path, /) -> None:
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        follow = _NO_LINK if _is_shared(path.parent) else 0
+        # others than its owner may put files there, as into /tmp
+        is_shared = path.parent.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX)
+        follow = _NO_LINK if is_shared else 0
         # a file that is there keeps its mode: it may be another program's
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | follow, 0o600))
     except OSError as error:
@@ -152,11 +159,6 @@ def prepare_file(path: Path, /) -> None:
         raise ConfigurationError(
             f"the store's file {path} cannot be opened: {error.strerror}"
         ) from error
-
-
-def _is_shared(folder: Path) -> bool:
-    """Return whether others than its owner may put files into a folder, as into /tmp."""
-    return bool(folder.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX))
 
 
 def warn_of_others(path: Path, /) -> list[str]:
@@ -196,13 +198,6 @@ def file_system_of(path: Path, mounts: str, /) -> str | None:
     return kind
 
 
-def _read_mounts() -> str:
-    try:
-        return MOUNTS.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
     """Open a prepared file, or a database in memory.
 
@@ -220,26 +215,18 @@ def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
                 check_same_thread=False,
             )
             stack.callback(db.close)
-            _set_up(db, busy_timeout)
+            db.row_factory = sqlite3.Row
+            _use_wal(db, time.monotonic() + busy_timeout)
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("BEGIN IMMEDIATE")
+            _make_tables(db)
+            db.execute("COMMIT")
         except sqlite3.Error as error:
             raise ConfigurationError(
                 f"the store's file {path} cannot be used: {error.sqlite_errorname}"
             ) from error
         stack.pop_all()
         return db
-
-
-def _set_up(db: sqlite3.Connection, busy_timeout: float) -> None:
-    db.row_factory = sqlite3.Row
-    _use_wal(db, time.monotonic() + busy_timeout)
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        _make_tables(db)
-        db.execute("COMMIT")
-    finally:
-        if db.in_transaction:
-            db.rollback()
 
 
 def _use_wal(db: sqlite3.Connection, deadline: float) -> None:
@@ -271,3 +258,58 @@ def _make_tables(db: sqlite3.Connection) -> None:
     for statement in SCHEMA.split(";"):
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+# ---------------------------------------------------------------- room on the disk
+# as much as the file may grow by until the write-ahead log, of 4 MiB, can begin anew
+RESERVE_BYTES = 4 * 2**20
+MIN_FREE_BYTES = 256 * 2**10  # less is not enough for a post
+_PIECE_BYTES = 64 * 1024
+
+
+def refuse_full_disk(store: Path, /) -> None:
+    """Raise StoreFull when the disk has no room for a post."""
+    # that one page can be written says little: the write-ahead log may have had room for just that
+    if shutil.disk_usage(store.parent).free < MIN_FREE_BYTES:
+        raise StoreFull(f"the disk of the store's file {store} is full")
+
+
+class Reserve:
+    """A file beside the store's, which is deleted when a deletion needs its room.
+
+    Its bytes are random: a file system that compresses would reserve nothing for zeros.
+    """
+
+    def __init__(self, store: Path, /) -> None:
+        self._path = store.with_name(f"{store.name}-reserve")
+
+    def fill(self) -> bool:
+        """Make the file, if the disk has twice its size free; return whether it is there.
+
+        The store works without it, too.
+        """
+        try:
+            if shutil.disk_usage(self._path.parent).free < 2 * RESERVE_BYTES:
+                return False
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return True
+        except OSError:
+            return False
+        try:
+            for _ in range(RESERVE_BYTES // _PIECE_BYTES):
+                os.write(file, os.urandom(_PIECE_BYTES))
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(file)
+        return True
+
+    def release(self) -> bool:
+        """Delete the file; return False if there was none."""
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        return True
