@@ -89,7 +89,7 @@ class KillableWorker:
     async def kill(self) -> None:
         """Nothing that it does from here on reaches the store."""
         await self.vanish()
-        await self.faults.store.renew(self.faults.leases, lease=0)
+        await self.expire()
 
     async def vanish(self) -> None:
         """The same, but its leases last as long as they would."""
@@ -99,6 +99,10 @@ class KillableWorker:
         self._scope.cancel()
         await self.dead.wait()
         self.faults.dead = False
+
+    async def expire(self) -> None:
+        """End the leases of a worker that has vanished, as time would."""
+        await self.faults.store.renew(self.faults.leases, lease=0)
 
 
 @asynccontextmanager

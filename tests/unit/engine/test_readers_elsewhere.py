@@ -117,7 +117,7 @@ async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(
 
 @pytest.mark.promise("P3", "P10")
 async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(store: Store) -> None:
-    mute = replace(QUICK, lease=1, log_delay=3600)
+    mute = replace(QUICK, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("good")])) as other,
         killable_worker(store, ScriptedModel([["void", anyio.Event()]]), timing=mute) as dying,
@@ -125,9 +125,12 @@ async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(sto
         run = await post(dying.runs, says())
         ahead = await until(dying.runs, run, TextDelta)
         await dying.vanish()
-        seen = [logged.event for logged in await followed(other, run, ahead.position)]
-        assert isinstance(seen[0], Rewound)
-        assert TextDelta("good") in seen
+        async with reading(other, run, ahead.position) as reader:
+            await let_pass(other)
+            assert reader.seen == []
+            await dying.expire()
+        assert isinstance(reader.events[0], Rewound)
+        assert TextDelta("good") in reader.events
 
 
 @pytest.mark.promise("P10")
@@ -138,15 +141,15 @@ async def test_who_comes_after_a_workers_death_is_shown_nothing_that_becomes_voi
     script: list[list[Step]] = [["Let me see.", *calls(("look", {}))], ["void", anyio.Event()]]
     async with (
         worker(store, ScriptedModel([words("good")]), look) as other,
-        killable_worker(
-            store, ScriptedModel(script), look, timing=replace(QUICK, lease=1)
-        ) as dying,
+        killable_worker(store, ScriptedModel(script), look) as dying,
     ):
         run = await post(dying.runs, says())
         await shown(other, run, TextDelta("void"))
         await dying.vanish()
         async with reading(other, run) as reader:
             await reader.until(TextDelta("Let me see."))
+            await let_pass(other)
+            await dying.expire()
         assert [event for event in reader.events if isinstance(event, TextDelta | Rewound)] == [
             TextDelta("Let me see."),
             TextDelta("good"),

@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import anyio
+import anyio.to_process
 import pytest
 from pydantic import JsonValue
 
@@ -23,7 +24,7 @@ from passback.core.messages import (
 from passback.core.toolsets import ToolContext
 from passback.places import FairLimiter
 from passback.toolsets.data import DATA_TOOLS, PLACES
-from passback.toolsets.querying import Query, answer_query, summary
+from passback.toolsets.querying import Query, answer_query, run_query, summary
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,8 @@ DOUBLINGS = " | ".join(["[@, @]"] * 60)
 
 
 async def call(name: str, data: JsonValue = ORDERS, **arguments: Any) -> ToolResult:
+    """Call a tool when a process has started: on a busy machine the deadline of a query might end in its start."""
+    await anyio.to_process.run_sync(run_query, b"{}", Query("@", 10))
     made = ToolCall(CallId("c"), name, json.dumps(arguments))
     return await DATA_TOOLS.call(made, ToolContext(RUN, CallId("c"), data=data))
 
