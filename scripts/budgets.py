@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from repository import ROOT, files, relative
 
@@ -41,11 +42,16 @@ class Budget:
     banned_words: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Module:
     name: str
     text: str
     tree: ast.Module
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Return the nodes of the tree, outer ones first."""
+        return list(ast.walk(self.tree))
 
     @property
     def is_test(self) -> bool:
@@ -57,7 +63,7 @@ class Module:
         return self.name.startswith(("server/", "client_tools/", "scripts/"))
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, FUNCTIONS))
+        return (node for node in self.nodes if isinstance(node, FUNCTIONS))
 
 
 def main() -> int:
@@ -137,7 +143,7 @@ def _is_elif(parent: ast.AST, child: ast.AST) -> bool:
 
 def _words(module: Module, banned: frozenset[str]) -> Iterator[Finding]:
     """Check docstrings and names against the rules under Words in CONTRIBUTING.md."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, (*DOCUMENTED, ast.arg)):
             continue
         line = getattr(node, "lineno", 1)
@@ -152,7 +158,7 @@ def _words(module: Module, banned: frozenset[str]) -> Iterator[Finding]:
 
 
 def _positional_calls(module: Module, budget: Budget, classes: set[str]) -> Iterator[Finding]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call) or len(node.args) <= budget.positional_arguments:
             continue
         if (name := _last_name(node.func)) in {"cls", *classes}:
@@ -161,7 +167,7 @@ def _positional_calls(module: Module, budget: Budget, classes: set[str]) -> Iter
 
 
 def _broad_excepts(module: Module) -> Iterator[Finding]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler) and _is_broad(node.type):
             yield node.lineno, "catches everything; only the places in pyproject.toml may"
 
@@ -181,14 +187,14 @@ def _late_imports(module: Module) -> Iterator[Finding]:
 
 
 def _sleeps(module: Module) -> Iterator[Finding]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) == "sleep":
             yield node.lineno, "sleeps; wait for what should happen, with a bound"
 
 
 def _patches(module: Module) -> Iterator[Finding]:
-    own = _own_names(module.tree)
-    for node in ast.walk(module.tree):
+    own = _own_names(module)
+    for node in module.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in _imported(node):
             yield node.lineno, "imports a mock library; use a real or a scripted part"
         if isinstance(node, ast.Call) and _patches_own(node, own):
@@ -200,10 +206,10 @@ def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
     return names | set((node.module or "").split(".") if isinstance(node, ast.ImportFrom) else ())
 
 
-def _own_names(tree: ast.Module) -> set[str]:
+def _own_names(module: Module) -> set[str]:
     """The names by which this module knows parts of our packages."""
     own = set(OWN_PACKAGES)
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OWN_PACKAGES:
             own |= {alias.asname or alias.name for alias in node.names}
     return own

@@ -2,9 +2,9 @@
 
 Usage: scripts/check [--fast]
 
-All of them run, also after one has failed, so that one look shows all there is to mend. `--fast`
-leaves out those that take longer than a second or two: pyright, TypeScript's check of the
-JavaScript, and the site of the documents.
+All of them run, as many at once as there are cores, also after one has failed, so that one look
+shows all there is to mend. `--fast` leaves out those that take longer than a second or two:
+pyright, TypeScript's check of the JavaScript, and the site of the documents.
 """
 
 import os
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tools
@@ -34,13 +35,16 @@ def main() -> int:
             print("Node.js is needed for pyright and the JavaScript checks, and cannot be had")
             return 1
         environment["PATH"] = f"{Path(node).parent}{os.pathsep}{environment['PATH']}"
-        checks += _slow_checks(node)
-    failed = [name for name, command in checks if not _passes(name, command, environment)]
+        checks = [*_slow_checks(node), *checks]  # the longest first
+    with ThreadPoolExecutor(os.cpu_count()) as at_once:
+        passed = at_once.map(lambda each: _passes(each[0], each[1], environment), checks)
+    failed = [name for (name, _), fine in zip(checks, passed, strict=True) if not fine]
     print(f"\nchecks failed: {', '.join(failed)}" if failed else "\nall checks passed", flush=True)
     return 1 if failed else 0
 
 
 def _fast_checks() -> Iterator[Check]:
+    yield "types (mypy)", [*PYTHON, "mypy"]
     yield "lock files", [sys.executable, str(SCRIPTS / "lock.py"), "--check"]
     yield "format", [*PYTHON, "ruff", "format", "--check", "--quiet", "."]
     yield "lint", [*PYTHON, "ruff", "check", "--quiet", "."]
@@ -51,12 +55,11 @@ def _fast_checks() -> Iterator[Check]:
     yield "import contracts", [str(Path(sys.executable).parent / "lint-imports"), "--no-logo"]
     yield "reference pages", [sys.executable, str(SCRIPTS / "settings_reference.py"), "--check"]
     yield "licences", [sys.executable, str(SCRIPTS / "licences.py")]
-    yield "types (mypy)", [*PYTHON, "mypy"]
 
 
 def _slow_checks(node: str) -> Iterator[Check]:
-    yield "site", [sys.executable, str(SCRIPTS / "build_site.py")]
     yield "types (pyright)", [*PYTHON, "pyright"]
+    yield "site", [sys.executable, str(SCRIPTS / "build_site.py")]
     if tools.npm_ci(node, NPM_FOLDER):
         compiler = NPM_FOLDER / "node_modules" / "typescript" / "bin" / "tsc"
         yield "types (JavaScript)", [node, str(compiler), "--project", str(NPM_FOLDER)]
@@ -76,14 +79,13 @@ def _passes(name: str, command: list[str], environment: dict[str, str]) -> bool:
         check=False,
     )
     word = "ok    " if done.returncode == 0 else "FAILED"
-    print(f"{word} {name} ({time.monotonic() - start:.1f} s)", flush=True)
+    told = [f"{word} {name} ({time.monotonic() - start:.1f} s)"]
     if done.returncode:
         lines = (done.stdout + done.stderr).splitlines()
-        print(*lines[:SHOWN_LINES], sep="\n")
-        print(
-            f"... and {len(lines) - SHOWN_LINES} more lines\n" * (len(lines) > SHOWN_LINES),
-            flush=True,
-        )
+        told += lines[:SHOWN_LINES]
+        if len(lines) > SHOWN_LINES:
+            told.append(f"... and {len(lines) - SHOWN_LINES} more lines")
+    print("\n".join(told), flush=True)
     return done.returncode == 0
 
 

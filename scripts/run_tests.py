@@ -32,7 +32,6 @@ _BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 itself, xdist begins with those of the most tests."""
 SPREAD = ("-n", str(min(4, _CORES + 1)), *_BY_FILE)
 """Over the cores, and one more: many tests wait."""
-QUICK_SPREAD = ("-n", str(_CORES), *_BY_FILE)
 QUICK_FOLDERS = ("tests/unit", "tests/contract")
 NEWER_PYTHON = "python3.13"
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "pycache")}
@@ -91,7 +90,7 @@ def prepare(*, nightly: bool) -> dict[str, str] | None:
 def _quick(arguments: list[str]) -> int:
     folders = () if any(Path(each).exists() for each in arguments) else QUICK_FOLDERS
     environment = os.environ | {"TEST_LANE": "quick"}
-    return _call("pytest", *QUICK_SPREAD, *folders, *arguments, env=environment)
+    return _call("pytest", *SPREAD, *folders, *arguments, env=environment)
 
 
 def _measured(arguments: list[str], environment: dict[str, str]) -> int:
@@ -120,7 +119,7 @@ def _on_newer_python() -> int:
         return 0
     print(f"\nThe unit tests on {NEWER_PYTHON}:", flush=True)
     environment = os.environ | {"TEST_LANE": "quick"}
-    command = [python, "-m", "pytest", *QUICK_SPREAD, "-p", "no:cacheprovider", QUICK_FOLDERS[0]]
+    command = [python, "-m", "pytest", *SPREAD, "-p", "no:cacheprovider", QUICK_FOLDERS[0]]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -30,13 +30,13 @@ if LANE == "nightly":
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that needs a `peer` or does `damage` runs on the stores that others can reach too, the rest on all.
 
-    What only Redis has is tried on each kind of server.
+    What only Redis has is tried on each kind of server; `all_stores` has all of them at once.
     """
     if "store_kind" in metafunc.fixturenames:
         alone = {"peer", "damage"}.isdisjoint(metafunc.fixturenames)
         kinds = [*MEMORY, *SHARED] if alone else SHARED
         metafunc.parametrize(("store_kind", "redis_kind"), kinds)
-    elif "redis_kind" in metafunc.fixturenames:
+    elif "redis_kind" in metafunc.fixturenames and "all_stores" not in metafunc.fixturenames:
         metafunc.parametrize("redis_kind", REDIS_KINDS)
 
 
