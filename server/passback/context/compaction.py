@@ -66,8 +66,9 @@ class Compaction:
     window: int = DEFAULT_WINDOW
 
     def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
-        shown = Shown(frame_tokens(frame), Levels(self.window or DEFAULT_WINDOW))
-        return _RunWindow(model, shown, automatic=self.window > 0)
+        levels, automatic = Levels(self.window or DEFAULT_WINDOW), self.window > 0
+        shown = Shown(frame_tokens(frame), levels, automatic=automatic)
+        return _RunWindow(model, shown, automatic=automatic)
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
         return self.window > 0 and sum(map(message_tokens, messages)) * _LARGE_DIVISOR > self.window

@@ -86,6 +86,7 @@ class Shown:
     Args:
         frame: estimated tokens of the prompt and the tools, which all requests have in common.
         levels: thresholds of the model's window.
+        automatic: True if room is made before model calls without being asked for.
 
     Attributes:
         entries: the messages from the last summary on.
@@ -93,9 +94,10 @@ class Shown:
         scale: converts estimates to the provider's tokens, as far as is known.
     """
 
-    def __init__(self, frame: int, levels: Levels) -> None:
+    def __init__(self, frame: int, levels: Levels, *, automatic: bool) -> None:
         self.frame = frame
         self.levels = levels
+        self._automatic = automatic
         self.scale = Scale()
         self.entries: list[Entry] = []
         self.summary: SummaryMessage | None = None
@@ -132,7 +134,10 @@ class Shown:
         replayed = self._fed_count == 0
         for place, message in enumerate(fresh, len(messages) - len(fresh)):
             if replayed and isinstance(message, AssistantMessage) and not message.command:
-                self.ease()  # repeats the steps of the model call that gave this message
+                # repeats the steps of the model call that gave this message: it wrote no summary
+                if self._automatic:
+                    self.ease()
+                    self.tighten()
                 self.counted(message.usage, self.estimate)
             self._add_entry(place, message)
         self._fed_count = len(messages)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.provider_rules import violations_of
@@ -234,7 +234,31 @@ async def test_nothing_but_the_bulk_of_results_is_lost_without_a_summary(
             assert message_tokens(shown) < message_tokens(was)
 
 
-@given(histories(), WINDOWS)
+def nearly_full() -> History:
+    """A window that a model call fills to its end, and in which it only shortens results."""
+    first, second = (
+        AssistantMessage(
+            MessageId(name),
+            long("word ", 40_000),
+            tuple(ToolCall(CallId(f"{name}{n}"), "tool", '{"a":""}') for n in range(count)),
+            usage=usage,
+        )
+        for name, count, usage in (("a", 3, Usage(9_285)), ("b", 2, None))
+    )
+    results = [
+        ToolMessage(MessageId(f"r{call.id}"), call.id, long("word ", size))
+        for call, size in zip(
+            (*first.tool_calls, *second.tool_calls), (0, 0, 0, 0, 40_000), strict=True
+        )
+    ]
+    said = [AssistantMessage(MessageId(name), "word ") for name in ("c", "d")]
+    asked = UserMessage(MessageId("first"), "word ")
+    return History([asked, first, *results[:3], second, *results[3:], *said])
+
+
+@given(histories(), st.sampled_from([0, 600, 1_000, 2_000, 8_000, 128_000]))
+@example(nearly_full(), 128_000)
+@example(nearly_full(), 0)
 @examples(40)
 async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, window: int) -> None:
     """What a run shows call by call is what another worker shows that has only the record."""
