@@ -97,7 +97,7 @@ async def test_a_head_that_never_ends_is_silence() -> None:
         while True:
             await peer.stream.send(b"HTTP/1.1 102 Processing\r\n\r\n")
 
-    bounds = Bounds(content_timeout=0.1, connect_timeout=0.1)
+    bounds = Bounds(content_timeout=0.1, connect_timeout=0.5)
     async with serving(handle) as service, client_at(service.url(), bounds) as client:
         _, failure = await failed(client)
         assert (type(failure), service.connections) == (ModelUnavailable, 1)
