@@ -38,7 +38,7 @@ from passback.core.toolsets import Toolset
 from passback.engine.guarding import ExtraPromptFunction, extra_prompt
 from passback.engine.judging import AnswerCheck
 from passback.models.choice import check_model_names
-from passback.schemas.declared import InvalidSchema, check_schema
+from passback.schemas.checks import InvalidSchema, check_schema
 from passback.setting_forms import MAX_WINDOW, MIN_WINDOW
 from passback.toolsets.data import DATA_TOOLS
 from passback.toolsets.functions import (

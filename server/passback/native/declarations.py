@@ -34,7 +34,7 @@ from passback.http.body import parse_json
 from passback.http.wires import RequestLimits
 from passback.native.parts import Posted, validated_elsewhere
 from passback.places import FairLimiter, limiter_of
-from passback.schemas.declared import InvalidSchema, check_schema, count_parts
+from passback.schemas.checks import InvalidSchema, check_schema, count_parts
 
 _DECLARED_KEYS = ("name", "description", "parameters")
 _DESCRIPTION_CHARACTERS = 16_384

@@ -16,7 +16,7 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from pydantic import JsonValue
 
-from passback.schemas.declared import REFERENCE_KEYWORDS
+from passback.schemas.checks import REFERENCE_KEYWORDS
 from passback.schemas.metaschemas import DRAFT_7, DRAFT_2019_09, DRAFT_2020_12
 from passback.schemas.patterns import pattern_occurs
 

@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 from passback.core.messages import JsonObject
 from passback.core.tables import BadTable, find_tables, mixed_columns, read_head, replace_tables
 from passback.schemas.arguments import check_json
-from passback.schemas.declared import InvalidSchema, check_schema
+from passback.schemas.checks import InvalidSchema, check_schema
 from passback.schemas.keywords import CheckTimeout
 
 if sys.platform != "win32":

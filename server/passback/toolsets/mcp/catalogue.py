@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from passback.core.messages import ToolSpec
 from passback.core.text import replace_surrogates
-from passback.schemas.declared import InvalidSchema, check_schema, count_parts
+from passback.schemas.checks import InvalidSchema, check_schema, count_parts
 
 MAX_TOOLS: Final = 128  # of one server
 
