@@ -161,9 +161,9 @@ class Agents:
     The only agent of a server answers to every name: one protocol requires a name in its path.
     """
 
-    def __init__(self, actors: Sequence[ServedAgent]) -> None:
-        self._actors = {actor.name: actor for actor in actors}
-        self._first = actors[0]
+    def __init__(self, agents: Sequence[ServedAgent]) -> None:
+        self._agents = {agent.name: agent for agent in agents}
+        self._first = agents[0]
 
     def with_full_names(self, post: StartRun) -> StartRun:
         """Return a post with full agent and model names, without those that mean nothing here.
@@ -190,7 +190,7 @@ class Agents:
 
     def agent_named(self, name: str) -> ServedAgent:
         """Return the agent of a name, or the default agent. Raises UnknownAgent."""
-        return self._actors.get(self._known_name(name), self._first)
+        return self._agents.get(self._known_name(name), self._first)
 
     def addressed_agent(
         self, messages: Sequence[Message], before: AddressedAgent | None = None
@@ -213,8 +213,8 @@ class Agents:
 
     def _known_name(self, name: str) -> str:
         # with one agent every name means it: a protocol has a path that must hold some name
-        if not name or len(self._actors) == 1:
+        if not name or len(self._agents) == 1:
             return ""
-        if name not in self._actors:
+        if name not in self._agents:
             raise UnknownAgent("this server has no agent of that name")
         return name

@@ -250,8 +250,8 @@ class Recovery:
 
     async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> None:
         state = loaded.status.state
-        actor = self._agents.addressed_agent(loaded.messages, state.addressed_agent)
-        toolbox = await actor.tool_sources.build_toolbox(loaded.tools)
+        agent = self._agents.addressed_agent(loaded.messages, state.addressed_agent)
+        toolbox = await agent.tool_sources.build_toolbox(loaded.tools)
         # a call that may have begun must not be made twice (P10)
         begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
         append = closing_results(begun, "interrupted", new_message_id)
@@ -260,7 +260,7 @@ class Recovery:
         own = await self._read_from(loaded.status.run_start, run.key, loaded)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
-        loop = Loop(actor.spec, toolbox, messages, turns=turns, state=state, taken_over=True)
+        loop = Loop(agent.spec, toolbox, messages, turns=turns, state=state, taken_over=True)
         taken_over = Run(
             loop,
             events,
@@ -353,9 +353,9 @@ class Recovery:
         self, client: Sequence[ToolSpec], loaded: LoadedConversation, change: Change
     ) -> Loop:
         messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
-        actor = self._agents.addressed_agent(messages, state.addressed_agent)
-        toolbox = await actor.tool_sources.build_toolbox(client)
-        return Loop(actor.spec, toolbox, messages, state=state)
+        agent = self._agents.addressed_agent(messages, state.addressed_agent)
+        toolbox = await agent.tool_sources.build_toolbox(client)
+        return Loop(agent.spec, toolbox, messages, state=state)
 
     async def _time_out_calls(self, key: ConversationKey, loaded: LoadedConversation) -> None:
         """Close the calls that timed out; the model goes on with the answers that there are."""

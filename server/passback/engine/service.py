@@ -278,9 +278,9 @@ class RunService:
             return RunRef(key, verdict.run_id)
         if verdict is not None:
             return Parked(key, verdict.owed)
-        actor = self._agents.addressed_agent(post.messages, loaded.status.state.addressed_agent)
-        if not actor.spec.commands.shortens_history(post.messages):
-            refuse_too_large(loaded, (), self._timing.history_bytes, actor.spec.commands)
+        agent = self._agents.addressed_agent(post.messages, loaded.status.state.addressed_agent)
+        if not agent.spec.commands.shortens_history(post.messages):
+            refuse_too_large(loaded, (), self._timing.history_bytes, agent.spec.commands)
         async with self._loads.load_whole(key, names) as whole:
             return await self._judge_loaded(post, whole)
 
@@ -303,10 +303,10 @@ class RunService:
     async def _admit_post(self, post: StartRun, loaded: LoadedConversation) -> _Judged | None:
         """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
         messages = (*loaded.messages, *post.messages)
-        actor = self._agents.addressed_agent(messages, loaded.status.state.addressed_agent)
+        agent = self._agents.addressed_agent(messages, loaded.status.state.addressed_agent)
         if post.tools is not None:
-            (await actor.tool_sources.build_toolbox()).refuse_clashes(post.tools)
-        commands = actor.spec.commands
+            (await agent.tool_sources.build_toolbox()).refuse_clashes(post.tools)
+        commands = agent.spec.commands
         post = commands.mark_commands(post)
         verdict = decide_post(_conversation_snapshot(loaded), post, new_message_id)
         limit = self._timing.history_bytes
@@ -321,29 +321,29 @@ class RunService:
                         return None
                 return Parked(post.key, verdict.owed)
             case Queues():
-                await self._refuse_unfit(actor, post, loaded, verdict.messages)
+                await self._refuse_unfit(agent, post, loaded, verdict.messages)
                 return await self._enqueue_post(post, loaded, verdict)
             case Begins():
-                await self._refuse_unfit(actor, post, loaded, verdict.append)
-                return await self._begin_run(actor, post, loaded, verdict)
+                await self._refuse_unfit(agent, post, loaded, verdict.append)
+                return await self._begin_run(agent, post, loaded, verdict)
             case _:
                 assert_never(verdict)
 
     async def _refuse_unfit(
         self,
-        actor: ServedAgent,
+        agent: ServedAgent,
         post: StartRun,
         loaded: LoadedConversation,
         append: Sequence[Message],
     ) -> None:
         """Return if new messages may be stored: they have room, and the model takes them."""
-        spec = actor.spec
+        spec = agent.spec
         refuse_accompanied_command(append)
         refuse_attachments(append, spec.model)
         refuse_too_large(loaded, append, self._timing.history_bytes, spec.commands)
         if spec.is_large(append):
             client = loaded.tools if post.tools is None else post.tools
-            toolbox = await actor.tool_sources.build_toolbox(client)
+            toolbox = await agent.tool_sources.build_toolbox(client)
             spec.watch(toolbox).refuse(spec.seen((*loaded.messages, *append)))
 
     async def _enqueue_post(
@@ -373,20 +373,20 @@ class RunService:
         return run
 
     async def _begin_run(
-        self, actor: ServedAgent, post: StartRun, loaded: LoadedConversation, verdict: Begins
+        self, agent: ServedAgent, post: StartRun, loaded: LoadedConversation, verdict: Begins
     ) -> RunRef | None:
         run = RunRef(post.key, new_run_id())
         change = _post_change(post, loaded, verdict, run.run_id)
         client = loaded.tools if post.tools is None else post.tools
-        toolbox = await actor.tool_sources.build_toolbox(client)
+        toolbox = await agent.tool_sources.build_toolbox(client)
         opening = opening_events(run.run_id, verdict.append)
         messages = (*loaded.messages, *verdict.append)
-        loop = Loop(actor.spec, toolbox, messages, state=change.state or loaded.status.state)
+        loop = Loop(agent.spec, toolbox, messages, state=change.state or loaded.status.state)
         begun = Run(
             loop,
             opening,
             cancel_on_disconnect=change.cancel_on_disconnect,
-            owner_spent=await owner_spent(self._store, actor.spec.budget, run),
+            owner_spent=await owner_spent(self._store, agent.spec.budget, run),
         )
         take = partial(self._store.begin, change, run.run_id, opening, lease=self._timing.lease)
         lease = await self._supervisor.start(post.key.owner, take, begun, refusable=True)
