@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
-from passback.places import FairLimiter
+from passback.pacing import FairLimiter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 

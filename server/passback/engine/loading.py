@@ -21,7 +21,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.engine.commands import Commands
-from passback.places import FairLimiter
+from passback.pacing import FairLimiter
 
 # bytes of a history that is read only when it is needed, and then in turn with other large ones
 LARGE_HISTORY_BYTES = 2**20

@@ -33,7 +33,7 @@ from passback.core.questions import ASK_USER
 from passback.http.body import parse_json
 from passback.http.wires import RequestLimits
 from passback.native.parts import Posted, validated_elsewhere
-from passback.places import FairLimiter, limiter_of
+from passback.pacing import FairLimiter, limiter_of
 from passback.schemas.checks import InvalidSchema, check_schema, count_parts
 
 _DECLARED_KEYS = ("name", "description", "parameters")

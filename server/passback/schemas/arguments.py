@@ -21,7 +21,7 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override
 
 from passback.core.messages import ConversationKey, ToolSpec
-from passback.places import FairLimiter, limiter_of
+from passback.pacing import FairLimiter, limiter_of
 from passback.schemas.checks import REFERENCE_KEYWORDS, resolve_reference, schema_anchors
 from passback.schemas.keywords import VALIDATORS, CheckTimeout, Reference, check_deadline
 from passback.schemas.metaschemas import dialect_of

@@ -14,7 +14,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from passback.core.toolsets import ToolContext
-from passback.places import FairLimiter, limiter_of
+from passback.pacing import FairLimiter, limiter_of
 from passback.toolsets.functions import FunctionTools, ToolError, tool
 from passback.toolsets.querying import Query, run_query
 

@@ -21,7 +21,7 @@ from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
 from passback.native.declarations import SCHEMA_PLACES, parse_output_schema, parse_tools
-from passback.places import FairLimiter
+from passback.pacing import FairLimiter
 from passback.wire import agent_api, send_message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
-from passback.places import FairLimiter
+from passback.pacing import FairLimiter
 from passback.schemas.arguments import CHECK_PLACES, find_objection
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]

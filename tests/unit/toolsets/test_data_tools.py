@@ -22,7 +22,7 @@ from passback.core.messages import (
     ToolResult,
 )
 from passback.core.toolsets import ToolContext
-from passback.places import FairLimiter
+from passback.pacing import FairLimiter
 from passback.toolsets.data import DATA_TOOLS, PLACES
 from passback.toolsets.querying import Query, answer_query, run_query, summary
 
