@@ -167,7 +167,11 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
     answers = [message for message in post.messages if isinstance(message, Answer)]
     fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
     _refuse_too_many_denials(snapshot, fresh.values())
-    others = _unstored_messages(snapshot, post)
+    # posted messages that are no repeats of earlier ones
+    given = server_made_ids(post.named, snapshot.messages, start=snapshot.start)
+    new = new_messages(post, snapshot.receipts, given)
+    stored = (*snapshot.messages, *snapshot.queued)
+    others = new[count_resent(post, new, stored, running=bool(snapshot.running)) :]
     # a repeat that led to no run starts one if what was owed then is overdue
     if not (fresh or others) and not (
         isinstance(repeat := _answer_repeat(snapshot, post), Parks) and snapshot.overdue
@@ -308,14 +312,6 @@ def _make_receipts(
     if post.idempotency_key is not None:
         names[key_receipt_name(post.idempotency_key)] = post.fingerprint
     return names
-
-
-def _unstored_messages(snapshot: ConversationSnapshot, post: StartRun) -> Sequence[PostedMessage]:
-    """Return the posted messages, without answers, that are no repeats of earlier ones."""
-    given = server_made_ids(post.named, snapshot.messages, start=snapshot.start)
-    new = new_messages(post, snapshot.receipts, given)
-    stored = (*snapshot.messages, *snapshot.queued)
-    return new[count_resent(post, new, stored, running=bool(snapshot.running)) :]
 
 
 def _fresh_answers(
