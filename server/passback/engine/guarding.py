@@ -149,15 +149,7 @@ async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
         await asyncio.wait([task])
     finally:
         if not task.done():
-            _left_tasks.add(task)
-            task.add_done_callback(_forget_left_task)
-            task.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([task], timeout=_CANCEL_GRACE)
-            if not task.done():
-                name = getattr(function, "__qualname__", type(function).__name__)
-                extra = {"action": "left_behind"}
-                logger.error("%s still runs although it was cancelled", name, extra=extra)
+            await _stop_task(task, function)
     if task.cancelled():
         raise StrayCancellation
     error = task.exception()
@@ -229,6 +221,18 @@ def _drain_in_thread(
                 return end.value
             if left.is_set() or hear(value):
                 return None
+
+
+async def _stop_task(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:
+    _left_tasks.add(task)
+    task.add_done_callback(_forget_left_task)
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait([task], timeout=_CANCEL_GRACE)
+    if not task.done():
+        name = getattr(function, "__qualname__", type(function).__name__)
+        extra = {"action": "left_behind"}
+        logger.error("%s still runs although it was cancelled", name, extra=extra)
 
 
 def _forget_left_task(task: "asyncio.Task[Any]") -> None:

@@ -99,11 +99,14 @@ class StoredLog:
             status = await self._read_status()
             growths += status.logged > end
             end = status.logged
-        if not self._goes_on(status):
-            before = position._replace(seq=max(0, position.seq - 1))
-            behind = await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
-            if not behind or behind[-1].position < position:
-                raise InvalidCursor(BEYOND_END)
+        # the log of an ended run has the position, or goes on after it
+        ended = not self._goes_on(status)
+        before = position._replace(seq=max(0, position.seq - 1))
+        if ended and not any(
+            logged.position >= position
+            for logged in await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
+        ):
+            raise InvalidCursor(BEYOND_END)
 
     async def read_older(self, position: Position, end: Position) -> Sequence[Logged]:
         """Return the events between a position and `end`, where the log in memory begins."""

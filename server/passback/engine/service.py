@@ -315,11 +315,10 @@ class RunService:
                 return RunRef(post.key, run_id)
             case Parks():
                 refuse_too_large(loaded, verdict.append, limit, commands)
-                if verdict.append or post.tools is not None:
-                    change = _post_change(post, loaded, verdict, None)
-                    if not await self._store.park(change):
-                        return None
-                return Parked(post.key, verdict.owed)
+                repeats = not verdict.append and post.tools is None
+                change = _post_change(post, loaded, verdict, None)
+                is_stored = repeats or await self._store.park(change)
+                return Parked(post.key, verdict.owed) if is_stored else None
             case Queues():
                 await self._refuse_unfit(agent, post, loaded, verdict.messages)
                 return await self._enqueue_post(post, loaded, verdict)
