@@ -325,12 +325,12 @@ async def attend(walk: RandomOperations, pick: Pick) -> None:
 
 
 # ---------------------------------------------------------------- the whole conversation
-async def abandoned(walk: RandomOperations, pick: Pick) -> None:
+async def take_due(walk: RandomOperations, pick: Pick) -> None:
     """A hint, which may come late: but nobody is sent to a conversation that has no need of it."""
     needs = await walk.status()
     may_be = needs.lapsed or needs.overdue or (bool(needs.queued) and not needs.running)
     for store in walk.stores:
-        found = await store.abandoned(1000, lease=0)
+        found = await store.take_due(1000, lease=0)
         assert may_be or walk.key not in found
 
 
@@ -374,7 +374,7 @@ OPERATIONS: list[Operation] = [
         cancel,
         attend,
         renew,
-        abandoned,
+        take_due,
         inbox,
         delete,
     ],

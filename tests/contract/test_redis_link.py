@@ -54,9 +54,9 @@ class Place:
 
 @asynccontextmanager
 async def link_to(
-    target: RedisTarget, *, most: int = 64, patience: float = 8
+    target: RedisTarget, *, most: int = 64, seconds: float = 8
 ) -> AsyncGenerator[RedisLink]:
-    link = RedisLink(target, most, patience)
+    link = RedisLink(target, most, seconds)
     link.open()
     try:
         yield link
@@ -103,7 +103,7 @@ async def test_a_command_that_is_cancelled_leaves_no_reply_to_the_next(place: Pl
 async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_the_next(
     place: Place,
 ) -> None:
-    async with link_to(place.target, most=1) as link, link_to(place.target, patience=0.2) as hasty:
+    async with link_to(place.target, most=1) as link, link_to(place.target, seconds=0.2) as hasty:
         for each in (link, hasty):
             assert await each.run(echo("warm")) == b"warm"
         late: list[Callable[[], Awaitable[object]]] = [
@@ -190,7 +190,7 @@ async def test_the_wait_for_a_connection_has_an_end(place: Place) -> None:
         holds = asyncio.create_task(link.command("BLPOP", "gate", 0))
         await place.blocks()
         with anyio.fail_after(5), pytest.raises(StoreUnavailable, match="in time"):
-            await link.run(call, patience=0.1)
+            await link.run(call, seconds=0.1)
         place.server.command("RPUSH", "gate", "open")
         assert await holds == (b"gate", b"open")
         with anyio.fail_after(5):

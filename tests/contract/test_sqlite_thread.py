@@ -21,7 +21,7 @@ async def thread() -> AsyncGenerator[SqliteThread]:
         db.execute("CREATE TABLE numbers (number INTEGER UNIQUE)")
         return db
 
-    opened = SqliteThread(connect, "BEGIN IMMEDIATE", patience=5)
+    opened = SqliteThread(connect, "BEGIN IMMEDIATE", timeout=5)
     await opened.open()
     yield opened
     await opened.close()

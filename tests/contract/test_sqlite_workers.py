@@ -93,7 +93,7 @@ async def run_next(store: Store) -> None:
 
 async def recover(store: Store) -> None:
     """Go on where nobody works any more."""
-    for key in await store.abandoned(9, lease=LEASE):
+    for key in await store.take_due(9, lease=LEASE):
         assert key == KEY
         status = (loaded := await store.load(KEY)).status
         if not status.running:

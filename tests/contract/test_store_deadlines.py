@@ -40,7 +40,7 @@ async def handed_back(
 
 
 async def found(store: Store) -> list[ConversationKey]:
-    return list(await store.abandoned(100, lease=LONG))
+    return list(await store.take_due(100, lease=LONG))
 
 
 async def test_a_deadline_goes_by_the_stores_clock(store: Store) -> None:
@@ -74,7 +74,7 @@ async def test_what_becomes_overdue_is_found_then(store: Store) -> None:
     key = new_key()
     await handed_back(store, key, 0.3)
     with anyio.fail_after(5):
-        while (looked := await store.abandoned(9, lease=0.05)) == []:
+        while (looked := await store.take_due(9, lease=0.05)) == []:
             pass
     assert looked == [key]
     assert (await store.status(key)).overdue

@@ -122,7 +122,7 @@ async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Sto
 
 
 async def test_waiting_for_the_large_writes_before_has_an_end() -> None:
-    writes = LargeWrites(patience=0.01)
+    writes = LargeWrites(timeout=0.01)
     async with writes.hold_lock():
         with anyio.fail_after(SECONDS), pytest.raises(StoreUnavailable, match="large writes"):
             async with writes.hold_lock():

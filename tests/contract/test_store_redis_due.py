@@ -95,7 +95,7 @@ async def test_an_index_that_is_gone_is_written_again_by_the_queue_and_a_hand_ov
     shared_redis.command("DEL", DUE)
     await store.release(held)
 
-    assert await store.abandoned(9, lease=LONG) == [key]
+    assert await store.take_due(9, lease=LONG) == [key]
 
 
 async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
@@ -128,7 +128,7 @@ async def test_what_the_index_says_too_early_is_put_off(
     held = await begun(store, new_key(), lease=0)
     await store.renew([held], lease=LONG)
 
-    assert await store.abandoned(9, lease=1) == []
+    assert await store.take_due(9, lease=1) == []
 
     score = float(shared_redis.command("ZSCORE", DUE, pack_key(held.run.key).decode()))
     seconds, _ = shared_redis.command("TIME")
@@ -150,7 +150,7 @@ async def test_what_has_nothing_to_do_leaves_the_index_of_a_cluster(
         shared_cluster.command("DEL", f"pb:{{{conversation_tag(key)}}}:state")
     assert index(shared_cluster) == {pack_key(key)}
 
-    assert await cluster.abandoned(9, lease=LONG) == []
+    assert await cluster.take_due(9, lease=LONG) == []
 
     assert index(shared_cluster) == set()
 
@@ -160,7 +160,7 @@ async def test_what_is_not_ours_leaves_the_index(store: Store, shared_redis: Red
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(DUE, {b"\xff\xfe": 0})
 
-    assert await store.abandoned(9, lease=LONG) == [held.run.key]
+    assert await store.take_due(9, lease=LONG) == [held.run.key]
 
     assert index(shared_redis) == {pack_key(held.run.key)}
 
@@ -172,8 +172,8 @@ async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
     shared_redis.command("DEL", f"pb:{{{conversation_tag(damaged.run.key)}}}:state")
     shared_redis.command("SET", f"pb:{{{conversation_tag(damaged.run.key)}}}:state", "foreign")
 
-    assert await store.abandoned(9, lease=LONG) == [healthy.run.key]
-    assert await store.abandoned(9, lease=LONG) == []
+    assert await store.take_due(9, lease=LONG) == [healthy.run.key]
+    assert await store.take_due(9, lease=LONG) == []
     assert pack_key(damaged.run.key) in index(shared_redis)
 
 
@@ -182,8 +182,8 @@ async def test_more_conversations_than_asked_for_wait_for_the_next_who_asks(stor
     busy = [await begun(store, new_key(), lease=0) for _ in range(5)]
     await store.renew(busy, lease=LONG)
 
-    assert await store.abandoned(0, lease=LONG) == []
-    found = [await store.abandoned(2, lease=LONG) for _ in range(4)]
+    assert await store.take_due(0, lease=LONG) == []
+    found = [await store.take_due(2, lease=LONG) for _ in range(4)]
 
     assert [len(each) for each in found] == [2, 2, 1, 0]
     assert {key for each in found for key in each} == set(keys)
@@ -194,7 +194,7 @@ async def test_of_many_who_ask_at_once_one_gets_each(store: Store) -> None:
     found: list[ConversationKey] = []
 
     async def ask() -> None:
-        found.extend(await store.abandoned(3, lease=LONG))
+        found.extend(await store.take_due(3, lease=LONG))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(20):

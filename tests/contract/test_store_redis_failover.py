@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.nightly, pytest.
 
 T = TypeVar("T")
 
-HASTE = StoreOptions(patience=0.2)
+HASTE = StoreOptions(timeout=0.2)
 """Less than a failover takes, so that it is noticed."""
 USABLE = 30.0
 """Seconds within which the store is there again; on an idle machine it is one."""

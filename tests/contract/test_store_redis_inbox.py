@@ -187,7 +187,7 @@ async def test_an_index_expires_with_the_conversations(
 async def test_a_store_that_is_away_is_an_error_and_not_an_empty_inbox(
     own_redis: RedisServer,
 ) -> None:
-    options = StoreOptions(patience=0.5)
+    options = StoreOptions(timeout=0.5)
     async with open_store(own_redis.url, options=options) as store:
         own_redis.stop()
         with pytest.raises(StoreUnavailable):

@@ -67,7 +67,7 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(
 
 
 async def test_a_server_that_hangs_is_unavailable_in_time(own_redis: RedisServer) -> None:
-    async with open_store(own_redis.url, options=StoreOptions(patience=0.3)) as store:
+    async with open_store(own_redis.url, options=StoreOptions(timeout=0.3)) as store:
         held = await begun(store, new_key())
         own_redis.pause()
         with anyio.fail_after(5), pytest.raises(StoreUnavailable):
@@ -182,7 +182,7 @@ async def test_runs_go_on_when_another_part_of_the_cluster_is_away(
 ) -> None:
     low, high = halves
     await all_slots_known(low, high)
-    async with open_store(low.cluster_url, options=StoreOptions(patience=2)) as store:
+    async with open_store(low.cluster_url, options=StoreOptions(timeout=2)) as store:
         leases = [await begun(store, key_of(low, low=place < 2)) for place in range(4)]
         trouble(high)
         with anyio.fail_after(5):
@@ -206,12 +206,12 @@ async def test_abandoned_conversations_are_found_on_all_servers_of_a_cluster(
     async with open_store(low.cluster_url) as store:
         keys = [key_of(low, low=place < 2) for place in range(4)]
         leases = [await begun(store, key, lease=0) for key in keys]
-        assert {*await store.abandoned(9, lease=LONG)} == {*keys}
-        assert await store.abandoned(9, lease=LONG) == []
+        assert {*await store.take_due(9, lease=LONG)} == {*keys}
+        assert await store.take_due(9, lease=LONG) == []
 
         for held in leases:
             assert await store.release(held)
-        assert {*await store.abandoned(9, lease=LONG)} == {*keys}
+        assert {*await store.take_due(9, lease=LONG)} == {*keys}
         for key in keys:
             taken = await claimed(store, key)
             assert await store.enqueue(waiting(key)) == "queued"

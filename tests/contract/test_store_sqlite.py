@@ -221,7 +221,7 @@ async def test_a_cancelled_caller_leaves_the_others_their_answers(store: SqliteS
 
 # ---------------------------------------------------------------- errors
 async def test_a_file_locked_by_another_process_is_told_in_time(path: Path) -> None:
-    async with SqliteStore(path, StoreOptions(patience=0.4)) as store:
+    async with SqliteStore(path, StoreOptions(timeout=0.4)) as store:
         held = await begun(store, new_key())
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -294,7 +294,7 @@ async def test_an_expired_conversation_leaves_nothing_to_the_next_of_its_name(pa
         await store.cancel(gone.run, CANCELLED)
         await store.commit(ending(old, 0, 2), lease=0)
         await until_gone(store, key)
-        assert await store.abandoned(9, lease=0) == []
+        assert await store.take_due(9, lease=0) == []
 
         held = await begun(store, key, user("new"))
 

@@ -85,7 +85,7 @@ def test_a_wrong_url_is_refused_with_a_reason_and_without_its_secrets(
         {"ttl": 0},
         {"log_ttl": -1},
         {"max_connections": 0},
-        {"patience": 0},
+        {"timeout": 0},
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, float | str | int]) -> None:

@@ -211,8 +211,8 @@ class Store(Protocol):
         """
         ...
 
-    async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
-        """Return conversations that need recovery.
+    async def take_due(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
+        """Take conversations that are due for recovery.
 
         Their lease has expired, or nothing runs and posts are queued, or the time for what their
         client owes has ended.

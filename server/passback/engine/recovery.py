@@ -176,7 +176,7 @@ class Recovery:
         while not self._supervisor.is_leaving():
             await anyio.sleep(self._timing.scan * _jitter.uniform(0.5, 1.5))
             try:
-                keys = await self._store.abandoned(_SCAN_LIMIT, lease=self._timing.lease)
+                keys = await self._store.take_due(_SCAN_LIMIT, lease=self._timing.lease)
             except StoreError as error:
                 logger.warning("scan for lost runs failed: %s", error.code)
                 keys = ()

@@ -88,18 +88,18 @@ class LargeWrites:
     memory at a time, not those of all that wait.
 
     Args:
-        patience: seconds for which a write waits before it fails with StoreUnavailable.
+        timeout: seconds for which a write waits before it fails with StoreUnavailable.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def hold_lock(self) -> AsyncGenerator[None]:
         """Hold the lock. Raises StoreUnavailable when it is not free in time."""
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 await self._lock.acquire()
         except TimeoutError:
             raise StoreUnavailable("the store is busy with large writes", retry_after=1) from None

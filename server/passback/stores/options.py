@@ -19,7 +19,7 @@ class StoreOptions:
         prefix: what the names of all keys begin with (Redis).
         max_connections: connections to the server at most (Redis).
         allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
-        patience: how long an operation may take, with all its repeats, until the store counts as
+        timeout: how long an operation may take, with all its repeats, until the store counts as
             unavailable.
 
     Raises:
@@ -32,7 +32,7 @@ class StoreOptions:
     prefix: str = "pb"
     max_connections: int = 64
     allow_eviction: bool = False
-    patience: float = 8.0
+    timeout: float = 8.0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.:-]{1,64}", self.prefix, re.ASCII):
@@ -43,8 +43,8 @@ class StoreOptions:
             raise ConfigurationError("a store's time to live is more than 0 seconds")
         if self.log_bytes < 1:
             raise ConfigurationError("a log has room for one byte at least")
-        if self.patience <= 0:
-            raise ConfigurationError("a store's patience is more than 0 seconds")
+        if self.timeout <= 0:
+            raise ConfigurationError("a store's timeout is more than 0 seconds")
         if self.max_connections < 1:
             raise ConfigurationError("a store needs at least one connection")
 

@@ -358,7 +358,7 @@ async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
         assert await outcome(other, run) == Completed()
 
 
-@pytest.mark.parametrize("method", ["abandoned", "load", "take_over"])
+@pytest.mark.parametrize("method", ["take_due", "load", "take_over"])
 async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method: str) -> None:
     faults = Faults(memory)
     faults.plan[method] = ["refuse"]

@@ -75,8 +75,8 @@ class DueIndex:
         for member in taken.members:
             with suppress(ValueError):  # a foreign member must not hold up the others
                 keys[member] = unpack_key(member)
-                name = conversation_tag(keys[member])
-                parts = (self._names.state(name), self._names.queue(name))
+                tag = conversation_tag(keys[member])
+                parts = (self._names.state(tag), self._names.queue(tag))
                 calls.append(ScriptCall(scripts.DUE_WAIT, parts, ()))
         waits: dict[bytes, int] = {member: _NEVER for member in taken.members if member not in keys}
         # the milliseconds until each may need recovery: 0 for now, -1 for never
@@ -168,8 +168,8 @@ class InboxIndex:
     async def _read_statuses(self, owner: OwnerId, entries: Sequence[Entry]) -> list[Status | None]:
         """Read statuses; None for a damaged conversation, which must not hold up the others."""
         names, calls = self._names, list[ScriptCall]()
-        for name in (conversation_tag(entry.key(owner)) for entry in entries):
-            keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
+        for tag in (conversation_tag(entry.key(owner)) for entry in entries):
+            keys = names.state(tag), names.messages(tag), names.receipts(tag), names.queue(tag)
             calls.append(ScriptCall(scripts.READ, keys, (1, 0, 0, 0)))
         statuses: list[Status | None] = []
         for reply in await self._link.run_all(calls) if calls else []:

@@ -43,13 +43,13 @@ class RedisLink:
 
     Args:
         max_connections: operations that run at once; the others wait in the order of their coming.
-        patience: seconds for an operation, with its waiting and all its repeats.
+        timeout: seconds for an operation, with its waiting and all its repeats.
     """
 
-    def __init__(self, target: RedisTarget, max_connections: int, patience: float) -> None:
+    def __init__(self, target: RedisTarget, max_connections: int, timeout: float) -> None:
         self._target = target
         self._max_connections = max_connections
-        self._patience = patience
+        self._timeout = timeout
         # one bound for all kinds of servers: no client ever needs more connections than this
         self._free_connections = asyncio.Semaphore(max_connections)
         self._servers: Servers | None = None
@@ -64,8 +64,8 @@ class RedisLink:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_ALL_TIMEOUT):
                 await servers.aclose()
 
-    async def run(self, call: ScriptCall, /, *, patience: float | None = None) -> Reply:
-        """Run one script; `patience` in seconds, if it is less than the link's own."""
+    async def run(self, call: ScriptCall, /, *, seconds: float | None = None) -> Reply:
+        """Run one script; for `seconds`, if that is less than the link's own."""
 
         async def run_script(servers: Servers) -> Reply:
             try:
@@ -73,7 +73,7 @@ class RedisLink:
             except redis.NoScriptError:
                 return await servers.run(call.command(with_text=True))
 
-        return await self._run_guarded(run_script, patience)
+        return await self._run_guarded(run_script, seconds)
 
     async def run_all(self, calls: Sequence[ScriptCall], /) -> list[Reply | StoreError]:
         """Run scripts of many conversations in one round trip.
@@ -92,14 +92,14 @@ class RedisLink:
                 raise
             except StoreError as error:
                 return [error]
-        half = self._patience / 2
+        half = self._timeout / 2
         try:
             return await self._run_guarded(lambda servers: _run_pipeline(servers, calls), half)
         except StoreUnavailable:
             # a part of the cluster may be away: redis-py then fails the pipeline as a whole, so run
             # each script alone in the other half of the time
             replies = await asyncio.gather(
-                *(self.run(call, patience=half) for call in calls), return_exceptions=True
+                *(self.run(call, seconds=half) for call in calls), return_exceptions=True
             )
             for reply in replies:
                 if isinstance(reply, BaseException) and not isinstance(reply, StoreError):
@@ -123,14 +123,14 @@ class RedisLink:
         return await self._run_guarded(run_on_each)
 
     async def _run_guarded(
-        self, work: Callable[[Servers], Awaitable[T]], patience: float | None = None
+        self, work: Callable[[Servers], Awaitable[T]], seconds: float | None = None
     ) -> T:
-        """Do work, and repeat it if it is lost, within `patience` seconds. Raises StoreErrors."""
+        """Do work, and repeat it if it is lost, within `seconds`. Raises StoreErrors."""
         servers = self._servers
         if servers is None:
             raise StoreUnavailable("the store is closed")
         now = asyncio.get_running_loop().time
-        until = now() + (patience or self._patience)
+        until = now() + (seconds or self._timeout)
         pauses = iter(PAUSES)
         while True:
             pause = next(pauses, None)
@@ -142,11 +142,11 @@ class RedisLink:
             except BROKEN as error:
                 if isinstance(error, RuntimeError) and not is_closed_socket(error):
                     raise
-                seconds = math.inf if pause is None else _jitter.uniform(pause, 2 * pause)
+                wait = math.inf if pause is None else _jitter.uniform(pause, 2 * pause)
                 is_lost = isinstance(error, _LOST) and not isinstance(error, _REFUSED_LOGIN)
-                if not is_lost or now() + seconds >= until:
+                if not is_lost or now() + wait >= until:
                     raise store_error(error) from error
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(wait)
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[Subscriber]:

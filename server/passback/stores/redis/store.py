@@ -102,11 +102,11 @@ class RedisStore:
             scripts.ttl_argument(self._keep_running),
         )
         self._names = KeyNames(self._options.prefix, one_server=target.topology != "cluster")
-        self._link = RedisLink(target, self._options.max_connections, self._options.patience)
+        self._link = RedisLink(target, self._options.max_connections, self._options.timeout)
         self._hints = Hints(self._link, self._names)
         self._due = DueIndex(self._link, self._names)
         self._inbox = InboxIndex(self._link, self._names, scripts.ttl_argument(self._keep_running))
-        self._large_writes = LargeWrites(self._options.patience)
+        self._large_writes = LargeWrites(self._options.timeout)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "RedisStore":
@@ -177,8 +177,8 @@ class RedisStore:
         whole: bool = False,
     ) -> Reply:
         """Run `lua/read.lua`; `messages`: the first and the last position, and a size in bytes."""
-        name, names = conversation_tag(key), self._names
-        keys = names.state(name), names.messages(name), names.receipts(name), names.queue(name)
+        tag, names = conversation_tag(key), self._names
+        keys = names.state(tag), names.messages(tag), names.receipts(tag), names.queue(tag)
         return await self._link.run(
             ScriptCall(scripts.READ, keys, (*messages, int(whole), *receipts))
         )
@@ -278,15 +278,15 @@ class RedisStore:
         return _ENQUEUE_ANSWERS[await self._link.run(ScriptCall(scripts.ENQUEUE, keys, given))]
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
-        name = conversation_tag(run.key)
+        tag = conversation_tag(run.key)
         given = (
             run.run_id,
-            self._names.channel(name),
+            self._names.channel(tag),
             *self._ttls,
             self._keep_idle.log,
             *scripts.entry_arguments(pack_entry((finished,))),
         )
-        keys = self._names.conversation_keys(name, run.run_id)
+        keys = self._names.conversation_keys(tag, run.run_id)
         return bool(await self._link.run(ScriptCall(scripts.CANCEL, keys, given)))
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
@@ -295,7 +295,7 @@ class RedisStore:
             ScriptCall(scripts.KEEP_FOLLOWED, keys, (run.run_id, milliseconds(seconds)))
         )
 
-    async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
+    async def take_due(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
         return await self._due.take_due(limit, milliseconds(lease))
 
     async def spend(self, spending: Spending, /) -> Spent:
@@ -310,13 +310,13 @@ class RedisStore:
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        name, names = conversation_tag(key), self._names
+        tag, names = conversation_tag(key), self._names
         for _ in range(DELETE_ATTEMPTS):
             # a script has to be given its keys: a run that begins meanwhile needs another attempt
-            runs: list[bytes] = await self._link.command("ZRANGE", names.runs(name), 0, -1)
-            logs = (names.log(name, run.decode()) for run in runs)
-            keys = names.with_index(*names.conversation_parts(name), *logs)
-            given: list[Argument] = [names.channel(name), pack_key(key), *runs]
+            runs: list[bytes] = await self._link.command("ZRANGE", names.runs(tag), 0, -1)
+            logs = (names.log(tag, run.decode()) for run in runs)
+            keys = names.with_index(*names.conversation_parts(tag), *logs)
+            given: list[Argument] = [names.channel(tag), pack_key(key), *runs]
             existed = await self._link.run(ScriptCall(scripts.DELETE, keys, given))
             if existed is not None:
                 return bool(existed)
@@ -349,9 +349,9 @@ class RedisStore:
             keys: list[str] = []
             given: list[Argument] = [*limits]
             for held, entry in part:
-                name = conversation_tag(held.run.key)
-                keys += (self._names.state(name), self._names.log(name, held.run.run_id))
-                channel = self._names.channel(name)
+                tag = conversation_tag(held.run.key)
+                keys += (self._names.state(tag), self._names.log(tag, held.run.run_id))
+                channel = self._names.channel(tag)
                 given += (held.fence, channel, *scripts.next_entry_arguments(entry))
             calls.append(ScriptCall(scripts.APPEND, keys, given))
         answers = await self._link.run_all(calls)

@@ -61,19 +61,21 @@ class RunChange:
         return () if self.entry is None else (self.entry.record,)
 
 
-def park_change(db: sqlite3.Connection, change: PackedChange, limits: Retention, /) -> bool:
+def park_change(db: sqlite3.Connection, change: PackedChange, retention: Retention, /) -> bool:
     row = find_row(db, change.tag)
     if row and row["nonce"] == change.nonce:
         return True
     if not _is_idle_at(row, change.expected):
         return False
     row = row or create_row(db, change.tag, change.nonce)
-    _apply_change(db, row, change, limits.waiting if has_queue(db, row["id"]) else limits.idle)
+    _apply_change(
+        db, row, change, retention.waiting if has_queue(db, row["id"]) else retention.idle
+    )
     return True
 
 
 def begin_run(
-    db: sqlite3.Connection, change: PackedChange, run: RunChange, limits: Retention, /
+    db: sqlite3.Connection, change: PackedChange, run: RunChange, retention: Retention, /
 ) -> int | None:
     """Return the epoch of the lease; None when the change does not fit."""
     row = find_row(db, change.tag)
@@ -89,8 +91,8 @@ def begin_run(
     row = row or create_row(db, change.tag, change.nonce)
     if change.dequeues is not None:
         remove_queued(db, row["id"], change.dequeues)
-    _apply_change(db, row, change, limits.running, run.key)
-    epoch, columns = _open_epoch(db, row, change.nonce, run, limits)
+    _apply_change(db, row, change, retention.running, run.key)
+    epoch, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(
         db,
         row["id"],
@@ -105,14 +107,14 @@ def begin_run(
         followed_until=0,
         answer_by=None,
     )
-    keep_log(db, Log(row["id"], run.run_id), limits.running.log)
+    keep_log(db, Log(row["id"], run.run_id), retention.running.log)
     # a new run is the occasion to delete what has expired: no task does it
     sweep_expired(db)
     return epoch
 
 
 def take_over(
-    db: sqlite3.Connection, change: PackedChange, run: RunChange, limits: Retention, /
+    db: sqlite3.Connection, change: PackedChange, run: RunChange, retention: Retention, /
 ) -> int | None:
     """Return the epoch of the lease; None when the change does not fit."""
     row = find_row(db, change.tag)
@@ -121,15 +123,15 @@ def take_over(
     if row is None or not _is_lapsed_at(row, change.expected, run.run_id):
         return None
     _void_uncommitted(db, row)
-    _apply_change(db, row, change, limits.running, run.key)
-    epoch, columns = _open_epoch(db, row, change.nonce, run, limits)
+    _apply_change(db, row, change, retention.running, run.key)
+    epoch, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(db, row["id"], **columns, attempt=row["attempt"] + 1)
-    keep_log(db, Log(row["id"], run.run_id), limits.running.log)
+    keep_log(db, Log(row["id"], run.run_id), retention.running.log)
     return epoch
 
 
 def fail_lost(
-    db: sqlite3.Connection, change: PackedChange, run: RunChange, limits: Retention, /
+    db: sqlite3.Connection, change: PackedChange, run: RunChange, retention: Retention, /
 ) -> bool:
     row = find_row(db, change.tag)
     if row and row["nonce"] == change.nonce:
@@ -138,10 +140,10 @@ def fail_lost(
         return False
     waits = has_queue(db, row["id"])
     _void_uncommitted(db, row)
-    _apply_change(db, row, change, limits.waiting if waits else limits.idle, run.key)
-    _, columns = _open_epoch(db, row, change.nonce, run, limits)
+    _apply_change(db, row, change, retention.waiting if waits else retention.idle, run.key)
+    _, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(db, row["id"], **columns | {"running": 0, "due_at": now_ms() if waits else None})
-    keep_log(db, Log(row["id"], run.run_id), limits.idle.log)
+    keep_log(db, Log(row["id"], run.run_id), retention.idle.log)
     return True
 
 
@@ -200,7 +202,7 @@ def _void_uncommitted(db: sqlite3.Connection, row: sqlite3.Row) -> None:
 
 
 def _open_epoch(
-    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, run: RunChange, limits: Retention
+    db: sqlite3.Connection, row: sqlite3.Row, nonce: str, run: RunChange, retention: Retention
 ) -> tuple[int, dict[str, Value]]:
     """Log the first entry of a new epoch; return the epoch and its columns.
 
@@ -222,13 +224,13 @@ def _open_epoch(
         "seq": last,
         "committed_epoch": epoch,
         "committed_seq": last,
-        "log_bytes": trim_log(db, log, logged, limits.log_bytes),
+        "log_bytes": trim_log(db, log, logged, retention.max_log_bytes),
     }
 
 
 # ---------------------------------------------------------------- queues and cancelling
 def enqueue_post(
-    db: sqlite3.Connection, entry: PackedEnqueue, key: bytes, limits: Retention, /
+    db: sqlite3.Connection, entry: PackedEnqueue, key: bytes, retention: Retention, /
 ) -> EnqueueAnswer:
     row = find_row(db, entry.tag)
     if row is None:
@@ -251,12 +253,12 @@ def enqueue_post(
     add_receipts(db, conversation, entry.receipts)
     db.execute("UPDATE extras SET key = ? WHERE conversation = ?", (key, conversation))
     _log_outside_lease(db, row, log, entry.entry)
-    keep_log(db, log, limits.waiting.log)
+    keep_log(db, log, retention.waiting.log)
     update_row(
         db,
         conversation,
         cancelled=1 if entry.stops and row["running"] else row["cancelled"],
-        keep_until=time_in(limits.waiting.conversation),
+        keep_until=time_in(retention.waiting.conversation),
     )
     return "queued"
 
@@ -266,7 +268,7 @@ def cancel_run(
     tag: str,
     run_id: str,
     finished: PackedEntry | None,
-    limits: Retention,
+    retention: Retention,
     /,
 ) -> bool:
     row = find_row(db, tag)
@@ -281,9 +283,9 @@ def cancel_run(
         known = find_log(db, log)
         return known is not None and bool(known["dequeued"])
     _log_outside_lease(db, row, log, finished)
-    keep_log(db, log, limits.idle.log, dequeued=True)
+    keep_log(db, log, retention.idle.log, dequeued=True)
     if not (row["running"] or has_queue(db, row["id"])):
-        update_row(db, row["id"], keep_until=time_in(limits.idle.conversation))
+        update_row(db, row["id"], keep_until=time_in(retention.idle.conversation))
     return True
 
 

@@ -32,14 +32,14 @@ OTHERS = "another worker owns this run now"
 
 
 def append_events(
-    db: sqlite3.Connection, /, write: PackedWrite, lease: int, limits: Retention
+    db: sqlite3.Connection, /, write: PackedWrite, lease: int, retention: Retention
 ) -> LeaseState:
     """Write an entry, if there is one, and renew the lease for `lease` milliseconds."""
     row = find_row(db, write.tag)
     if row is None or not _holds_lease(row, write) or not _follows_log(row, write):
         return "lost"
     lease_expires = now_ms() + lease
-    seq, log_bytes = _log_entry(db, row, write, limits)
+    seq, log_bytes = _log_entry(db, row, write, retention)
     db.execute(
         "UPDATE conversations SET lease_expires = ?, seq = ?, log_bytes = ? WHERE id = ?",
         (lease_expires, seq, log_bytes, row["id"]),
@@ -50,7 +50,7 @@ def append_events(
 
 
 def commit_turn(
-    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, limits: Retention, /
+    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, retention: Retention, /
 ) -> bool:
     """Write a turn; return whether the run has ended and posts wait.
 
@@ -71,7 +71,7 @@ def commit_turn(
         raise LeaseLost(OTHERS)
     waits = commit.ends and has_queue(db, row["id"])
     lease_expires = now_ms() + lease
-    seq, log_bytes = _log_entry(db, row, write, limits)
+    seq, log_bytes = _log_entry(db, row, write, retention)
     end = add_messages(db, row["id"], row["message_count"], commit.messages)
     moved = set_state(db, row["id"], commit.state)
     columns: dict[str, Value] = {
@@ -94,8 +94,8 @@ def commit_turn(
             due_at.append(now_ms() + commit.answer_within)
             columns |= {"answer_by": due_at[-1]}
         columns |= {"due_at": min(due_at, default=None)}
-    keep = limits.idle if commit.ends else limits.running
-    expiry = time_in((limits.waiting if waits else keep).conversation)
+    keep = retention.idle if commit.ends else retention.running
+    expiry = time_in((retention.waiting if waits else keep).conversation)
     update_row(db, row["id"], **columns, keep_until=expiry)
     db.execute(
         "UPDATE extras SET owed = ?, open_turns = ? WHERE conversation = ?",
@@ -173,7 +173,7 @@ def _follows_log(row: sqlite3.Row, write: PackedWrite) -> bool:
 
 
 def _log_entry(
-    db: sqlite3.Connection, row: sqlite3.Row, write: PackedWrite, limits: Retention
+    db: sqlite3.Connection, row: sqlite3.Row, write: PackedWrite, retention: Retention
 ) -> tuple[int, int]:
     """Write an entry, unless it is a repeat; return the columns `seq` and `log_bytes`."""
     entry = write.entry
@@ -181,7 +181,7 @@ def _log_entry(
         return row["seq"], row["log_bytes"]
     log = Log(row["id"], write.run_id)
     logged = row["log_bytes"] + add_entry(db, log, write.epoch, entry)
-    return entry.last, trim_log(db, log, logged, limits.log_bytes)
+    return entry.last, trim_log(db, log, logged, retention.max_log_bytes)
 
 
 # ---------------------------------------------------------------- spending, by day and by lease

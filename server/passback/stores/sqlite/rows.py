@@ -26,7 +26,7 @@ class Retention:
 
     idle: KeepTimes
     running: KeepTimes
-    log_bytes: int
+    max_log_bytes: int
 
     @classmethod
     def from_options(cls, options: StoreOptions, /) -> "Retention":

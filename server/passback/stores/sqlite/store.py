@@ -87,18 +87,18 @@ class SqliteStore:
     def __init__(self, path: Path | None, options: StoreOptions | None = None) -> None:
         options = options or StoreOptions()
         self._path = path
-        self._limits = Retention.from_options(options)
+        self._retention = Retention.from_options(options)
         # half the time, so that a file in use is told from a disk that hangs
-        opening = partial(connect, path, options.patience / 2)
-        self._writer = SqliteThread(opening, "BEGIN IMMEDIATE", options.patience)
+        opening = partial(connect, path, options.timeout / 2)
+        self._writer = SqliteThread(opening, "BEGIN IMMEDIATE", options.timeout)
         # a database in memory belongs to one connection
         self._reader = (
-            self._writer if path is None else SqliteThread(opening, "BEGIN", options.patience)
+            self._writer if path is None else SqliteThread(opening, "BEGIN", options.timeout)
         )
         self._threads = [self._writer] if path is None else [self._writer, self._reader]
         self._reserve = None if path is None else Reserve(path)
         self._is_released = False
-        self._large_writes = LargeWrites(options.patience)
+        self._large_writes = LargeWrites(options.timeout)
         self._stack = AsyncExitStack()
         self._notifications = LogNotifications()
         self._data_version = -1
@@ -146,8 +146,8 @@ class SqliteStore:
             await anyio.to_thread.run_sync(refuse_full_disk, self._path)
 
     async def status(self, key: ConversationKey, /) -> Status:
-        name = conversation_tag(key)
-        return await self._reader.run(lambda db: reads.read_status(db, name))
+        tag = conversation_tag(key)
+        return await self._reader.run(lambda db: reads.read_status(db, tag))
 
     async def load(
         self,
@@ -157,14 +157,12 @@ class SqliteStore:
         receipts: Collection[ReceiptName] = (),
         within: int | None = None,
     ) -> LoadedConversation:
-        name = conversation_tag(key)
-        return await self._reader.run(
-            lambda db: reads.load_conversation(db, name, receipts, within)
-        )
+        tag = conversation_tag(key)
+        return await self._reader.run(lambda db: reads.load_conversation(db, tag, receipts, within))
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        name = conversation_tag(key)
-        return await self._reader.run(lambda db: reads.read_page(db, name, start, limit))
+        tag = conversation_tag(key)
+        return await self._reader.run(lambda db: reads.read_page(db, tag, start, limit))
 
     async def inbox(
         self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
@@ -175,7 +173,7 @@ class SqliteStore:
         packed = pack_change(change)
         return await self._run_write(
             packed.tag,
-            lambda db: changes.park_change(db, packed, self._limits),
+            lambda db: changes.park_change(db, packed, self._retention),
             large=is_large(packed.messages),
         )
 
@@ -195,7 +193,7 @@ class SqliteStore:
         packed = pack_change(change)
         epoch = await self._run_write(
             packed.tag,
-            lambda db: rule(db, packed, run, self._limits),
+            lambda db: rule(db, packed, run, self._retention),
             large=is_large((*packed.messages, *run.records)),
         )
         if epoch is None:
@@ -210,7 +208,7 @@ class SqliteStore:
         run = RunChange(pack_key(change.key), run_id, pack_entry(events))
         return await self._run_write(
             packed.tag,
-            lambda db: changes.fail_lost(db, packed, run, self._limits),
+            lambda db: changes.fail_lost(db, packed, run, self._retention),
             large=is_large(run.records),
         )
 
@@ -221,39 +219,39 @@ class SqliteStore:
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
         packed, key = pack_enqueue(entry), pack_key(entry.run.key)
         return await self._run_write(
-            packed.tag, lambda db: changes.enqueue_post(db, packed, key, self._limits)
+            packed.tag, lambda db: changes.enqueue_post(db, packed, key, self._retention)
         )
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
-        name, ending = conversation_tag(run.key), pack_entry((finished,))
+        tag, ending = conversation_tag(run.key), pack_entry((finished,))
         return await self._run_write(
-            name, lambda db: changes.cancel_run(db, name, run.run_id, ending, self._limits)
+            tag, lambda db: changes.cancel_run(db, tag, run.run_id, ending, self._retention)
         )
 
     async def keep_followed(self, run: RunRef, /, *, seconds: float) -> None:
-        name, time = conversation_tag(run.key), milliseconds(seconds)
-        await self._writer.run(lambda db: leases.keep_followed(db, name, run.run_id, time))
+        tag, time = conversation_tag(run.key), milliseconds(seconds)
+        await self._writer.run(lambda db: leases.keep_followed(db, tag, run.run_id, time))
 
-    async def abandoned(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
+    async def take_due(self, limit: int, /, *, lease: float) -> Sequence[ConversationKey]:
         time = milliseconds(lease)
         found = await self._writer.run(lambda db: leases.take_due(db, limit, time))
         return [unpack_key(key) for key in found]
 
-    async def spend(self, what: Spending, /) -> Spent:
-        packed = pack_spending(what)
+    async def spend(self, spending: Spending, /) -> Spent:
+        packed = pack_spending(spending)
         return unpack_spent(
             await self._writer.run(lambda db: leases.add_spending(db, packed), durable=True)
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        name = conversation_tag(key)
+        tag = conversation_tag(key)
         try:
-            deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
+            deleted = await self._run_write(tag, lambda db: rows.delete_conversation(db, tag))
         except StoreFull:
             if self._reserve is None or not await anyio.to_thread.run_sync(self._reserve.release):
                 raise
             self._is_released = True
-            deleted = await self._run_write(name, lambda db: rows.delete_conversation(db, name))
+            deleted = await self._run_write(tag, lambda db: rows.delete_conversation(db, tag))
         if self._reserve is not None and self._is_released:
             self._is_released = not await anyio.to_thread.run_sync(self._reserve.fill)
         return deleted
@@ -262,7 +260,7 @@ class SqliteStore:
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
-        append = partial(leases.append_events, lease=milliseconds(lease), limits=self._limits)
+        append = partial(leases.append_events, lease=milliseconds(lease), retention=self._retention)
         jobs = [partial(append, write=write) for write in packed]
         try:
             if not is_large([write.entry.record for write in packed if write.entry]):
@@ -289,7 +287,7 @@ class SqliteStore:
         owner = pack_owner(commit.log.lease.run.key.owner)
         return await self._run_write(
             packed.write.tag,
-            lambda db: leases.commit_turn(db, packed, owner, time, self._limits),
+            lambda db: leases.commit_turn(db, packed, owner, time, self._retention),
             large=large,
         )
 
@@ -297,17 +295,17 @@ class SqliteStore:
         packed = pack_write(lease)
         return await self._run_write(packed.tag, lambda db: leases.release_lease(db, packed))
 
-    async def _run_write(self, name: str, job: Job[T], *, large: bool = False) -> T:
+    async def _run_write(self, tag: str, job: Job[T], *, large: bool = False) -> T:
         try:
             return await self._writer.run(job, durable=True, large=large)
         finally:
-            self._notifications.notify(name)
+            self._notifications.notify(tag)
 
     async def read_log(
         self, run: RunRef, /, *, after: Position = START, limit: int = 1000
     ) -> Sequence[Logged]:
-        name = conversation_tag(run.key)
-        return await self._reader.run(lambda db: reads.read_log(db, name, run.run_id, after, limit))
+        tag = conversation_tag(run.key)
+        return await self._reader.run(lambda db: reads.read_log(db, tag, run.run_id, after, limit))
 
     @asynccontextmanager
     async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:

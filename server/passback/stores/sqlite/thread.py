@@ -79,13 +79,13 @@ class SqliteThread:
     Args:
         connect: opens the connection, in the thread.
         begin: how a transaction starts: `BEGIN` for reads, `BEGIN IMMEDIATE` for writes.
-        patience: seconds until the caller of a job gets StoreUnavailable.
+        timeout: seconds until the caller of a job gets StoreUnavailable.
     """
 
     def __init__(
-        self, connect: Callable[[], sqlite3.Connection], begin: Begin, patience: float
+        self, connect: Callable[[], sqlite3.Connection], begin: Begin, timeout: float
     ) -> None:
-        self._patience = patience
+        self._timeout = timeout
         self._connect = connect
         self._begin = begin
         self._executor: ThreadPoolExecutor | None = None
@@ -159,7 +159,7 @@ class SqliteThread:
         self._start_next()
         try:
             # the transaction goes on without its caller: others share it
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 error = await asyncio.shield(batch.done)
         except TimeoutError:
             raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None

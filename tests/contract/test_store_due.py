@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
 
 
 async def found(store: Store, *, lease: float = LONG) -> list[ConversationKey]:
-    return list(await store.abandoned(100, lease=lease))
+    return list(await store.take_due(100, lease=lease))
 
 
 async def until_found(store: Store, key: ConversationKey) -> None:
@@ -42,7 +42,7 @@ async def test_a_run_whose_lease_is_over_is_given_to_one_caller(store: Store, pe
     given: Counter[ConversationKey] = Counter()
 
     async def look(here: Store) -> None:
-        while batch := await here.abandoned(3, lease=LONG):
+        while batch := await here.take_due(3, lease=LONG):
             assert len(batch) <= 3
             given.update(batch)
 
@@ -65,11 +65,11 @@ async def test_a_conversation_that_its_finder_left_alone_is_found_again(store: S
 async def test_no_more_than_the_limit_is_given(store: Store) -> None:
     keys = {(await begun(store, new_key(), lease=0)).run.key for _ in range(3)}
 
-    batches = [await store.abandoned(2, lease=LONG) for _ in range(3)]
+    batches = [await store.take_due(2, lease=LONG) for _ in range(3)]
 
     assert [len(batch) for batch in batches] == [2, 1, 0]
     assert {key for batch in batches for key in batch} == keys
-    assert await store.abandoned(0, lease=LONG) == []
+    assert await store.take_due(0, lease=LONG) == []
 
 
 @pytest.mark.parametrize(
