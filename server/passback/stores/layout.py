@@ -2,11 +2,11 @@
 
 import hashlib
 import logging
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from passback.core.budgets import Spending, Spent
@@ -21,6 +21,7 @@ from passback.core.changes import (
     Lease,
     OpenTurns,
     OwingConversation,
+    Status,
     dump_events,
     dump_message,
     dump_open_turns,
@@ -30,10 +31,11 @@ from passback.core.changes import (
     dump_tools,
     load_events,
     load_open_turns,
+    load_owed,
     load_state,
 )
 from passback.core.errors import TRIMMED, CursorExpired, StoreError
-from passback.core.events import Logged, Position, RunEvent
+from passback.core.events import START, Logged, Position, RunEvent
 from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
 from passback.core.posts import Receipt, Receipts
 from passback.core.state import State
@@ -232,6 +234,80 @@ def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[CallD
         for call, until in zip(words[::3], words[2::3], strict=True)
     )
     return tuple(each for each in claims if each.call_id in open_calls and each.until > now)
+
+
+STATUS_FIELDS = (
+    "version",
+    "run_id",
+    "running",
+    "lease_expires",
+    "owed",
+    "message_count",
+    "attempt",
+    "seq",
+    "committed",
+    "run_start",
+    "cancelled",
+    "stopped_early",
+    "cancel_on_disconnect",
+    "followed_until",
+    "answer_by",
+    "claims",
+    "state",
+    "history_start",
+    "history_bytes",
+    "open_turns",
+)
+"""Names under which all stores keep what a `Status` is made of."""
+
+
+def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /) -> Status:
+    """Return the status of `STATUS_FIELDS`; `now` in milliseconds of the store's clock.
+
+    A number may come as its digits, a text as its bytes; what has never been set is None or empty.
+    """
+
+    def number(name: str) -> int:
+        return int(fields[name] or 0)
+
+    def text(name: str) -> str:
+        found = fields[name] or ""
+        return found.decode() if isinstance(found, bytes) else found
+
+    running, answer_by = bool(number("running")), number("answer_by") or None
+    committed = unpack_position(text("committed")) if fields["committed"] else START
+    owed = load_owed(fields["owed"])
+    return Status(
+        version=number("version"),
+        run_id=RunId(text("run_id")) if fields["run_id"] else None,
+        running=running,
+        lapsed=running and number("lease_expires") <= now,
+        lease_expires=number("lease_expires"),
+        owed=owed,
+        message_count=number("message_count"),
+        attempt=number("attempt"),
+        # opening an epoch commits its first entry, so both positions are of one epoch
+        logged=committed._replace(seq=number("seq")),
+        committed=committed,
+        open_turns=unpack_open_turns(fields["open_turns"]),
+        run_start=number("run_start"),
+        cancelled=running and bool(number("cancelled")),
+        stopped_early=bool(number("stopped_early")),
+        cancel_on_disconnect=bool(number("cancel_on_disconnect")),
+        followed=number("followed_until") > now,
+        queued=tuple(map(RunId, queued)),
+        answer_by=answer_by,
+        overdue=not running and answer_by is not None and answer_by <= now,
+        claims=unpack_claims(text("claims"), owed, now),
+        state=unpack_state(fields["state"], number("history_start")),
+        history_bytes=number("history_bytes"),
+    )
+
+
+def unpack_position(packed: str, /) -> Position:
+    """Return the position that `str` has written."""
+    epoch, _, seq = packed.partition("-")
+    return Position(int(epoch), int(seq))
 
 
 class PackedAmounts(NamedTuple):

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 from passback.core.errors import ConfigurationError, StoreError, StoreUnavailable
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.scripts import KeyNames
+from passback.stores.redis.scripts import LAYOUT, KeyNames
 
 OLDEST_VERSION = (6, 2)
-LAYOUT = b"8"  # of keys and fields, as in lua/conversation.lua: raise both when either changes
 SAMPLE_SIZE = 1000  # keys of each server among which conversations of another layout are looked for
 UNVERIFIED = (
     "Redis does not permit CONFIG GET: whether it keeps what it has acknowledged (appendonly, "
@@ -89,7 +88,7 @@ async def _check_layout(link: RedisLink, names: KeyNames) -> None:
         # SCAN is not permitted, or the key is damaged: neither keeps the others from being served
         return
     # without a version it is what an eviction has left over
-    if any(version is not None and layout != LAYOUT for version, layout in states):
+    if any(version is not None and layout != LAYOUT.encode() for version, layout in states):
         raise ConfigurationError(
             f"the conversations in Redis under the prefix {names.prefix!r} are of another version "
             "of passback: use the passback that wrote them, another prefix, or another database"

@@ -131,7 +131,7 @@ class InboxIndex:
         given = (member, self._ttl, INBOX_ROOM, SAMPLE)
         return _parse_entries(
             await self._link.run(
-                ScriptCall(scripts.OWED_NOTE, (self._names.inbox(key.owner),), given)
+                ScriptCall(scripts.INBOX_NOTE, (self._names.inbox(key.owner),), given)
             )
         )
 
@@ -185,7 +185,9 @@ class InboxIndex:
     async def _drop_entries(self, owner: OwnerId, entries: Sequence[Entry]) -> None:
         given = [part for entry in entries for part in (entry.member, entry.since)]
         if given:
-            await self._link.run(ScriptCall(scripts.OWED_DROP, (self._names.inbox(owner),), given))
+            await self._link.run(
+                ScriptCall(scripts.INBOX_REMOVE, (self._names.inbox(owner),), given)
+            )
 
 
 def _owes_nothing(status: Status | None) -> bool:

@@ -11,6 +11,7 @@ from importlib import resources
 from passback.core.messages import OwnerId
 from passback.core.values import value
 from passback.stores.layout import (
+    STATUS_FIELDS,
     PackedChange,
     PackedEntry,
     PackedOpenTurns,
@@ -42,7 +43,7 @@ class KeyNames:
 
     def inbox(self, owner: OwnerId, /) -> str:
         """Return the index of an owner's conversations that may owe something."""
-        return f"{self.prefix}:owed:{owner_tag(owner)}"
+        return f"{self.prefix}:inbox:{owner_tag(owner)}"
 
     def spent(self, owner_tag: str, part: str, /) -> str:
         """Return the name of a count of what was spent; those of one owner are on one server."""
@@ -111,10 +112,18 @@ class ScriptCall:
         return (*how, len(self.keys), *self.keys, *self.arguments)
 
 
+LAYOUT = "9"  # of keys and fields: raise it when either changes
+_CONSTANTS = (
+    f"local LAYOUT = '{LAYOUT}'\nlocal STATUS_FIELDS = {{{str(STATUS_FIELDS)[1:-1]}}}\n".encode()
+)
+
+
 def _load_script(*parts: str) -> Script:
-    """Return the script of files that follow each other, behind the prelude."""
+    """Return the script of files that follow each other, behind constants and the prelude."""
     folder = resources.files("passback.stores.redis") / "lua"
-    text = b"".join((folder / f"{part}.lua").read_bytes() for part in ("prelude", *parts))
+    text = _CONSTANTS + b"".join(
+        (folder / f"{part}.lua").read_bytes() for part in ("prelude", *parts)
+    )
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
@@ -132,8 +141,8 @@ DUE_NOTE = _load_script("due_note")
 DUE_TAKE = _load_script("due_take")
 DUE_WAIT = _load_script("due_wait")
 DUE_SETTLE = _load_script("due_settle")
-OWED_NOTE = _load_script("owed_note")
-OWED_DROP = _load_script("owed_drop")
+INBOX_NOTE = _load_script("inbox_note")
+INBOX_REMOVE = _load_script("inbox_remove")
 SPEND = _load_script("spend")
 
 

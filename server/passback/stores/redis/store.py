@@ -10,7 +10,7 @@ server:
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
-Beside them are `{prefix}:due` and `{prefix}:owed:{owner}` (`indexes.py`), and, where owners have
+Beside them are `{prefix}:due` and `{prefix}:inbox:{owner}` (`indexes.py`), and, where owners have
 limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash
 tag.
 

@@ -8,8 +8,16 @@ last. A nonce tells a repeat.
 import sqlite3
 
 from passback.core.changes import CallClaim, EnqueueAnswer
+from passback.core.events import Position
 from passback.core.values import value
-from passback.stores.layout import PackedChange, PackedClaim, PackedEnqueue, PackedEntry, make_fence
+from passback.stores.layout import (
+    PackedChange,
+    PackedClaim,
+    PackedEnqueue,
+    PackedEntry,
+    make_fence,
+    unpack_position,
+)
 from passback.stores.options import KeepTimes
 from passback.stores.sqlite.rows import (
     Log,
@@ -198,7 +206,7 @@ def _apply_change(
 
 def _void_uncommitted(db: sqlite3.Connection, row: sqlite3.Row) -> None:
     """Remove from a run's log the entries that its last owner had not committed."""
-    void_after(db, Log(row["id"], row["run_id"]), (row["committed_epoch"], row["committed_seq"]))
+    void_after(db, Log(row["id"], row["run_id"]), unpack_position(row["committed"]))
 
 
 def _open_epoch(
@@ -222,8 +230,7 @@ def _open_epoch(
         "due_at": lease_expires,
         "step": -1,
         "seq": last,
-        "committed_epoch": epoch,
-        "committed_seq": last,
+        "committed": str(Position(epoch, last)),
         "log_bytes": trim_log(db, log, logged, retention.max_log_bytes),
     }
 
@@ -303,7 +310,7 @@ def _log_outside_lease(
 
 # ---------------------------------------------------------------- clients' claims of owed calls
 def claim_call(db: sqlite3.Connection, request: PackedClaim, /) -> CallClaim | None:
-    """Write a claim, whose nonce tells a repeat; 0 milliseconds give it back."""
+    """Write a claim, claimant nonce tells a repeat; 0 milliseconds give it back."""
     row = find_row(db, request.tag)
     if row is None:
         return None
@@ -311,19 +318,19 @@ def claim_call(db: sqlite3.Connection, request: PackedClaim, /) -> CallClaim | N
     found = db.execute("SELECT claims FROM extras WHERE conversation = ?", (row["id"],))
     words = (found.fetchone()["claims"] or "").split()
     known = zip(words[::3], words[1::3], map(int, words[2::3]), strict=True)
-    claims = {call: (whose, until) for call, whose, until in known if until > time}
-    whose, until = claims.get(request.call, (request.claimant, time))
+    claims = {call: (claimant, until) for call, claimant, until in known if until > time}
+    claimant, until = claims.get(request.call, (request.claimant, time))
     if row["nonce"] == request.nonce:
         return CallClaim(True, until, until - time)
     if row["version"] != request.expected or row["running"]:
         return None
-    if whose != request.claimant:
+    if claimant != request.claimant:
         return CallClaim(False, until, until - time)
     until = time + request.milliseconds
     claims.pop(request.call, None)
     if until > time:
         claims[request.call] = request.claimant, until
     update_row(db, row["id"], version=row["version"] + 1, nonce=request.nonce)
-    packed = " ".join(f"{call} {whose} {end}" for call, (whose, end) in claims.items())
+    packed = " ".join(f"{call} {claimant} {end}" for call, (claimant, end) in claims.items())
     db.execute("UPDATE extras SET claims = ? WHERE conversation = ?", (packed, row["id"]))
     return CallClaim(True, until, until - time)

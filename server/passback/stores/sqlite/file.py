@@ -12,7 +12,7 @@ from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 # The row of a conversation is written with every batch of events, so columns that may be large are
 # in `extras`.
@@ -36,8 +36,7 @@ CREATE TABLE conversations (
     newest_epoch INTEGER NOT NULL DEFAULT 0,  -- of all, also of runs that wait
     released INTEGER NOT NULL DEFAULT 0,    -- by the owner of the lease
     attempt INTEGER NOT NULL DEFAULT 0,
-    committed_epoch INTEGER NOT NULL DEFAULT 0,
-    committed_seq INTEGER NOT NULL DEFAULT 0,
+    committed TEXT,                         -- position of the last event that a take-over keeps
     run_start INTEGER NOT NULL DEFAULT 0,
     stopped_early INTEGER NOT NULL DEFAULT 0,
     cancel_on_disconnect INTEGER NOT NULL DEFAULT 0,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from passback.core.changes import LeaseState
 from passback.core.errors import LeaseLost
+from passback.core.events import Position
 from passback.stores.layout import SPENT_MOST, SPENT_TTL, PackedCommit, PackedSpending, PackedWrite
 from passback.stores.sqlite.rows import (
     SWEEP_LIMIT,
@@ -81,8 +82,9 @@ def commit_turn(
         "lease_expires": lease_expires,
         "due_at": min(lease_expires, row["due_at"]),
         "seq": seq,
-        "committed_epoch": write.epoch,
-        "committed_seq": seq if open_turns is None else open_turns.committed,
+        "committed": str(
+            Position(write.epoch, seq if open_turns is None else open_turns.committed)
+        ),
         "log_bytes": log_bytes,
         "history_bytes": count_history_bytes(db, row, commit.messages, anew=moved),
     }

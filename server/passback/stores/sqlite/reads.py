@@ -11,7 +11,6 @@ from passback.core.changes import (
     Page,
     Status,
     load_message,
-    load_owed,
     load_queued,
     load_tools,
 )
@@ -23,12 +22,10 @@ from passback.stores.layout import (
     PAGE_SIZE,
     InboxPageBuilder,
     pack_owner,
-    unpack_claims,
     unpack_entries,
     unpack_key,
-    unpack_open_turns,
     unpack_receipt,
-    unpack_state,
+    unpack_status,
 )
 from passback.stores.sqlite.rows import (
     Log,
@@ -143,36 +140,8 @@ def data_version(db: sqlite3.Connection, /) -> int:
 
 
 def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
-    extras = db.execute(
-        "SELECT owed, claims, state, history_start, open_turns FROM extras WHERE conversation = ?",
-        (row["id"],),
-    ).fetchone()
-    time, running, owed = now_ms(), bool(row["running"]), load_owed(extras["owed"])
-    return Status(
-        version=row["version"],
-        run_id=row["run_id"],
-        running=running,
-        lapsed=running and row["lease_expires"] <= time,
-        lease_expires=row["lease_expires"],
-        owed=owed,
-        message_count=row["message_count"],
-        attempt=row["attempt"],
-        # opening an epoch commits its first entry, so both positions are of one epoch
-        logged=Position(row["committed_epoch"], row["seq"]),
-        committed=Position(row["committed_epoch"], row["committed_seq"]),
-        open_turns=unpack_open_turns(extras["open_turns"]),
-        run_start=row["run_start"],
-        cancelled=running and bool(row["cancelled"]),
-        stopped_early=bool(row["stopped_early"]),
-        cancel_on_disconnect=bool(row["cancel_on_disconnect"]),
-        followed=row["followed_until"] > time,
-        queued=tuple(map(RunId, queued_runs(db, row["id"]))),
-        answer_by=row["answer_by"],
-        overdue=not running and row["answer_by"] is not None and row["answer_by"] <= time,
-        claims=unpack_claims(extras["claims"], owed, time) if extras["claims"] else (),
-        state=unpack_state(extras["state"], extras["history_start"]),
-        history_bytes=row["history_bytes"],
-    )
+    extras = db.execute("SELECT * FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
+    return unpack_status({**row, **extras}, queued_runs(db, row["id"]), now_ms())
 
 
 def _read_records(

@@ -8,6 +8,7 @@ import time
 from typing import NamedTuple, TypeAlias
 
 from passback.core.changes import dump_events
+from passback.core.events import Position
 from passback.core.values import value
 from passback.stores.layout import PackedEntry, PackedState, first_version
 from passback.stores.options import KeepTimes, StoreOptions
@@ -258,7 +259,7 @@ def measure_log(db: sqlite3.Connection, log: Log, /) -> int:
     return int(db.execute(statement, log).fetchone()[0])
 
 
-def void_after(db: sqlite3.Connection, log: Log, after: tuple[int, int], /) -> None:
+def void_after(db: sqlite3.Connection, log: Log, after: Position, /) -> None:
     """Delete the entries behind a position, which is the end of an entry."""
     statement = f"DELETE FROM entries {_OF_LOG} AND (epoch, last) > (?, ?)"  # noqa: S608
     db.execute(statement, (*log, *after))

@@ -5,9 +5,10 @@
 local lease, log_ttl, max_log_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local function append(state, log, fence, channel, first, last, record)
-  local held, running, epoch, seq, cancelled, log_bytes = unpack(redis.call('HMGET', state,
+  local known_fence, running, epoch, seq, cancelled, log_bytes = unpack(redis.call('HMGET', state,
     'fence', 'running', 'epoch', 'seq', 'cancelled', 'log_bytes'))
-  if held ~= fence or running ~= '1' or not follows_log(seq, first, last) then return 'lost' end
+  if known_fence ~= fence or running ~= '1' then return 'lost' end
+  if not follows_log(seq, first, last) then return 'lost' end
   -- nothing above this line writes
 
   local listeners, lease_expires = 0, digits(now + lease)

@@ -1,8 +1,8 @@
 -- Ask for a run to be cancelled, or take it out of the queue and end its log.
 -- KEYS state messages receipts runs queue log [due]
--- ARGV run_id channel idle_ttl busy_ttl log_ttl last record
+-- ARGV run_id channel idle_ttl running_ttl log_ttl last record
 -- Return 1, or 0 when the run neither goes on nor waits.
-local run_id, channel, idle_ttl, busy_ttl, log_ttl, last, record = unpack(ARGV, 1, 7)
+local run_id, channel, idle_ttl, running_ttl, log_ttl, last, record = unpack(ARGV, 1, 7)
 
 local running, running_id = unpack(redis.call('HMGET', keys.state, 'running', 'run_id'))
 if running == '1' and running_id == run_id then
@@ -25,7 +25,7 @@ redis.call('XLEN', keys.log)
 local epoch = redis.call('HINCRBY', keys.state, 'newest_epoch', 1)
 redis.call('LREM', keys.queue, 1, found)
 redis.call('XADD', keys.log, epoch .. '-' .. last, 'events', record, 'dequeued', '1')
-set_ttl((running == '1' or has_queue()) and busy_ttl or idle_ttl)
+set_ttl((running == '1' or has_queue()) and running_ttl or idle_ttl)
 set_log_ttl(run_id, log_ttl)
 redis.call('PUBLISH', channel, '')
 return 1

@@ -2,13 +2,13 @@
 -- a lease, fail_lost ends one.
 -- KEYS state messages receipts runs queue log [due]
 -- ARGV kind nonce expected first_version owed tools keep_messages run_start dequeues
---   cancel_on_disconnect state history_start member channel idle_ttl busy_ttl
+--   cancel_on_disconnect state history_start member channel idle_ttl running_ttl
 --   run_id lease log_ttl max_log_bytes last record n message*n (receipt value)*
 -- Return the epoch, or false when the change does not fit.
 local FIRST_MESSAGE = 24  -- its place in ARGV
 local kind, nonce, expected, first_version, owed, tools, keep_messages, run_start, dequeues,
   cancel_on_disconnect, state, history_start = unpack(ARGV, 1, 12)
-local member, channel, idle_ttl, busy_ttl, run_id, lease, log_ttl, max_log_bytes, last, record, n =
+local member, channel, idle_ttl, running_ttl, run_id, lease, log_ttl, max_log_bytes, last, record, n =
   unpack(ARGV, 13, 23)
 local takes_over = kind == 'take_over' or kind == 'fail_lost'
 local takes_lease = kind == 'begin' or kind == 'take_over'
@@ -133,7 +133,7 @@ if kind ~= 'park' then
 end
 local waits = not takes_lease and has_queue()
 if kind ~= 'park' then set_due(member, takes_lease and lease or (waits and 0)) end
-set_ttl((takes_lease or waits) and busy_ttl or idle_ttl)
+set_ttl((takes_lease or waits) and running_ttl or idle_ttl)
 -- nobody can wait for the log of a run that is new
 if kind ~= 'begin' or dequeues ~= '' then redis.call('PUBLISH', channel, '') end
 return epoch

@@ -7,25 +7,25 @@ local version, known_nonce, running, claims = unpack(
   redis.call('HMGET', KEYS[1], 'version', 'nonce', 'running', 'claims'))
 if not version then return false end
 local known, kept = false, {}
-for id, owner, ends in string.gmatch(claims or '', '(%S+) (%S+) (%d+)') do
-  if tonumber(ends) > now then
-    if id == call then
-      known = {owner, tonumber(ends)}
+for known_call, known_claimant, expires in string.gmatch(claims or '', '(%S+) (%S+) (%d+)') do
+  if tonumber(expires) > now then
+    if known_call == call then
+      known = {known_claimant, tonumber(expires)}
     else
-      kept[#kept + 1] = id .. ' ' .. owner .. ' ' .. ends
+      kept[#kept + 1] = known_call .. ' ' .. known_claimant .. ' ' .. expires
     end
   end
 end
 if known_nonce == nonce then
-  local ends = known and known[2] or now
-  return {1, ends, ends - now}
+  local expires = known and known[2] or now
+  return {1, expires, expires - now}
 end
 if version ~= expected or running == '1' then return false end
 if known and known[1] ~= claimant then return {0, known[2], known[2] - now} end
 -- nothing above this line writes
 
-local ends = now + milliseconds
-if ends > now then kept[#kept + 1] = call .. ' ' .. claimant .. ' ' .. digits(ends) end
+local expires = now + milliseconds
+if expires > now then kept[#kept + 1] = call .. ' ' .. claimant .. ' ' .. digits(expires) end
 redis.call('HSET', KEYS[1],
   'version', digits(version + 1), 'nonce', nonce, 'claims', table.concat(kept, ' '))
-return {1, ends, ends - now}
+return {1, expires, expires - now}

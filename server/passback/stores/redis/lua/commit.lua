@@ -1,23 +1,23 @@
 -- Write a turn's messages and the events that reveal them; `ends` releases the lease.
 -- KEYS state messages receipts runs queue log [due]
--- ARGV fence step lease member channel idle_ttl busy_ttl log_ttl max_log_bytes run_id ends
+-- ARGV fence step lease member channel idle_ttl running_ttl log_ttl max_log_bytes run_id ends
 --   stopped_early owed answer_within state history_start committed open_turns first last record
 --   message*
 -- `answer_within`: milliseconds for the client to answer what it owes; empty for ever.
 -- `committed`: empty for the last event, and then `open_turns` is empty, too.
 -- Return whether the run has ended and posts wait, or false when the lease was lost.
 local FIRST_MESSAGE = 22  -- its place in ARGV
-local fence, step, lease, member, channel, idle_ttl, busy_ttl = unpack(ARGV, 1, 7)
+local fence, step, lease, member, channel, idle_ttl, running_ttl = unpack(ARGV, 1, 7)
 local log_ttl, max_log_bytes, run_id, ends, stopped_early, owed, answer_within, state,
   history_start, committed, open_turns, first, last, record = unpack(ARGV, 8, 21)
 
-local version, held, running, epoch, known_step, seq, ended, message_count, log_bytes, known_start,
-  history_bytes = unpack(
+local version, known_fence, running, epoch, known_step, seq, ended, message_count, log_bytes,
+  known_start, history_bytes = unpack(
   redis.call('HMGET', keys.state, 'version', 'fence', 'running', 'epoch', 'step', 'seq', 'ended',
     'message_count', 'log_bytes', 'history_start', 'history_bytes'))
 local this_commit = fence .. '|' .. step
 if ended == this_commit then return has_queue() and 1 or 0 end
-if held ~= fence or running ~= '1' then return false end
+if known_fence ~= fence or running ~= '1' then return false end
 if tonumber(step) <= tonumber(known_step) then return 0 end  -- a repeat
 if not follows_log(seq, first, last) then return false end
 check_parts(tonumber(message_count))
@@ -55,7 +55,7 @@ if ends == '1' then
   end
   set_due(member, due_in)
 end
-set_ttl((ends ~= '1' or waits) and busy_ttl or idle_ttl)
+set_ttl((ends ~= '1' or waits) and running_ttl or idle_ttl)
 set_log_ttl(run_id, log_ttl)
 redis.call('PUBLISH', channel, '')
 return waits and 1 or 0

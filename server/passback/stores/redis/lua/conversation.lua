@@ -4,7 +4,6 @@ local keys = {
   state = KEYS[1], messages = KEYS[2], receipts = KEYS[3], runs = KEYS[4], queue = KEYS[5],
   log = KEYS[6], due = KEYS[7],
 }
-local LAYOUT = '8'  -- of the keys and fields; `check.py` refuses a server with another one
 
 -- Fail before the first write when a key has a foreign type, or a part of the conversation is
 -- gone; without `message_count` the conversation does not exist yet.

@@ -1,5 +1,7 @@
 -- Read a conversation.
 -- KEYS state messages receipts queue | ARGV first last size whole receipt*
+-- Return the STATUS_FIELDS, the runs of the queue and the time, then what was asked for; false if
+-- there is no such conversation.
 -- `whole`: begin at `history_start` instead of `first`, and read the client's tools and the queue
 -- too. Messages of more than `size` bytes are left out then; -1 reads them all. Otherwise read as
 -- many as fit in `size`; 0 reads them all.
@@ -21,18 +23,8 @@ local function read_range(key, first, last, size)
   return found
 end
 
-local version, run_id, running, lease_expires, owed, message_count, attempt, seq, committed,
-  run_start, cancelled, stopped_early, cancel_on_disconnect, followed_until, answer_by, claims,
-  state, history_start, history_bytes, open_turns = unpack(
-  redis.call('HMGET', KEYS[1], 'version', 'run_id', 'running', 'lease_expires', 'owed',
-    'message_count', 'attempt', 'seq', 'committed', 'run_start', 'cancelled', 'stopped_early',
-    'cancel_on_disconnect', 'followed_until', 'answer_by', 'claims', 'state', 'history_start',
-    'history_bytes', 'open_turns'))
-if not version then return false end
-local lapsed = running == '1' and tonumber(lease_expires) <= now and 1 or 0
-local is_cancelled = running == '1' and cancelled == '1' and 1 or 0
-local is_overdue = running ~= '1' and answer_by and tonumber(answer_by) <= now and 1 or 0
-local is_followed = followed_until and tonumber(followed_until) > now and 1 or 0
+local fields = redis.call('HMGET', KEYS[1], unpack(STATUS_FIELDS))
+if not fields[1] then return false end
 local waiting, run_ids = redis.call('LRANGE', KEYS[4], 0, -1), {}
 for i, entry in ipairs(waiting) do
   run_ids[i] = string.sub(entry, 1, string.find(entry, '\0', 1, true) - 1)
@@ -40,7 +32,9 @@ end
 local first, last, size = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local tools, messages = false, false
 if ARGV[4] == '1' then
-  tools = redis.call('HGET', KEYS[1], 'tools')
+  local history_start, history_bytes
+  tools, history_start, history_bytes = unpack(
+    redis.call('HMGET', KEYS[1], 'tools', 'history_start', 'history_bytes'))
   if size < 0 or tonumber(history_bytes) <= size then
     messages = read_range(KEYS[2], tonumber(history_start or 0), last, 0)
   end
@@ -49,7 +43,4 @@ else
 end
 local receipts = {}
 for i = 5, #ARGV do receipts[i - 4] = redis.call('HGET', KEYS[3], ARGV[i]) end
-local status = {version, run_id, running, lapsed, lease_expires, owed, message_count, attempt, seq,
-  committed, run_start, is_cancelled, stopped_early, cancel_on_disconnect, is_followed, answer_by,
-  is_overdue, claims, now, state, history_start, history_bytes, open_turns, run_ids}
-return {status, messages, tools, waiting, receipts}
+return {fields, run_ids, now, messages, tools, waiting, receipts}
