@@ -124,27 +124,26 @@ class FairLimiter:
                     await waiter.given.wait()
             yield
         finally:
-            self._leave_place(waiter)
-
-    def _leave_place(self, waiter: _Waiter) -> None:
-        if waiter.given.is_set():
-            self._taken[waiter.key.owner] -= 1
-            self._give_places()
-        else:
-            self._waiting.remove(waiter)
-        # forget owners and conversations that neither wait nor work: the maps stay small
-        known = {part for each in self._waiting for part in (each.key, each.key.owner)}
-        known |= {owner for owner, places in self._taken.items() if places}
-        self._taken = Counter(
-            {owner: self._taken[owner] for owner in self._taken if owner in known}
-        )
-        self._turns = {part: turn for part, turn in self._turns.items() if part in known}
+            if waiter.given.is_set():
+                self._taken[key.owner] -= 1
+                self._give_places()
+            else:
+                self._waiting.remove(waiter)
+            # forget owners and conversations that neither wait nor work: the maps stay small
+            known = {part for each in self._waiting for part in (each.key, each.key.owner)}
+            known |= {owner for owner, places in self._taken.items() if places}
+            self._taken = Counter({one: n for one, n in self._taken.items() if one in known})
+            self._turns = {part: turn for part, turn in self._turns.items() if part in known}
 
     def _give_places(self) -> None:
+        def rank(waiter: _Waiter) -> tuple[int, int, int]:
+            key, turns = waiter.key, self._turns
+            return self._taken[key.owner], turns.get(key.owner, 0), turns.get(key, 0)
+
         while self._taken.total() < self._number:
             # the last place is kept for another owner
             admitted = (each for each in self._waiting if self._taken[each.key.owner] < self._most)
-            waiter = min(admitted, key=self._waiter_rank, default=None)
+            waiter = min(admitted, key=rank, default=None)
             if waiter is None:
                 return
             self._waiting.remove(waiter)
@@ -152,7 +151,3 @@ class FairLimiter:
             self._turns[waiter.key] = self._turns[waiter.key.owner] = self._last_turn
             self._taken[waiter.key.owner] += 1
             waiter.given.set()
-
-    def _waiter_rank(self, waiter: _Waiter) -> tuple[int, int, int]:
-        key, turns = waiter.key, self._turns
-        return self._taken[key.owner], turns.get(key.owner, 0), turns.get(key, 0)

@@ -143,23 +143,26 @@ class AgentTools:
             context.depth, anyio.CapacityLimiter(MAX_CONCURRENT_AGENTS)
         )
         async with limiter:
-            origin = await self._call_origin(call, context)
+            actor = self._tools[call.name].actor
+            if actor is not None:
+                toolbox = await actor.tool_sources.build_toolbox(context.declared)
+                return await self._run_agent(Origin(actor.spec, toolbox), context, task)
+            origin = context.origin()
             if origin is None:  # the caller is a fork itself
                 return ToolResult("A fork cannot fork again: do this yourself.", is_error=True)
             return await self._run_agent(origin, context, task)
-
-    async def _call_origin(self, call: ToolCall, context: CallContext) -> Origin | None:
-        actor = self._tools[call.name].actor
-        if actor is None:
-            return context.origin()
-        return Origin(actor.spec, await actor.tool_sources.build_toolbox(context.declared))
 
     async def _run_agent(
         self, origin: Origin, context: CallContext, task: str
     ) -> ToolResult | None:
         spec = origin.spec
+        opening: tuple[Message, ...] = ()
         # A transcript is there if the call was begun before, by this worker or by a lost one.
-        opening = () if context.transcript else (_task_message(task, origin),)
+        if not context.transcript:
+            at = datetime.now(UTC).isoformat(timespec="seconds") if spec.tells_time else ""
+            guide = "" if origin.extra_prompt is None else FORK_GUIDE
+            brief = MessageContext(instructions=guide, at=at) if at or guide else None
+            opening = (UserMessage(new_message_id(), task, brief=brief),)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
         loop = Loop(
@@ -184,14 +187,6 @@ class AgentTools:
         except PassbackError as error:
             return ToolResult(f"The agent failed: {error.message}", is_error=True)
         return _final_result(journal.outcome, loop.messages[len(origin.messages) :])
-
-
-def _task_message(task: str, origin: Origin) -> UserMessage:
-    """Return the user message that opens a sub-agent's transcript."""
-    at = datetime.now(UTC).isoformat(timespec="seconds") if origin.spec.tells_time else ""
-    guide = "" if origin.extra_prompt is None else FORK_GUIDE
-    brief = MessageContext(instructions=guide, at=at) if at or guide else None
-    return UserMessage(new_message_id(), task, brief=brief)
 
 
 def _final_result(outcome: Outcome | None, messages: Sequence[Message]) -> ToolResult | None:

@@ -25,9 +25,8 @@ WAIT = 15.0  # seconds that a query waits for a process before it is refused
 # One character more than a tool may return: so the caller can see that a result was cut.
 _RESULT_CHARACTERS = 64 * 1024 + 1
 
-_CALL_SECONDS = 2 * (
-    WAIT + SECONDS
-)  # seconds for a call: twice the query's, for all work around it
+# Seconds for a call: twice the query's, for all work around it.
+_CALL_SECONDS = 2 * (WAIT + SECONDS)
 
 PLACES: RunVar[FairLimiter] = RunVar("places for queries")
 """The process slots of an event loop. By default one more than processors: no owner gets all."""
@@ -85,22 +84,17 @@ async def _answer_query(context: ToolContext, query: Query) -> str:
     places = limiter_of(PLACES, (os.cpu_count() or 1) + 1, WAIT)
     try:
         async with places.acquire(context.run.key):
-            return await _run_in_process(data, query)
+            with anyio.move_on_after(SECONDS):
+                # anyio's own limit of processes must not bind as well: the slots bound them already
+                limiter = anyio.CapacityLimiter(1)
+                return await anyio.to_process.run_sync(
+                    run_query, data, query, cancellable=True, limiter=limiter
+                )
+            raise ToolError(f"The query did not end within {SECONDS:g} seconds; ask for less.")
+    except ValueError as error:
+        raise ToolError(str(error)) from None
     except TimeoutError:
         raise ToolError(
             f"The query was not made: it waited {places.seconds:g} seconds for others. "
             "Ask again later."
         ) from None
-
-
-async def _run_in_process(data: bytes, query: Query) -> str:
-    with anyio.move_on_after(SECONDS):
-        try:
-            # anyio's own limit of processes must not bind as well: the slots bound them already
-            limiter = anyio.CapacityLimiter(1)
-            return await anyio.to_process.run_sync(
-                run_query, data, query, cancellable=True, limiter=limiter
-            )
-        except ValueError as error:
-            raise ToolError(str(error)) from None
-    raise ToolError(f"The query did not end within {SECONDS:g} seconds; ask for less.")

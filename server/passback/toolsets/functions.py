@@ -33,6 +33,9 @@ from passback.toolsets.results import NoResult, Yields, refuse_return
 # Keys of a pydantic core schema that run nothing when a value is validated.
 _INERT_KEYS: Final = frozenset({"cls", "config", "metadata", "serialization"})
 
+# What an enumeration without a hook of its own has.
+_NO_HOOK: Final = inspect.getattr_static(Enum, "_missing_")
+
 # Keys that name a function of the author's, or say that there is one.
 _HOOK_KEYS: Final = frozenset({"custom_init", "post_init"})
 
@@ -51,7 +54,11 @@ def runs_code(model: type[BaseModel], /) -> bool:
         part = waiting.pop()
         if isinstance(part, Mapping):
             fields = cast("Mapping[str, object]", part)
-            if _has_hook(fields):
+            kind = fields.get("cls")
+            is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+            if is_enum and inspect.getattr_static(kind, "_missing_") is not _NO_HOOK:
+                return True
+            if any(map(fields.get, _HOOK_KEYS)):
                 return True
             waiting += (inner for key, inner in fields.items() if key not in _INERT_KEYS)
         elif isinstance(part, list | tuple):
@@ -59,19 +66,6 @@ def runs_code(model: type[BaseModel], /) -> bool:
         elif _is_author_code(part):
             return True
     return False
-
-
-def _has_hook(part: Mapping[str, object]) -> bool:
-    return any(part.get(hook) for hook in _HOOK_KEYS) or _has_missing_hook(part.get("cls"))
-
-
-def _has_missing_hook(kind: object) -> bool:
-    """Return True for an enumeration with a `_missing_` of its own."""
-    if not (isinstance(kind, type) and issubclass(kind, Enum)):
-        return False
-    return getattr(kind._missing_, "__func__", None) is not getattr(
-        Enum._missing_, "__func__", None
-    )
 
 
 def _is_author_code(part: object) -> bool:

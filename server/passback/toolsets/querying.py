@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -101,14 +101,23 @@ def _list_summary(items: list[JsonValue]) -> JsonValue:
 def _column_summary(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
     types = Counter(map(_type_name, values))
     column: dict[str, JsonValue] = {"types": dict(types)}
-    numbers = [*_finite_numbers(values)]
+    # infinity and NaN, which an expression may give, cannot be ordered; a boolean is an int
+    numbers = [
+        value
+        for value in values
+        if (isinstance(value, int) and not isinstance(value, bool))
+        or (isinstance(value, float) and isfinite(value))
+    ]
     if numbers:
         column |= {"min": min(numbers), "max": max(numbers), **_number_statistics(numbers)}
     elif types.keys() <= {"text", "null"} and types["text"]:
         # of texts too: dates, as they are mostly written, sort by time
         texts = [value for value in values if isinstance(value, str)]
         column |= {"min": _shortened_text(min(texts)), "max": _shortened_text(max(texts))}
-    simple = Counter(_hashable_values(values))
+    # with their types, because in Python `True == 1`
+    simple = Counter(
+        (_type_name(value), value) for value in values if not isinstance(value, list | dict)
+    )
     if simple:
         column["distinct"] = len(simple)
         column["most_common"] = [
@@ -116,24 +125,6 @@ def _column_summary(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
             for (_, value), count in simple.most_common(_MAX_COMMON_VALUES)
         ]
     return column
-
-
-def _hashable_values(
-    values: Iterable[JsonValue],
-) -> Iterable[tuple[str, str | float | bool | None]]:
-    """Yield simple values with their types, because in Python `True == 1`."""
-    for value in values:
-        if not isinstance(value, list | dict):
-            yield _type_name(value), value
-
-
-def _finite_numbers(values: Iterable[JsonValue]) -> Iterable[float]:
-    """Yield the numbers that can be ordered: an expression may give infinity, or NaN."""
-    for value in values:
-        if isinstance(value, bool):  # a subclass of int
-            continue
-        if isinstance(value, int) or (isinstance(value, float) and isfinite(value)):
-            yield value
 
 
 def _number_statistics(numbers: Sequence[float]) -> dict[str, JsonValue]:
@@ -181,7 +172,10 @@ def run_query(text: bytes, query: Query, /) -> str:
 
     For a process that does nothing else. Raises as `answer_query`.
     """
-    _limit_memory()
+    if sys.platform != "win32":  # it has no such limit: time is the only bound there
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        with suppress(ValueError, OSError):  # the process has a lower limit already
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, hard))
     return answer_query(text, query)
 
 
@@ -272,14 +266,6 @@ def _validation_report(found: JsonValue, schema: JsonObject) -> str:
     return (
         f"Each of the {len(found)} rows fits." if each and isinstance(found, list) else "It fits."
     )
-
-
-def _limit_memory() -> None:
-    if sys.platform == "win32":
-        return  # it has no such limit: time is the only bound there
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with suppress(ValueError, OSError):  # the process has a lower limit already
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, hard))
 
 
 def _json_text(value: JsonValue, most: int) -> str:

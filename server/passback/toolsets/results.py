@@ -308,19 +308,17 @@ def _cannot_be_result(hint: object) -> bool:
     kind = _class_of(hint)
     if kind is None or kind is Any:
         return False
-    return issubclass(kind, _BYTES) or not _may_have_json(kind)
-
-
-def _may_have_json(kind: type) -> bool:
-    # values of a protocol or an abstract class are of subclasses that are not known here
-    is_open = (_is_protocol(kind), inspect.isabstract(kind))
-    if any((issubclass(kind, _VALUE_TYPES), is_dataclass(kind), *is_open)):
+    if issubclass(kind, _BYTES):
         return True
+    # values of a protocol or an abstract class are of subclasses that are not known here
+    is_open = _is_protocol(kind) or inspect.isabstract(kind)
+    if is_open or issubclass(kind, _VALUE_TYPES) or is_dataclass(kind):
+        return False
     try:
         TypeAdapter(kind)
     except PydanticSchemaGenerationError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _is_protocol(kind: type) -> bool:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -132,19 +133,14 @@ def _document_block(part: MediaPart) -> Block | None:
     elif carried[0] == _PDF_TYPE:
         source = _base64_source(*carried)
     elif carried[0].startswith("text/"):
-        source = _text_source(carried[1])
+        with suppress(binascii.Error):
+            text = base64.b64decode(carried[1], validate=True).decode("utf-8", "replace")
+            if text.strip():
+                source = {"type": "text", "media_type": "text/plain", "data": text}
     if source is None:
         return None
     document: Block = {"type": "document", "source": source}
     return {**document, "title": part.name} if part.name else document
-
-
-def _text_source(data: str) -> Block | None:
-    try:
-        text = base64.b64decode(data, validate=True).decode("utf-8", "replace")
-    except binascii.Error:
-        return None
-    return {"type": "text", "media_type": "text/plain", "data": text} if text.strip() else None
 
 
 def _base64_source(media_type: str, data: str) -> Block:

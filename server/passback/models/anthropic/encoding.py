@@ -89,7 +89,11 @@ def encode_message(model: str, provider: str, request: ModelRequest, /) -> Encod
         _mark_for_cache(tools[-1])
         body["tools"] = list[JsonValue](tools)
     if system:
-        body["system"] = list[JsonValue](_system_blocks(system, request.static))
+        # the part that every run shares is a block of its own, and is cached
+        end = request.static or len(system)
+        blocks = [*text_block(system[:end]), *text_block(system[end:])]
+        _mark_for_cache(blocks[0])
+        body["system"] = list[JsonValue](blocks)
     return EncodedMessage(json_bytes(body), transcript.prefix.digest())
 
 
@@ -104,14 +108,6 @@ def _generation_options(request: ModelRequest) -> Block:
     if "stop" in asked:
         asked["stop_sequences"] = asked.pop("stop")
     return asked
-
-
-def _system_blocks(system: str, static: int | None) -> Sequence[Block]:
-    """Return the system prompt in blocks: the part that every run shares is one, and is cached."""
-    end = static or len(system)
-    blocks = [block for text in (system[:end], system[end:]) for block in text_block(text)]
-    _mark_for_cache(blocks[0])
-    return blocks
 
 
 def _encode_tool(spec: ToolSpec) -> Block:
@@ -159,7 +155,16 @@ class _Transcript:
                 wire_id = self._ids.get(message.call_id, message.call_id)
                 self._add_user_blocks([result_block(message, wire_id)])
             case AssistantMessage():
-                self._add_answer(message)
+                thoughts = replayable_thoughts(message, self._provider)
+                prefix = self.prefix.digest()
+                # The service refuses a thought that is not bound to just the messages before it. If
+                # one is left out, all later ones are bound to another prefix, and left out too.
+                if self._bound and any(thought.prefix != prefix for thought in thoughts):
+                    thoughts = []
+                if blocks := self._answer_blocks(message, thoughts):
+                    self._open_user_turn()
+                    self._turns.append(_RoleTurn("assistant", blocks))
+                    self.prefix.add("assistant", list[JsonValue](blocks))
             case SystemMessage():
                 pass  # its text is in the system prompt
             case _:
@@ -195,19 +200,6 @@ class _Transcript:
     def _add_user_blocks(self, blocks: list[Block]) -> None:
         self._open_user_turn().extend(blocks)
         self.prefix.add("user", list[JsonValue](blocks))
-
-    def _add_answer(self, message: AssistantMessage) -> None:
-        thoughts = replayable_thoughts(message, self._provider)
-        prefix = self.prefix.digest()
-        # The service refuses a thought that is not bound to just the messages before it. If one is
-        # left out, all later ones are bound to another prefix, and are left out too.
-        if self._bound and any(thought.prefix != prefix for thought in thoughts):
-            thoughts = []
-        blocks = self._answer_blocks(message, thoughts)
-        if blocks:
-            self._open_user_turn()
-            self._turns.append(_RoleTurn("assistant", blocks))
-            self.prefix.add("assistant", list[JsonValue](blocks))
 
     def _answer_blocks(self, message: AssistantMessage, thoughts: Sequence[Thought]) -> list[Block]:
         """Return the blocks of text and calls, with each thought in its place."""

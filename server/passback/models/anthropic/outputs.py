@@ -94,10 +94,6 @@ class _SchemaTranslator:
             raise _UnsupportedSchema
         if schema.keys() - _SUPPORTED - _DROPPED:
             raise _UnsupportedSchema
-        translated = self._translate_shape(schema, depth)
-        return translated | {name: schema[name] for name in _ANNOTATIONS if name in schema}
-
-    def _translate_shape(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
         keywords = schema.keys() & _SHAPE_KEYWORDS
         has_type = schema.keys() & {"type", "properties"}
         # Two shapes at once would have to be merged into one.
@@ -105,19 +101,23 @@ class _SchemaTranslator:
             raise _UnsupportedSchema
         match next(iter(keywords), "type"):
             case "$ref":
-                return self._translate_schema(self._resolve_reference(schema["$ref"]), depth + 1)
+                target = self._resolve_reference(schema["$ref"])
+                translated = self._translate_schema(target, depth + 1)
             case "const":
-                return _translate_values([schema["const"]], schema)
+                translated = _translate_values([schema["const"]], schema)
             case "enum":
-                return _translate_values(schema["enum"], schema)
+                translated = _translate_values(schema["enum"], schema)
             case "type":
-                return self._translate_typed(schema, depth)
+                translated = self._translate_typed(schema, depth)
             case union:
                 # passback itself checks that exactly one alternative of `oneOf` fits.
                 self._count_union()
                 given = schema[union]
                 alternatives = given if isinstance(given, list) else []
-                return {"anyOf": [self._translate_schema(one, depth + 1) for one in alternatives]}
+                translated = {
+                    "anyOf": [self._translate_schema(one, depth + 1) for one in alternatives]
+                }
+        return translated | {name: schema[name] for name in _ANNOTATIONS if name in schema}
 
     def _resolve_reference(self, reference: JsonValue) -> JsonValue:
         found = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None

@@ -67,15 +67,13 @@ class DemoModel:
     async def stream(
         self, request: ModelRequest, /
     ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        async with aclosing(self._pace_deltas(answer_deltas(request))) as batches:
-            yield batches
+        async def read_slowly() -> AsyncGenerator[Sequence[ModelDelta]]:
+            for delta in answer_deltas(request):
+                await anyio.sleep(self._delay)
+                yield (delta,)
 
-    async def _pace_deltas(
-        self, deltas: Sequence[ModelDelta]
-    ) -> AsyncGenerator[Sequence[ModelDelta]]:
-        for delta in deltas:
-            await anyio.sleep(self._delay)
-            yield (delta,)
+        async with aclosing(read_slowly()) as batches:
+            yield batches
 
     def refuses(self, part: MediaPart, /) -> str | None:
         return None
@@ -116,7 +114,12 @@ def answer_deltas(request: ModelRequest, /) -> list[ModelDelta]:
     if tools:
         pieces = _call_deltas(tools, words)
     else:
-        text = _quote_results(results) if results else _reply_text(words, media, request)
+        quotes = [
+            f"{name} {'failed' if result.is_error else 'answered'}: "
+            f'"{_shorten_quote(_plain_text(result.content))}".'
+            for name, result in results
+        ]
+        text = " ".join(["Done.", *quotes]) if quotes else _reply_text(words, media, request)
         pieces = [TextChunk(piece) for piece in _PIECE.findall(text)]
     read = sum(
         len(_without_context(_plain_text(message.content)).split()) for message in request.messages
@@ -161,15 +164,6 @@ def _reply_text(words: str, media: Sequence[MediaPart], request: ModelRequest) -
         names = ", ".join(tool.name for tool in request.tools[:8])
         hint = f"Name one of your tools and I will call it: {names}."
     return f"{received}{opening} {hint}"
-
-
-def _quote_results(results: Sequence[tuple[str, ToolMessage]]) -> str:
-    sentences = (
-        f"{name} {'failed' if result.is_error else 'answered'}: "
-        f'"{_shorten_quote(_plain_text(result.content))}".'
-        for name, result in results
-    )
-    return f"Done. {' '.join(sentences)}"
 
 
 def _last_words(messages: Sequence[ModelMessage]) -> tuple[str, Sequence[MediaPart]]:

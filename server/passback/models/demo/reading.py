@@ -182,16 +182,14 @@ class _ArgumentReader:
             return {}
         required = schema.get("required")
         names = set(required) if isinstance(required, Sequence) else set[JsonValue]()
-        return {
-            name: self.read_value(_as_schema(inner), depth + 1)
-            for name, inner in properties.items()
-            if name in names or self._mentions_option(_as_schema(inner))
-        }
-
-    def _mentions_option(self, schema: Schema) -> bool:
-        """Return True if the words have one of the values in a schema's `enum`."""
-        options = schema.get("enum")
-        return isinstance(options, list) and any(map(self._outside.find, map(str, options)))
+        values: dict[str, JsonValue] = {}
+        for name, each in properties.items():
+            inner = _as_schema(each)
+            options = inner.get("enum")
+            texts = map(str, options) if isinstance(options, list) else ()
+            if name in names or any(map(self._outside.find, texts)):
+                values[name] = self.read_value(inner, depth + 1)
+        return values
 
     def read_value(self, schema: Schema, depth: int) -> JsonValue:
         schema = self._resolve_schema(schema)
@@ -200,22 +198,23 @@ class _ArgumentReader:
         options = schema.get("enum")
         if isinstance(options, list) and options:
             return next(self._mentioned_values(options), schema.get("default", options[0]))
-        return self._read_type(_schema_type(schema), schema, depth)
-
-    def _read_type(self, kind: JsonValue, schema: Schema, depth: int) -> JsonValue:
-        match kind:
+        value: JsonValue = None
+        match _schema_type(schema):
             case "object":
-                return self.read_object(schema, depth)
+                value = self.read_object(schema, depth)
             case "array":
-                return self._read_array(_as_schema(schema.get("items")), depth)
-            case "integer" | "number":
-                return self._take_number(schema, whole=kind == "integer")
+                value = self._read_array(_as_schema(schema.get("items")), depth)
+            case "integer" | "number" as kind:
+                default = schema.get("default", schema.get("minimum", 0))
+                numbers = map(float, self._numbers)
+                value = next(map(int, numbers) if kind == "integer" else numbers, default)
             case "boolean":
-                return _NO_WORDS.isdisjoint(self._all.words)
+                value = _NO_WORDS.isdisjoint(self._all.words)
             case "null":
-                return None
+                pass
             case _:
-                return self._take_text(schema)
+                value = self._take_text(schema)
+        return value
 
     def _resolve_schema(self, schema: Schema) -> Schema:
         """Return a schema with a type: follow local references, and take the first alternative."""
@@ -241,12 +240,6 @@ class _ArgumentReader:
         if isinstance(options, list) and options:
             return list(self._mentioned_values(options)) or [options[0]]
         return [self.read_value(items, depth + 1)]
-
-    def _take_number(self, schema: Schema, *, whole: bool) -> JsonValue:
-        text = next(self._numbers, None)
-        if text is None:
-            return schema.get("default", schema.get("minimum", 0))
-        return int(float(text)) if whole else float(text)
 
     def _take_text(self, schema: Schema) -> str:
         quoted = next(self._quoted, None)

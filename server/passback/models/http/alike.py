@@ -43,8 +43,23 @@ class DeltaTemplate:
         Return True if the template is known.
         """
         self._shown += 1
-        if self._shown >= _SHORT and event.startswith(b"data:") and event.endswith(b"}\n\n"):
-            self._study_event(event)
+        if self._shown < _SHORT or not (event.startswith(b"data:") and event.endswith(b"}\n\n")):
+            return bool(self._head)
+        text = self._text_in_event(event)
+        if not text:
+            return bool(self._head)
+        self._tries -= 1
+        inside = text.encode()
+        at = -1
+        for _ in range(_PLACES):
+            at = event.find(b'"%b"' % inside, at + 1)
+            if at < 0:
+                break
+            head, tail = event[: at + 1], event[at + 1 + len(inside) :]
+            # The text may occur elsewhere too, as in an id: a probe shows its own place.
+            if self._text_in_event(b"%b%b%b" % (head, _PROBE.encode(), tail)) == _PROBE:
+                self._head, self._tail = head, tail
+                break
         return bool(self._head)
 
     def take(self, data: bytes, /) -> tuple[str, bytes]:
@@ -68,23 +83,6 @@ class DeltaTemplate:
             return "".join([from_json(b'"%b"' % text) for text in texts]), behind
         except ValueError:  # one of the events differs in more than its text, or is damaged
             return "", data
-
-    def _study_event(self, event: bytes) -> None:
-        text = self._text_in_event(event)
-        if not text:
-            return
-        self._tries -= 1
-        inside = text.encode()
-        at = -1
-        for _ in range(_PLACES):
-            at = event.find(b'"%b"' % inside, at + 1)
-            if at < 0:
-                return
-            head, tail = event[: at + 1], event[at + 1 + len(inside) :]
-            # The text may occur elsewhere too, as in an id: a probe shows its own place.
-            if self._text_in_event(b"%b%b%b" % (head, _PROBE.encode(), tail)) == _PROBE:
-                self._head, self._tail = head, tail
-                return
 
     def _text_in_event(self, event: bytes) -> str | None:
         try:

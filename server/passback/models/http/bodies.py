@@ -65,7 +65,12 @@ def generation_fields(generation: Generation, /) -> dict[str, JsonValue]:
 
 def plain_text(content: Content, /) -> str:
     """Return the content as one text, with a label in place of each attachment."""
-    return as_text(content, media=_name_media)
+
+    def label(part: MediaPart) -> str:
+        named = " ".join(filter(None, (part.type, part.name)))
+        return f"[{named}]" if part.url.startswith("data:") else f"[{named}: {part.url}]"
+
+    return as_text(content, media=label)
 
 
 def inline_data(part: MediaPart, /) -> tuple[str, str] | None:
@@ -77,8 +82,3 @@ def inline_data(part: MediaPart, /) -> tuple[str, str] | None:
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         return None
     return head.removeprefix("data:").partition(";")[0].lower(), data
-
-
-def _name_media(part: MediaPart) -> str:
-    label = " ".join(filter(None, (part.type, part.name)))
-    return f"[{label}]" if part.url.startswith("data:") else f"[{label}: {part.url}]"

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -82,7 +83,10 @@ def status_failure(status: int, body: bytes, retry_after: str | None, /) -> Mode
     `body` and `retry_after` are the body and the `Retry-After` header of the service's answer.
     """
     # The code goes first: services send "no credit left" as 429, which looks like a rate limit.
-    if known := _known_refusal(_error_in_body(body)):
+    parsed: JsonValue = None
+    with suppress(ValueError, RecursionError):
+        parsed = json.loads(body)
+    if known := _known_refusal(parsed.get("error") if isinstance(parsed, dict) else None):
         return _refusal_error(known)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return ModelRejected(
@@ -121,33 +125,15 @@ def reported_failure(error: JsonValue, /) -> ModelError:
 
 def parse_retry_after(value: str | None, now: datetime, /) -> float | None:
     """Return the seconds to wait by a `Retry-After` header, a number or a date; None for junk."""
-    if value is None:
-        return None
-    seconds = _parse_seconds(value.strip(), now)
-    if seconds is None or not math.isfinite(seconds):
-        return None
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
-
-
-def _parse_seconds(value: str, now: datetime) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        pass
-    try:
-        date = parsedate_to_datetime(value)
+    seconds = math.nan
+    with suppress(ValueError, OverflowError):
+        date = parsedate_to_datetime(value or "")
         # A date without a zone means UTC.
-        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _error_in_body(body: bytes) -> JsonValue:
-    try:
-        parsed: JsonValue = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return parsed.get("error") if isinstance(parsed, dict) else None
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = date.timestamp() - now.timestamp()
+    with suppress(ValueError):
+        seconds = float(value or "")
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER) if math.isfinite(seconds) else None
 
 
 def _known_refusal(error: JsonValue) -> str | None:

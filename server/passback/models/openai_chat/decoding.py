@@ -110,7 +110,15 @@ class ChatDecoder(Decoder):
             self._set_failure(reported_failure(error))
             return
         if usage := chunk.get("usage"):
-            self._batch.set_usage(_parse_usage(usage))
+            cached = token_count(usage, "prompt_tokens_details", "cached_tokens")
+            thought = token_count(usage, "completion_tokens_details", "reasoning_tokens")
+            report = Usage(
+                input_tokens=token_count(usage, "prompt_tokens"),
+                output_tokens=token_count(usage, "completion_tokens"),
+                cached_tokens=cached or token_count(usage, "prompt_cache_hit_tokens"),
+                reasoning_tokens=thought,
+            )
+            self._batch.set_usage(report)
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             # Only one answer was asked for; choices of another index are none of it.
@@ -191,13 +199,3 @@ def _text_of_plain_chunk(chunk: Any) -> str | None:
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     return text if isinstance(text, str) and not says_more else None
-
-
-def _parse_usage(value: JsonValue) -> Usage:
-    cached = token_count(value, "prompt_tokens_details", "cached_tokens")
-    return Usage(
-        input_tokens=token_count(value, "prompt_tokens"),
-        output_tokens=token_count(value, "completion_tokens"),
-        cached_tokens=cached or token_count(value, "prompt_cache_hit_tokens"),
-        reasoning_tokens=token_count(value, "completion_tokens_details", "reasoning_tokens"),
-    )

@@ -82,9 +82,15 @@ def _encode_messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
                     "content": f"Error: {text}" if message.is_error else text,
                 }
             case AssistantMessage():
-                yield _encode_answer(message, ids) | (
-                    _replayed_reasoning(message, provider) if position > last_asked else {}
-                )
+                answer = _encode_answer(message, ids)
+                own = [
+                    reasoning.text
+                    for reasoning in message.reasoning
+                    if reasoning.provider == provider and reasoning.opaque == _REPLAYED_FIELD
+                ]
+                if own and position > last_asked:
+                    answer[_REPLAYED_FIELD] = "".join(own)
+                yield answer
 
 
 def _encode_answer(message: AssistantMessage, ids: WireIds) -> _Json:
@@ -100,15 +106,6 @@ def _encode_answer(message: AssistantMessage, ids: WireIds) -> _Json:
         for call in message.tool_calls
     ]
     return {"role": "assistant", "content": text or None, "tool_calls": calls}
-
-
-def _replayed_reasoning(message: AssistantMessage, provider: str) -> _Json:
-    own = [
-        reasoning.text
-        for reasoning in message.reasoning
-        if reasoning.provider == provider and reasoning.opaque == _REPLAYED_FIELD
-    ]
-    return {_REPLAYED_FIELD: "".join(own)} if own else {}
 
 
 def _encode_tool(spec: ToolSpec) -> _Json:

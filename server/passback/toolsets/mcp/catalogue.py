@@ -5,9 +5,10 @@ A tool that cannot be offered is left out with a warning; the others are not aff
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from typing import Final
 
 from mcp.types import Tool, ToolAnnotations
@@ -63,7 +64,7 @@ def build_catalogue(
 ) -> Catalogue:
     """Choose and name the tools. It may take seconds, so do not call it on the event loop."""
     tools: dict[str, OfferedTool] = {}
-    problems: dict[str, list[str]] = {}
+    problems: dict[str, dict[str, None]] = {}  # the names that each one has left out, in order
     names = [_offered_name(server, one.name) for one in described]
     uses = Counter(names)
     room = _ALL_SCHEMA_VALUES
@@ -75,11 +76,15 @@ def build_catalogue(
                 raise InvalidSchema(f"it has more than {MAX_TOOLS} tools")
             spec, values = _tool_spec(name, one, room)
         except InvalidSchema as problem:
-            problems.setdefault(str(problem), []).append(name)
+            problems.setdefault(str(problem), {})[name] = None
             continue
         room -= values
         tools[name] = _offered_tool(spec, one, trust_hints=trust_hints)
-    warnings = list(_problem_lines(problems))
+    warnings: list[str] = []
+    for why, left_out in problems.items():
+        shown = ", ".join(islice(left_out, _SHOWN_NAMES))
+        more = len(left_out) - _SHOWN_NAMES
+        warnings.append(f"left out {shown}{f' and {more} more' if more > 0 else ''}: {why}")
     instructions = replace_surrogates(instructions.strip())
     if len(instructions) > _INSTRUCTION_CHARACTERS:
         instructions = f"{instructions[:_INSTRUCTION_CHARACTERS]}\n[cut]"
@@ -126,21 +131,12 @@ def _tool_spec(name: str, one: Tool, room: int) -> tuple[ToolSpec, int]:
 def _is_deep(schema: JsonValue) -> bool:
     level = [schema]
     for _ in range(_SCHEMA_DEPTH):
-        level = [inner for value in level for inner in _child_values(value)]
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
         if not level:
             return False
     return True
-
-
-def _child_values(value: JsonValue) -> Sequence[JsonValue]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
-
-
-def _problem_lines(problems: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    for problem, names in problems.items():
-        different = list(dict.fromkeys(names))
-        shown = ", ".join(different[:_SHOWN_NAMES])
-        more = len(different) - _SHOWN_NAMES
-        yield f"left out {shown}{f' and {more} more' if more > 0 else ''}: {problem}"

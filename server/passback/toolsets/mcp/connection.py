@@ -146,7 +146,9 @@ class McpSession:
         """
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            send_progress(_progress_text(progress, total, message))
+            count = f"{progress:.10g}" if total is None else f"{progress:.10g} of {total:.10g}"
+            text = message[:_PROGRESS_CHARACTERS] if message else count
+            send_progress(f"{text} ({count})" if message and total is not None else text)
 
         # not `call_tool`: it would validate by the server's output schema, without a time limit
         request = protocol.CallToolRequest(
@@ -157,19 +159,16 @@ class McpSession:
                 request, protocol.CallToolResult, progress_callback=report
             )
         except MCPError as error:
-            return self._refusal_result(error)
+            closed = error.code == protocol.CONNECTION_CLOSED
+            if closed and error.message.startswith(_CLOSED_MESSAGES):
+                self.state.finish("the connection was closed")
+            self.state.check()
+            refusal = redacted(replace_surrogates(error.message), self.secrets)
+            reason = shorten_result(refusal, _REFUSAL_CHARACTERS)
+            return ToolResult(f"The MCP server refused the call: {reason}", is_error=True)
         except ValidationError:
             return ToolResult("The answer of the MCP server makes no sense.", is_error=True)
         return to_tool_result(result, self.result_limit)
-
-    def _refusal_result(self, error: MCPError) -> ToolResult:
-        """Return a refusal by the server as a result. Raises ConnectionLost if it is over."""
-        if error.code == protocol.CONNECTION_CLOSED and error.message.startswith(_CLOSED_MESSAGES):
-            self.state.finish("the connection was closed")
-        self.state.check()
-        text = redacted(replace_surrogates(error.message), self.secrets)
-        reason = f"The MCP server refused the call: {shorten_result(text, _REFUSAL_CHARACTERS)}"
-        return ToolResult(reason, is_error=True)
 
     async def follow_changes(self) -> None:
         """Listen for changes of the tools until the connection ends.
@@ -188,11 +187,3 @@ class McpSession:
                 pass
             await anyio.sleep(_RELISTEN_DELAY)
             self.state.notify_change()  # one may have been missed
-
-
-def _progress_text(done: float, total: float | None, message: str | None) -> str:
-    count = f"{done:.10g}" if total is None else f"{done:.10g} of {total:.10g}"
-    if not message:
-        return count
-    text = message[:_PROGRESS_CHARACTERS]
-    return text if total is None else f"{text} ({count})"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, assert_never
 
 import mcp.types as protocol
@@ -32,15 +33,10 @@ def to_tool_result(result: protocol.CallToolResult, limit: int, /) -> ToolResult
     structured: JsonValue = result.structured_content
     if structured is not None and not _repeats_data(result.content, structured):
         parts += budget.data_parts(structured)
-    return ToolResult(_simplified_content(parts), is_error=result.is_error)
-
-
-def _simplified_content(parts: Sequence[Part]) -> Content:
-    """Return the parts as plain text if they are a single text."""
-    if not parts:
-        return ""
-    first = parts[0]
-    return first.text if len(parts) == 1 and isinstance(first, TextPart) else tuple(parts)
+    content: Content = tuple(parts) or ""
+    if len(parts) == 1 and isinstance(parts[0], TextPart):
+        content = parts[0].text
+    return ToolResult(content, is_error=result.is_error)
 
 
 class _ResultBudget:
@@ -60,8 +56,12 @@ class _ResultBudget:
                 yield from self._media_part("audio", data, media_type, None)
             case protocol.ResourceLink():
                 yield from self._link_part(block)
-            case protocol.EmbeddedResource():
-                yield from self._resource_part(block.resource)
+            case protocol.EmbeddedResource(resource=resource):
+                if isinstance(resource, protocol.TextResourceContents):
+                    yield from self.text_parts(f"[{resource.uri}]\n{resource.text}")
+                else:
+                    kind, address = media_kind(resource.mime_type or ""), str(resource.uri)
+                    yield from self._media_part(kind, resource.blob, resource.mime_type, address)
             case _:
                 assert_never(block)
 
@@ -95,18 +95,6 @@ class _ResultBudget:
             url = f"data:{known};base64,{data}"
             yield MediaPart(kind, url, known, label)
 
-    def _resource_part(
-        self, resource: protocol.TextResourceContents | protocol.BlobResourceContents
-    ) -> Iterator[Part]:
-        address = str(resource.uri)
-        if isinstance(resource, protocol.TextResourceContents):
-            yield from self.text_parts(f"[{address}]\n{resource.text}")
-        else:
-            media_type = resource.mime_type
-            yield from self._media_part(
-                media_kind(media_type or ""), resource.blob, media_type, address
-            )
-
     def _link_part(self, link: protocol.ResourceLink) -> Iterator[Part]:
         """Yield a media part for a web address, and text for schemes that only the server knows."""
         url = str(link.uri)
@@ -127,15 +115,10 @@ class _ResultBudget:
 def _repeats_data(content: Sequence[protocol.ContentBlock], structured: JsonValue) -> bool:
     """Return True if the texts of a result repeat its data, for clients that know texts only."""
     texts = [block.text for block in content if isinstance(block, protocol.TextContent)]
-    values = [_parsed_text(text) for text in texts]
+    values = list[JsonValue](texts)
+    for at, text in enumerate(texts):
+        with suppress(ValueError):
+            values[at] = from_json(text)
     single = [texts[0], values[0]] if len(values) == 1 else []
     # MCP libraries wrap a value that is no object as {"result": value}
     return any(structured in (each, {"result": each}) for each in [*single, texts, values])
-
-
-def _parsed_text(text: str) -> JsonValue:
-    try:
-        value: JsonValue = from_json(text)
-    except ValueError:
-        return text
-    return value

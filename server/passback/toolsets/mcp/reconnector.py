@@ -70,7 +70,12 @@ class Reconnector:
             except PassbackError as error:
                 failure = error  # the task group would wrap it in an exception group
             finally:
-                await self._close_session(ended)
+                self._closing = True
+                # an open session is closed in good order; an attempt to connect is just cancelled
+                if self._session is not None:
+                    self._session.state.finish("it is left")
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT):
+                        await ended.wait()
                 tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
@@ -170,14 +175,6 @@ class Reconnector:
             trust_hints=self._options.trust_hints,
         )
         return await anyio.to_thread.run_sync(choose, limiter=_catalogue_limiter)
-
-    async def _close_session(self, ended: anyio.Event) -> None:
-        """Close an open session in good order; an attempt to connect is just cancelled."""
-        self._closing = True
-        if self._session is not None:
-            self._session.state.finish("it is left")
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT):
-                await ended.wait()
 
     def _on_connected(self, session: McpSession, found: Catalogue) -> None:
         if self._trouble is not None:

@@ -17,9 +17,8 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # ASCII only: servers do not agree on the meaning of other bytes (RFC 9110, section 5.5).
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t]*[!-~])*)?")
 
-_MIN_SECRET_CHARACTERS = (
-    4  # a shorter text occurs anywhere, and redacting it would garble everything
-)
+# A shorter text occurs anywhere, and redacting it would garble everything.
+_MIN_SECRET_CHARACTERS = 4
 
 _MAX_LINE_CHARACTERS = 500  # of a line that a server's process wrote
 
@@ -132,22 +131,10 @@ def _is_web_url(url: str) -> bool:
 
 def _secret_spellings(texts: Iterable[str]) -> tuple[str, ...]:
     """Return all spellings of the secrets, the longest first: one may be a part of another."""
-    written = {
-        form
-        for text in texts
-        if len(text) >= _MIN_SECRET_CHARACTERS
-        for form in _spellings_of(text)
-    }
+    written: set[str] = set()
+    for text in texts:
+        if len(text) >= _MIN_SECRET_CHARACTERS:
+            quoted = (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
+            written |= {text, *(form[1:-1] for form in quoted)}
+            written |= {quote(text, safe=""), quote(text), quote_plus(text)}  # as in a URL
     return tuple(sorted(written, key=len, reverse=True))
-
-
-def _spellings_of(text: str) -> tuple[str, ...]:
-    """Return a text as it is, as quoted in Python and JSON, and as quoted in a URL."""
-    quoted = (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
-    return (
-        text,
-        *(form[1:-1] for form in quoted),
-        quote(text, safe=""),
-        quote(text),
-        quote_plus(text),
-    )
