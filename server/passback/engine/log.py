@@ -115,7 +115,7 @@ class RunLog:
         self._open_turns: dict[tuple[CallId, ...], int] = {}
         self._step = 0
         self._writer = writer
-        self._on_lease = on_lease
+        self._on_lease: Callable[[LeaseState], None] = on_lease
         self._writing = anyio.Lock(fast_acquire=True)
         self._followed = continues  # somebody may read it in another process
         self._is_pressing = False  # not only pieces wait to be written
