@@ -157,6 +157,6 @@ async def test_without_news_a_wait_lasts(store: Store) -> None:
 async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
     held = await begun(store, new_key())
     async with store.watch(held.run) as watch:
+        await quiet(watch)
         with anyio.fail_after(10):
-            await watch.wait()
             await watch.wait()
