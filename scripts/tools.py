@@ -18,14 +18,17 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "tools"
 IN_CI = bool(os.environ.get("CI"))
 INSTALL_SECONDS = 900
+_APT = threading.Lock()  # apt-get refuses to run twice at once
 NODE_MAJOR = 20
 MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
@@ -51,8 +54,9 @@ def find_all(*, nightly: bool) -> dict[str, str]:
             "TEST_NEWEST_REDIS": find_newest_redis,
             "TEST_PLAIN_SERVER": find_plain_server,
         }
-    found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
-    return {name: path for name, path in found.items() if path}
+    with ThreadPoolExecutor(len(finders)) as at_once:  # mostly they wait for downloads
+        paths = at_once.map(lambda name: os.environ.get(name) or finders[name](), finders)
+    return {name: path for name, path in zip(finders, paths, strict=True) if path}
 
 
 def find_redis() -> str | None:
@@ -182,8 +186,9 @@ def _from_apt(package: str, program: str) -> str | None:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return None
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-    if not (_update_apt() and _run(install, DEBIAN_FRONTEND="noninteractive")):
-        return None
+    with _APT:
+        if not (_update_apt() and _run(install, DEBIAN_FRONTEND="noninteractive")):
+            return None
     return _on_path(program)
 
 
