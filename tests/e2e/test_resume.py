@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from tests.support.server import running_server
-from tests.support.wire import DONE, ZONE, Client, client_of, merged, result, user
+from tests.support.wire import ZONE, Client, client_of, merged, result, user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3")]
 
@@ -14,21 +14,6 @@ async def slow_client() -> AsyncGenerator[Client]:
     """Of a server whose model says some thirty words a second."""
     async with running_server() as server, client_of(server.url) as client:
         yield client
-
-
-async def test_reading_on_after_any_event_gives_the_rest(
-    slow_client: Client, conversation: str
-) -> None:
-    asked = await slow_client.post(
-        conversation, user("count to 20"), include=["run", "usage", "message-ids"]
-    )
-    assert len(asked.frames) > 20
-    plain = [frame for frame in asked.frames if frame.type in {"text", DONE}]
-    for index, frame in enumerate(plain[:-1], 1):
-        rest = await slow_client.replay(conversation, after=frame.id)
-        assert merged((*plain[:index], *rest.frames)) == merged(plain)
-    after_the_end = await slow_client.replay(conversation, after=plain[-1].id)
-    assert after_the_end.types == [DONE]
 
 
 async def test_reading_on_within_a_call_gives_the_rest_of_it(

@@ -104,13 +104,13 @@ SCENARIOS = {
         "replies of Redis get lost",
         struck_by(lose_replies),
         on("redis", 2, AGENT, proxied=True),
-        8,
+        4,
         500,
     ),
     "jepsen-redis": Scenario(
-        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 40, 4000
+        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 20, 4000
     ),
-    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 40, 4000),
+    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 20, 4000),
     "policies-redis": Scenario(
         "50 posts at once from 4 processes to 4 workers", policies, on("redis", 4), 5, 50
     ),
