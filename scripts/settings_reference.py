@@ -23,37 +23,36 @@ HEAD = f"""<!-- Written by `{COMMAND}`: change the settings or that script, then
 
 Each setting is an environment variable and a flag of `passback serve` and `passback check`
 (`PASSBACK_PORT` is `--port`). The flag wins over the variable, and the variable over the file
-[`.env`](#the-file-env). An empty variable is as good as none.
+[`.env`](#the-file-env). An empty variable counts as not set.
 
-What is wrong with the settings is said at the start, all of it at once: a name that there is not,
-with the one that may be meant, and a value that does not fit, with what the setting takes. No value
-is shown, as it may be a secret. `passback check` says more: whether the store and the model can be
-reached.
+At start, the server reports everything that is wrong with the settings at once: unknown names, with
+a suggestion, and bad values, with what the setting takes. It shows no value, because values may be
+secret. `passback check` also tries to reach the store and the model.
 """
 
 PARTS = """## Settings of several parts
 
-Such a setting takes its parts by their names, in any order, with spaces or commas between them; the
-others keep their defaults. Of a part that is given twice the last one counts. The flag may be
-repeated, so that `--timing lease=15 --timing ping=30` is `--timing "lease=15 ping=30"`.
+Such a setting takes its parts by their names, in any order, separated by spaces or commas; other
+parts keep their defaults. If a part is given twice, the last one counts. The flag may be repeated:
+`--timing lease=15 --timing ping=30` is the same as `--timing "lease=15 ping=30"`.
 """
 
 FILES = """## The file `.env`
 
 `passback serve` and `passback check` read the file `.env` of the working folder, if there is one;
 `--env-file PATH` reads another one, and `--no-env-file` none. Each line is `NAME=VALUE` or a
-comment that begins with `#`. A value may stand in quotes, and no variable in it is expanded. A
+comment that begins with `#`. A value may be in quotes; variables in it are not expanded. A
 malformed line is an error that names the line.
 
-Only settings are taken from the file: names that begin with `PASSBACK_`, and the keys of providers.
-Others are passed over, and nothing is put into the environment of the process. A warning says where
-every user of the machine can read secrets in the file: `chmod 600 .env`.
+Only settings are read from the file: names that begin with `PASSBACK_`, and the keys of providers.
+Other names are ignored, and the environment of the process stays unchanged. If other users of the
+machine can read secrets in the file, a warning says so: `chmod 600 .env`.
 
 ## Secrets in files
 
-Each secret may be in a file of its own, such as a secret of Docker or Kubernetes. The variable with
-`_FILE` at its end has the path: `PASSBACK_API_KEYS_FILE=/run/secrets/api-keys`. The newline at the
-file's end is left out. It is an error to set both, or to name a file that cannot be read.
+Each secret may be in a file of its own, such as a Docker or Kubernetes secret. The variable with
+`_FILE` at its end has the path: `PASSBACK_API_KEYS_FILE=/run/secrets/api-keys`. A newline at the
+file's end is removed. Setting both is an error, and so is a file that cannot be read.
 """
 
 

@@ -113,7 +113,7 @@ class AgentBuilder:
         model = self._agent_model(agent, label)
         budget = agent.budget.within(settings.budget)
         if budget.limits_cost and not settings.prices:
-            raise ConfigurationError("PASSBACK_PRICES: a limit of the cost needs prices")
+            raise ConfigurationError("PASSBACK_PRICES: a cost limit needs prices")
         # the server's rules come first, and so win
         rules = [pattern_rule(settings.permissions)] if settings.permissions else []
         spec = AgentSpec(

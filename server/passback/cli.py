@@ -474,7 +474,7 @@ def _speed_argument(text: str) -> float:
     except ValueError:
         speed = math.nan
     if not (math.isfinite(speed) and speed >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return speed
 
 

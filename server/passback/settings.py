@@ -112,21 +112,21 @@ _TIMING = parts_form(
         ),
         "log_delay": Part(
             number_form(0.001, 5),
-            "seconds after which streamed text is stored; it may be four times as many while "
-            "nobody reads it through another worker",
+            "seconds that streamed text may wait before it is stored; up to "
+            "four times longer while no other worker has a reader",
         ),
         "disconnect_grace": Part(
             number_form(0, 3600),
-            "seconds without a reader after which a run is cancelled that asked for it",
+            "seconds without a reader before a run is cancelled, if its request asked for that",
         ),
         "shutdown_grace": Part(
             number_form(0, 3600),
-            "seconds that runs get to end after SIGTERM or Ctrl-C; then another worker goes on "
-            "with them",
+            "seconds that runs get to end after SIGTERM or Ctrl-C; then "
+            "another worker continues them",
         ),
         "send_timeout": Part(
             number_form(0.1, 3600),
-            "seconds in which a client has to read what it is sent, a MiB of it at least",
+            "seconds in which a client has to read a MiB of its answer, or the whole rest",
         ),
         "ping": Part(number_form(1, 300), "seconds of silence before a stream sends a comment"),
     },
@@ -148,7 +148,7 @@ _LIMITS = parts_form(
         ),
         "history_bytes": Part(
             integer_form(2**16, 2**31),
-            "how large what is read of a conversation may become by a post",
+            "the largest history that a post may lead to",
         ),
         "connections": Part(
             integer_form(16, 1_000_000),
@@ -171,14 +171,14 @@ _STORE_OPTIONS = parts_form(
     {
         "ttl": Part(
             number_form(60, 1e9),
-            "seconds after which an untouched conversation is removed; else never",
+            "seconds after the last write until a conversation is removed (default: never)",
         ),
         "log_ttl": Part(
-            number_form(60, 1e9), "seconds for which an ended run can be streamed again"
+            number_form(60, 1e9), "seconds after its end for which a run can be streamed again"
         ),
         "log_bytes": Part(
             integer_form(64 * 1024, 2**31),
-            "how large a run's log may become before its beginning is dropped",
+            "the largest log of a run; beyond it, its beginning is removed",
         ),
         "allow_eviction": Part(
             FLAG, "start on a Redis whose eviction policy may drop conversations"
@@ -206,19 +206,21 @@ class Settings:
         "sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
     )
     store_options: StoreOptions = _setting(
-        StoreOptions, _STORE_OPTIONS, "how long the store keeps what, and how much"
+        StoreOptions,
+        _STORE_OPTIONS,
+        "how long the store keeps conversations and logs, and how much",
     )
     model: str = _setting(
         "demo",
         TEXT,
-        "the model: demo, openai:NAME or anthropic:NAME; of several with commas the next is "
-        "asked when one fails",
+        "the model: demo, openai:NAME or anthropic:NAME; of several, "
+        "separated by commas, the next one is asked if one fails",
     )
     models: tuple[str, ...] = _setting(
         (),
         WORDS,
-        "models that a post may choose instead, named as the model is, with commas; without "
-        "any, what posts say of it is passed over",
+        "models that a request may choose, separated by commas; without "
+        "any, a request's choice is ignored",
     )
     model_base_url: str | None = _setting(
         None,
@@ -241,10 +243,10 @@ class Settings:
         "tokens that the model takes, request and answer together; older parts of a "
         "conversation make room for new ones (0: nothing is left out)",
     )
-    prompt: str | None = _setting(None, TEXT, "what the model is told first (default: the agent's)")
+    prompt: str | None = _setting(None, TEXT, "system prompt (default: the agent's)")
     max_turns: int = _setting(20, integer_form(1, 1000), "model calls in one run")
     prices: Mapping[str, Price] = _setting(
-        dict[str, Price], PRICES, "what a million tokens cost, in whatever currency"
+        dict[str, Price], PRICES, "price of a million tokens, in any currency"
     )
     run_budget: BudgetLimits = _setting(BudgetLimits, _BUDGET, "what one run may use")
     conversation_budget: BudgetLimits = _setting(
@@ -261,15 +263,15 @@ class Settings:
     commands: bool = _setting(
         True,
         FLAG,
-        "whether a message such as /help is a command, and not for the model",
+        "whether messages such as /help are commands",
         rare=True,
     )
     wires: tuple[str, ...] = _setting(
-        ("send_message", "agent_api", "rest", "page"), WORDS, "what is served"
+        ("send_message", "agent_api", "rest", "page"), WORDS, "protocols that are served"
     )
     process_path: str = _setting("/process", PATH, "where the Agent API is served", rare=True)
     allowed_hosts: frozenset[str] = _setting(
-        frozenset[str](), HOSTS, "names under which the server is reached, beside localhost"
+        frozenset[str](), HOSTS, "names under which clients reach the server, besides localhost"
     )
     allowed_origins: frozenset[str] = _setting(
         frozenset[str](), ORIGINS, "origins of web pages elsewhere that may call the server"
@@ -290,28 +292,30 @@ class Settings:
     allow_roles: frozenset[str] = _setting(
         frozenset({"user", "tool"}),
         ROLES,
-        "roles of messages that clients may post, beside user and tool: system, assistant (a "
-        "history)",
+        "roles of messages that clients may post, besides user and tool: "
+        "system, assistant (a history)",
     )
     limits: LimitSettings = _setting(
-        LimitSettings, _LIMITS, "what one request, conversation or owner may take at most"
+        LimitSettings, _LIMITS, "sizes and counts per request, conversation and owner"
     )
     timing: TimingSettings = _setting(TimingSettings, _TIMING, "timeouts and intervals of a worker")
     on_busy: OnBusy = _setting(
         "reject",
         choice_form("reject", "enqueue", "interrupt", "rollback"),
-        "what a message means while a run goes on, where the request does not say it",
+        "what happens to a message during a run, unless the request says it",
     )
     tool_timeout: float | None = _setting(
         None,
         number_form(0.1, 1e9),
-        "seconds that a client may take to answer its tool calls; then the model goes on without",
+        "seconds that a client may take to answer its tool calls; then the model continues without",
     )
     log_level: str = _setting(
         "warning", choice_form("debug", "info", "warning", "error"), "how much is logged to stderr"
     )
     log_format: str = _setting(
-        "text", choice_form("text", "json"), "how: lines for people, or one JSON object a line"
+        "text",
+        choice_form("text", "json"),
+        "format of the log: lines for people, or one JSON object per line",
     )
 
     @property

@@ -60,8 +60,8 @@ def refuse_unshared_settings(settings: Settings) -> None:
         )
     if settings.store.partition(":")[0].lower() == "memory":
         raise ConfigurationError(
-            "PASSBACK_WORKERS: with memory: each worker would have conversations of its own; "
-            "several need a store that they share, sqlite: or redis:"
+            "PASSBACK_WORKERS: several workers cannot share the store memory:; "
+            "use sqlite: or redis:"
         )
 
 

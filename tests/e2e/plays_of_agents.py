@@ -131,8 +131,8 @@ async def commands(client: Client) -> None:
     refused = await client.http.post("/send-message", json=unknown)
     check_refusal(refused, 422, "unknown_command")
     assert refused.json()["message"] == (
-        "there is no command /nosuch; there are /clear, /compact, /greet, /help. "
-        "A text that begins with a space is none"
+        "unknown command /nosuch. Available: /clear, /compact, /greet, /help. "
+        "To send it as text, put a space in front"
     )
     assert await client.messages("c") == before
     listed = (await client.http.get("/commands")).json()["commands"]

@@ -102,6 +102,6 @@ async def test_an_approval_of_an_agent_that_is_gone_is_refused_and_a_message_to_
     assert (refused.status, refused.json["code"], refused.json["message"]) == (
         404,
         "agent_not_found",
-        "the agent that was asked last here is not on this server; a message to another one goes on",
+        "the agent that was asked last here is not on this server; send a message to another agent to continue",
     )
     assert (taken.status, taken.json["text"]) == (200, "so")

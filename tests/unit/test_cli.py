@@ -307,8 +307,8 @@ def test_workers_that_would_share_nothing_are_refused(command: str) -> None:
     ended = passback(command, "--store", "memory:", "--workers", "2")
     assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
     assert ended.stderr == (
-        "passback: PASSBACK_WORKERS: with memory: each worker would have conversations of its own; "
-        "several need a store that they share, sqlite: or redis:\n"
+        "passback: PASSBACK_WORKERS: several workers cannot share the store memory:; "
+        "use sqlite: or redis:\n"
     )
 
 

@@ -13,9 +13,9 @@ from passback.cli import EXIT_USAGE, main
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--speed", "-1"], "argument --speed: '-1' is not a number from 0 on"),
-        (["--speed", "inf"], "argument --speed: 'inf' is not a number from 0 on"),
-        (["--speed", "fast"], "argument --speed: 'fast' is not a number from 0 on"),
+        (["--speed", "-1"], "argument --speed: '-1' is not a number of 0 or more"),
+        (["--speed", "inf"], "argument --speed: 'inf' is not a number of 0 or more"),
+        (["--speed", "fast"], "argument --speed: 'fast' is not a number of 0 or more"),
         (["--port", "65536"], "argument --port: '65536' is not a number from 0 to 65535"),
         (["--port", "x"], "argument --port: 'x' is not a number from 0 to 65535"),
         ([], "the following arguments are required: FILE"),

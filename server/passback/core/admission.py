@@ -179,8 +179,8 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
         return repeat
     if post.history and not post.resends:
         raise Conflict(
-            "this conversation has messages already: a history can only begin a new one. "
-            "Post what is new alone"
+            "this conversation already has messages: a history can only begin a new one. "
+            "Send only the new messages"
         )
     receipts = _make_receipts(post, fresh.values(), others)
     if others and (snapshot.running or snapshot.queued):

@@ -54,7 +54,7 @@ def refuse_accompanied_command(posted: Sequence[Message], /) -> None:
     of_user = [each for each in texts if isinstance(each, UserMessage)]
     # system messages may stand before a command, as clients post them with every request
     if len(of_user) > 1 or texts[-1] not in commands:
-        raise InvalidRequest("a command has to be posted alone, without other messages of the user")
+        raise InvalidRequest("a command has to be posted alone, without other user messages")
 
 
 def parse_command(message: Message, /) -> CommandCall | None:

@@ -68,7 +68,7 @@ def split_history(posted: Sequence[PlacedMessage], mint: MintMessageId, /) -> Im
     end = max(n for n, (_, each) in enumerate(posted, 1) if not isinstance(each, _InputMessage))
     new = tuple(each for _, each in posted[end:] if isinstance(each, _InputMessage))
     if not any(isinstance(each, UserMessage) for each in new):
-        raise InvalidRequest(f"{posted[-1][0]}: a message of the user has to follow on the history")
+        raise InvalidRequest(f"{posted[-1][0]}: a new user message has to follow the history")
     reader = _HistoryReader(mint)
     for place, message in posted[:end]:
         reader.read(place, message)
@@ -97,7 +97,7 @@ class _HistoryReader:
         self._close_calls()
         if isinstance(message, AssistantMessage):
             if not any(isinstance(each, UserMessage) for each in self._messages):
-                raise InvalidRequest(f"{place}: a history begins with a message of the user")
+                raise InvalidRequest(f"{place}: a history has to begin with a user message")
             says = as_text(message.content, media=lambda part: part.url).strip()
             if not (says or message.tool_calls):
                 raise InvalidRequest(f"{place}: it has neither content nor calls")

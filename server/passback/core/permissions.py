@@ -144,7 +144,7 @@ def refuse_too_many_denials(
         raise InvalidRequest(
             f"always: {MAX_DENIALS} tools are denied for good in this conversation, "
             "and no more can be."
-            " Leave out `always` to deny this call alone, or take back a denial first"
+            " Leave out `always` to deny this call alone, or remove a lasting denial first"
         )
 
 

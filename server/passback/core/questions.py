@@ -148,7 +148,9 @@ def check_question_answer(arguments: str, answer: ToolMessage, /) -> None:
     questions = Questions.model_validate_json(arguments).questions
     answers = _parse_answers(answer.content, len(questions))
     if len(answers) != len(questions):
-        raise InvalidAnswer(f"there are {len(questions)} questions and {len(answers)} answers")
+        raise InvalidAnswer(
+            f"give one answer to each question: {len(questions)} expected, {len(answers)} given"
+        )
     for position, (question, given) in enumerate(zip(questions, answers, strict=True)):
         if problem := _answer_problem(question, given):
             raise InvalidAnswer(f"answers.{position}: {problem}")
@@ -161,7 +163,7 @@ def _parse_answers(content: Content, asked: int) -> Sequence[Answer]:
         case str() if asked == 1:  # any other text answers a single question
             given = {"answers": [{"text": content}]}
         case str():
-            raise InvalidAnswer("a text answers one question; here are more")
+            raise InvalidAnswer("a plain text answers one question, and there are several")
         case (DataPart(given),):
             pass
         case _:

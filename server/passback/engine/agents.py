@@ -208,7 +208,7 @@ class Agents:
         except UnknownAgent:
             raise UnknownAgent(
                 "the agent that was asked last here is not on this server; "
-                "a message to another one goes on"
+                "send a message to another agent to continue"
             ) from None
 
     def _known_name(self, name: str) -> str:

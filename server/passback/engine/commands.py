@@ -104,8 +104,8 @@ class Commands:
         if call is not None and call.name not in {*_BUILT_IN, *self.own}:
             names = ", ".join(f"/{command.name}" for command in self.all_commands)
             raise UnknownCommand(
-                f"there is no command /{call.name}; there are {names}. "
-                "A text that begins with a space is none"
+                f"unknown command /{call.name}. Available: {names}. "
+                "To send it as text, put a space in front"
             )
         return call
 

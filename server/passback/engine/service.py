@@ -410,7 +410,9 @@ class RunService:
                 async for _ in batches:
                     pass
             return
-        raise ConversationBusy("the run that makes this tool call still goes on", retry_after=1)
+        raise ConversationBusy(
+            "the run that made this tool call is still running: try again later", retry_after=1
+        )
 
     async def _calls_begun(self, run: RunRef, after: Position) -> Set[CallId]:
         """Return the client calls of a run that its readers may have seen begin."""

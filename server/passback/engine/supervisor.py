@@ -246,8 +246,8 @@ class Supervisor:
         most = self._timing.owner_runs
         if refusable and self._owner_runs[owner] >= most:
             raise TooManyRuns(
-                f"{most} of your runs go on in this worker (owner_runs in PASSBACK_LIMITS): "
-                "try again when one has ended",
+                f"{most} of your runs are active in this worker "
+                "(owner_runs in PASSBACK_LIMITS): try again when one has ended",
                 retry_after=1,
             )
         taken: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()

@@ -169,7 +169,7 @@ def authenticate(headers: Headers, access: Access, /) -> OwnerId:
         if hmac.compare_digest(_key_digest(key), digest):
             found = owner
     if found is None:
-        raise Unauthenticated("a valid bearer key is needed")
+        raise Unauthenticated("a valid API key is needed: send Authorization: Bearer KEY")
     return found
 
 

@@ -128,7 +128,7 @@ class ModelServices:
             self._key_addresses.update(one.service_address for one in choices if one.needs_key)
         if len(self._key_addresses) > 1:
             raise ConfigurationError(
-                "one key is for one service: give each model its own, with commas"
+                "a key is sent to one service only: give one key per model, separated by commas"
             )
         return choices
 

@@ -44,7 +44,7 @@ class StoreOptions:
         if self.log_bytes < 1:
             raise ConfigurationError("a log has room for one byte at least")
         if self.timeout <= 0:
-            raise ConfigurationError("a store's timeout is more than 0 seconds")
+            raise ConfigurationError("a store's timeout has to be more than 0 seconds")
         if self.max_connections < 1:
             raise ConfigurationError("a store needs at least one connection")
 

@@ -120,7 +120,7 @@ def test_a_history_is_stored_with_ids_of_ours_and_every_call_closed(
 
 LARGE = json.dumps({"a": "x" * 256 * 1024})
 BAD: dict[str, tuple[Sequence[HistoryMessage], str]] = {
-    "ends with the agent": ([user(), said("a")], "messages.1: a message of the user has to follow"),
+    "ends with the agent": ([user(), said("a")], "messages.1: a new user message has to follow"),
     "ends with a result": ([user(), said("", call("x")), result("x")], "messages.2: a message of"),
     "ends with the operator": ([user(), said("a"), RULES], "messages.2: a message of the user"),
     "begins with the agent": ([RULES, said("a"), NEW], "messages.1: a history begins with a"),

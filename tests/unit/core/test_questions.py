@@ -202,10 +202,14 @@ UNFIT: dict[str, tuple[object, Content, str]] = {
         "only options",
     ),
     "a text where only options are": (ONE, "red", "answers.0: only options"),
-    "too few answers": (TWO, answers({}), "there are 2 questions and 1 answers"),
-    "too many answers": (ONE, answers({}, {}), "there are 1 questions and 2 answers"),
+    "too few answers": (TWO, answers({}), "give one answer to each question: 2 expected, 1 given"),
+    "too many answers": (
+        ONE,
+        answers({}, {}),
+        "give one answer to each question: 1 expected, 2 given",
+    ),
     "one of two": (TWO, answers({}, {"selected": ["x"]}), "answers.1: "),
-    "a text for two questions": (TWO, "Sky", "a text answers one question"),
+    "a text for two questions": (TWO, "Sky", "a plain text answers one question"),
     "JSON that is no object": (
         ONE,
         (DataPart(["blue"]),),
@@ -257,5 +261,5 @@ def test_answers_may_be_posted_as_their_json_text() -> None:
     check(WORDS, '{"these": "are words"}')
     with pytest.raises(InvalidAnswer, match=r"answers\.0"):
         check(ONE, '{"answers": [{"selected": ["red"]}]}')
-    with pytest.raises(InvalidAnswer, match="a text answers one question"):
+    with pytest.raises(InvalidAnswer, match="a plain text answers one question"):
         check(TWO, "[1]")

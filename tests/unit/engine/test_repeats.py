@@ -268,7 +268,7 @@ async def test_an_early_result_waits_only_so_long(memory: Store) -> None:
     async with worker(memory, early_script(gate), timing=hasty) as runs:
         begun = await until(runs, await post(runs, says(), tools=[PAINT]), ToolCallStarted)
         assert isinstance(begun.event, ToolCallStarted)
-        with pytest.raises(ConversationBusy, match="still goes on"):
+        with pytest.raises(ConversationBusy, match="still running"):
             await post(runs, result(begun.event.call_id))
 
 

@@ -102,9 +102,9 @@ def test_a_providers_key_fills_the_place_that_is_empty() -> None:
     [
         (("openai:a,openai:b", "u,v,w", None), "", "2 models have one or 2 addresses, not 3"),
         (("openai:a,openai:b,openai:c", None, "k,l"), "", "3 models have one or 3 keys, not 2"),
-        (("openai:a,anthropic:b", None, "secret"), "", "one key is for one service"),
-        (("openai:a,openai:b", "u,v", "secret"), "", "one key is for one service"),
-        (("demo", None, "secret"), "openai:a,anthropic:b", "one key is for one service"),
+        (("openai:a,anthropic:b", None, "secret"), "", "a key is sent to one service only"),
+        (("openai:a,openai:b", "u,v", "secret"), "", "a key is sent to one service only"),
+        (("demo", None, "secret"), "openai:a,anthropic:b", "a key is sent to one service only"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(
@@ -118,7 +118,7 @@ def test_settings_that_do_not_fit_together_are_refused(
 def test_one_key_does_not_follow_the_models_of_agents_to_several_services() -> None:
     services = ModelServices("demo", None, "secret")
     services.choices("openai:a")
-    with pytest.raises(ConfigurationError, match="one key is for one service"):
+    with pytest.raises(ConfigurationError, match="a key is sent to one service only"):
         services.choices("anthropic:b")
 
 

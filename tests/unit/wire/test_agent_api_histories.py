@@ -114,8 +114,8 @@ async def test_ids_that_the_client_gave_are_kept() -> None:
         ([user("a"), call("c1", arguments="x"), user("b")], "input.1: the arguments of a call"),
         ([user("a"), {"type": "mcp_call"}, user("b")], "input.1: mcp_call needs one part of type"),
         ([user("a"), {"role": "tool"}, told("b"), user("c")], "input.1: a result is a message of"),
-        ([told("b"), user("c")], "input.0: a history begins with a message of the user"),
-        ([user("a"), call("c1"), output("c1", "x")], "input.2: a message of the user has to"),
+        ([told("b"), user("c")], "input.0: a history has to begin with a user message"),
+        ([user("a"), call("c1"), output("c1", "x")], "input.2: a new user message has to"),
         ([told("b", content=[{"type": "file"}]), user("c")], "input.0.content.0: file_url"),
     ],
 )

@@ -103,5 +103,5 @@ def checked_bounds(
         raise ConfigurationError(f"the model needs a name: {kind}:NAME")
     if not base_url and not api_key:
         own = f"{kind.upper()}_API_KEY"
-        raise ConfigurationError(f"{owner} needs a key ({own}), and any other service a base URL")
+        raise ConfigurationError(f"{owner} needs a key ({own}); any other service needs a base URL")
     return Bounds() if timeout is None else Bounds(content_timeout=timeout)

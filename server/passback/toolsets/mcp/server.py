@@ -49,7 +49,8 @@ class MCPServer:
         check_options(name, target, options)
         if importlib.util.find_spec("mcp") is None:
             raise ConfigurationError(
-                f"the MCP server {name!r} needs the package mcp: pip install 'passback[mcp]'"
+                f"the MCP server {name!r} needs the package mcp: "
+                "pip install 'passback[mcp]', or in a checkout pip install '.[mcp]'"
             )
         self._name = name
         self._target = target

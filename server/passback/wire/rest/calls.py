@@ -171,7 +171,7 @@ class _Calls:
         )
         named = request.query_params.get("claimant")
         if named is not None and posted.claimant not in {None, named}:
-            raise InvalidRequest("the body and the address name two different claimants")
+            raise InvalidRequest("the body and the query name two different claimants")
         # `ClaimCall` has the bounds of a claimant, and refuses a missing one
         return validate_model(ClaimCall, {"claimant": posted.claimant or named}).claimant
 
@@ -192,7 +192,7 @@ def _read_page(request: Request) -> tuple[InboxPlace | None, int]:
         return None, limit
     found = _CURSOR.fullmatch(cursor)
     if found is None:
-        raise InvalidCursor("after has to be the next of an earlier page")
+        raise InvalidCursor("after has to be the `next` of an earlier page")
     return InboxPlace(int(found[1]), found[2]), limit
 
 

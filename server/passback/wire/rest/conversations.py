@@ -211,7 +211,7 @@ class _Rest:
         )
         asked = request.query_params.get("runId")
         if asked and posted.run_id not in {None, asked}:
-            raise InvalidRequest("the body and the address name two different runs")
+            raise InvalidRequest("the body and the query name two different runs")
         named = asked or posted.run_id
         return check_run_id(named) if named else None
 
