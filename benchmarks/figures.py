@@ -75,9 +75,9 @@ class Results:
             *(
                 _goal(f"{work.name}: CPU, beside the minimal proxy", (limit, "times"), ratios)
                 for work, limit, ratios in (
-                    (PACED, 1.5, _ratios(paced, own, PROXY)),
+                    (PACED, 1.65, _ratios(paced, own, PROXY)),
                     (BURST, 1.5, _ratios(burst, own, PROXY)),
-                    (SHORT, 6.0, _ratios(short, own, PROXY)),
+                    (SHORT, 6.5, _ratios(short, own, PROXY)),
                 )
             ),
             _goal(
@@ -90,7 +90,7 @@ class Results:
             _goal("paced: first event, after the proxy's", (2.0, "ms"), _delays(paced, own, PROXY)),
             _goal(
                 "short: first event, one stream, after the proxy's",
-                (1.0, "ms"),
+                (1.2, "ms"),
                 _delays(short, own, PROXY),
             ),
             _goal(
@@ -106,7 +106,7 @@ class Results:
         return [
             _goal(
                 "idle open stream: memory",
-                (32.0, "KiB"),
+                (36.0, "KiB"),
                 [weighed.kib_per_stream] if weighed else (),
             ),
             _goal(
