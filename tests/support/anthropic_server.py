@@ -31,8 +31,7 @@ def block(index: int, start: Json, *deltas: Json) -> list[bytes]:
 
 USAGE: Json = {"input_tokens": 7, "cache_read_input_tokens": 3, "output_tokens": 1}
 START = event(
-    "message_start",
-    message={"id": "msg_1", "role": "assistant", "content": [], "usage": USAGE},
+    "message_start", message={"id": "msg_1", "role": "assistant", "content": [], "usage": USAGE}
 )
 PING = event("ping")
 

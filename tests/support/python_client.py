@@ -8,12 +8,7 @@ import httpx
 from tests.support.wire import Client as RawClient
 from typing_extensions import override
 
-from passback_client import (
-    Event,
-    Retry,
-    Stream,
-    Text,
-)
+from passback_client import Event, Retry, Stream, Text
 
 Reply: TypeAlias = httpx.Response | Exception
 

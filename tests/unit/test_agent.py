@@ -1,22 +1,46 @@
 """What an agent says of its tools' being called, and that the server's settings go before it."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel, JsonValue
 from tests.support.asgi_client import ask_json
 
-from passback import Agent, Permission, tool
+from passback import Agent, Fork, Permission, tool
 from passback.app import Application
+from passback.context.prompt import (
+    ASK_GUIDE,
+    CONDUCT,
+    DATA_GUIDE,
+    MAX_PASTED_BYTES,
+    PromptLayers,
+    output_guide,
+)
 from passback.core.errors import ConfigurationError
-from passback.core.messages import RunRef, ToolCall
+from passback.core.messages import (
+    ConversationId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from passback.core.permissions import Decision, Rule
 from passback.core.questions import ASK_USER
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.settings import load_settings
+from passback.session import Session
+from passback.settings import Settings, load_settings
+from passback.toolsets.plan import PlanTools
 
 pytestmark = pytest.mark.anyio
+
 
 GO = {"conversationId": "c", "messages": [{"role": "user", "content": "go"}]}
 
@@ -105,3 +129,254 @@ async def test_an_approval_of_an_agent_that_is_gone_is_refused_and_a_message_to_
         "the agent that was asked last here is not on this server; send a message to another agent to continue",
     )
     assert (taken.status, taken.json["text"]) == (200, "so")
+
+
+# ---------------------------------------------------------------- arguments
+NAMES = "at most 32 of a-z, 0-9, _ and -, a letter first"
+MODEL = "Input should be a model's name, such as 'openai:gpt-5', or a client"
+TEXT = "Input should be a valid string"
+UNICODE = f"{TEXT}, unable to parse raw data as a unicode string"
+FLAG = "Input should be a valid boolean"
+RULE = "a function of two arguments, the call and the run"
+
+
+def two(_text: str, _context: object) -> str:
+    return ""
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"model": 5}, f"{MODEL} (given: 5)"),
+    ({"model": ScriptedModel}, f"{MODEL} (given: the class ScriptedModel)"),
+    ({"models": "openai:a"}, "'str' instances are not allowed as a Sequence value (given: str)"),
+    ({"models": ["openai:a,openai:b"]}, f"{MODEL} (given: str)"),
+    ({"models": [5]}, f"{MODEL} (given: 5)"),
+    ({"prompt": None}, f"{TEXT} (given: None)"),
+    ({"prompt": "\ud800"}, f"{UNICODE} (given: str)"),
+    ({"tools": 5}, "Input should be an instance of Sequence (given: 5)"),
+    ({"tools": [5]}, "Input should be a function (given: 5)"),
+    (
+        {"toolsets": [PlanTools]},
+        "Input should be a toolset, such as an MCPServer (given: the class PlanTools)",
+    ),
+    ({"agents": [5]}, "Input should be an Agent or a Fork (given: 5)"),
+    ({"concurrent": 0}, f"{FLAG} (given: 0)"),
+    ({"conduct": None}, f"{TEXT} (given: None)"),
+    ({"name": 5}, f"{TEXT} (given: 5)"),
+    ({"description": b""}, f"{TEXT} (given: bytes)"),
+    ({"max_turns": 0}, "Input should be greater than or equal to 1 (given: 0)"),
+    ({"max_turns": "x"}, "Input should be a valid integer (given: str)"),
+    ({"options": 5}, "Input should be a valid dictionary (given: 5)"),
+    ({"options": {"key": object()}}, ".key: input was not a valid JSON value (given: object)"),
+    ({"permissions": 5}, f"Input should be a dict of decisions by tool name, or {RULE} (given: 5)"),
+    ({"permissions": {5: "ask"}}, f".5.[key]: {TEXT} (given: 5)"),
+    ({"permissions": {"pay": "no"}}, ".pay: Input should be 'allow', 'deny' or 'ask' (given: str)"),
+    ({"permissions": lambda _call: "ask"}, f"Input should be {RULE} (given: function)"),
+    ({"ask_user": 1}, f"{FLAG} (given: 1)"),
+    ({"window": True}, "Input should be 0, or from 1000 to 100000000 tokens (given: True)"),
+    ({"window": 999}, "Input should be 0, or from 1000 to 100000000 tokens (given: 999)"),
+    ({"plan": "x"}, f"{FLAG} (given: str)"),
+    ({"budget": 5}, "Input should be an instance of Budget (given: 5)"),
+    ({"context": 5}, "Input should be a function of one argument, the run (given: 5)"),
+    (
+        {"context": lambda: ""},
+        "Input should be a function of one argument, the run (given: function)",
+    ),
+    ({"tell_time": None}, f"{FLAG} (given: None)"),
+    ({"data_tools": "no"}, f"{FLAG} (given: str)"),
+    (
+        {"output_schema": int},
+        "a JSON Schema of type object, or a pydantic model (given: the class int)",
+    ),
+    ({"commands": [1]}, "Input should be a valid dictionary (given: list)"),
+    ({"commands": {"X": two}}, f"Input should be a name, {NAMES} (given: str)"),
+    (
+        {"commands": {"x": lambda: ""}},
+        (
+            ".x: Input should be a function of two arguments, the text and a CommandContext "
+            "(given: function)"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), MISTAKES)
+def test_an_argument_that_cannot_work_is_named_when_the_agent_is_made(
+    given: Mapping[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Agent(**given)
+    [name] = given
+    assert raised.value.message.startswith((f"Agent: {name}: ", f"Agent: {name}."))
+    assert raised.value.message.endswith(told)
+
+
+def test_every_argument_but_the_tools_own_is_checked() -> None:
+    checked = {name for given, _ in MISTAKES for name in given}
+    assert checked == {one.name for one in fields(Agent)} - {"deps"}
+
+
+def test_a_model_without_a_json_schema_is_told_at_start() -> None:
+    class Odd(BaseModel):
+        model_config = {"arbitrary_types_allowed": True}
+
+        thing: Agent
+
+    with pytest.raises(ConfigurationError, match="output_schema has no JSON Schema"):
+        Application(load_settings({"PASSBACK_STORE": "memory:"}), Agent(output_schema=Odd))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": None}, f"name: {TEXT} (given: None)"),
+        ({"description": 5}, f"description: {TEXT} (given: 5)"),
+        ({"concurrent": "no"}, f"concurrent: {FLAG} (given: str)"),
+    ],
+)
+def test_so_is_a_fork(given: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Fork(**given)
+    assert raised.value.message == f"Fork: {told}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": 5}, f"name: {TEXT} (given: 5)"),
+        ({"description": "\ud800"}, f"description: {UNICODE} (given: str)"),
+        ({"seconds": "60"}, "seconds: Input should be a valid number (given: str)"),
+        ({"seconds": 0}, "seconds: Input should be greater than 0 (given: 0)"),
+        ({"retries": -1}, "retries: Input should be greater than or equal to 0 (given: -1)"),
+        ({"repeatable": 1}, f"repeatable: {FLAG} (given: 1)"),
+        (
+            {"read_only": None},
+            (
+                "read_only: Input should be True, False, or a function of the tool's arguments "
+                "(given: None)"
+            ),
+        ),
+    ],
+)
+def test_so_is_a_tool(given: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        tool(**given)
+    assert raised.value.message == f"tool: {told}"
+
+
+# ---------------------------------------------------------------- what an agent is told
+RUN = RunRef(ConversationKey(OwnerId("ann"), ConversationId("c")), RunId("r"))
+
+
+class Answer(BaseModel):
+    city: str
+
+
+SCHEMA = Answer.model_json_schema()
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        (Agent(), f"# Rules\n{CONDUCT}"),
+        (Agent(conduct=""), ""),
+        (Agent(prompt="You sell."), f"# Role\nYou sell.\n\n# Rules\n{CONDUCT}"),
+        (
+            Agent(prompt="## Salesman\nYou sell.", conduct="Be kind."),
+            "## Salesman\nYou sell.\n\n# Rules\nBe kind.",
+        ),
+        (Agent(prompt="#1 of all shops", conduct=""), "# Role\n#1 of all shops"),
+        (
+            Agent(prompt="You sell.", data_tools=True, conduct=""),
+            f"# Role\nYou sell.\n\n{DATA_GUIDE}",
+        ),
+        (Agent(ask_user=True), f"# Rules\n{CONDUCT}\n\n{ASK_GUIDE}"),
+        (Agent(output_schema=Answer, conduct=""), output_guide(SCHEMA)),
+    ],
+)
+def test_the_prompt_has_sections_and_a_guide_for_what_the_agent_uses(
+    agent: Agent, told: str
+) -> None:
+    assert agent.static_prompt() == told
+
+
+def test_the_settings_prompt_takes_the_place_of_the_agents_words_only() -> None:
+    agent = Agent(prompt="You sell.", data_tools=True, conduct="Be kind.")
+    rules = "# Rules\nBe kind."
+    assert agent.static_prompt("You buy.") == f"# Role\nYou buy.\n\n{rules}\n\n{DATA_GUIDE}"
+
+
+@pytest.mark.parametrize("schema", [Answer, SCHEMA])
+def test_answers_have_a_schema_or_a_model(schema: Any) -> None:
+    assert Agent(output_schema=schema).answer_schema() == SCHEMA
+    assert Agent().answer_schema() is None
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("schema", [{"type": "array"}, {"properties": 1}, {"$ref": "https://x/"}])
+def test_a_schema_that_is_none_is_refused_at_the_start(schema: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the agent's output_schema: its schema"):
+        Application(Settings(store="memory:"), Agent(output_schema=schema))
+
+
+@pytest.mark.anyio
+async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
+    for wanted, names in (
+        (True, {"query_data", "summarise_data", "validate_data"}),
+        (False, set()),
+    ):
+        agent = Agent(data_tools=wanted)
+        specs = [spec for toolset in agent.own_toolsets() for spec in await toolset.specs()]
+        assert {spec.name for spec in specs} == names
+        assert agent.prompt_layers() == PromptLayers(MAX_PASTED_BYTES if wanted else None)
+
+
+@pytest.mark.anyio
+async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results() -> None:
+    query = calls(("query_data", {"expression": "sum(bills[].open)"}))
+    model = ScriptedModel([query, says("so")])
+    rows = "who,open\nBob,n/a\n" + "Ann,120\n" * 4000
+    data: JsonValue = {"bills": {"mediaType": "text/csv", "text": rows}}
+    async with Session(Agent(model, data_tools=True)) as session:
+        _ = [event async for event in session.submit("How much?", structured_data=data)]
+    [words] = [one for one in model.requests[0].messages if isinstance(one, UserMessage)]
+    assert '"mixed":{"open":"text: 1 of its first 2046 fields is not a number"}' in str(
+        words.content
+    )
+    [result] = [one for one in model.requests[1].messages if isinstance(one, ToolMessage)]
+    assert "Note: the column 'open' of 'bills' holds texts, as 1 of its 4001" in str(result.content)
+    assert result.is_error
+
+
+@pytest.mark.anyio
+async def test_a_context_is_asked_of_the_authors_function() -> None:
+    context = Agent(context=lambda run: f"for {run.key.owner}").extra_prompt()
+    assert context is not None
+    assert await context(RUN) == "# Context\nfor ann"
+    assert Agent().extra_prompt() is None
+
+
+@pytest.mark.anyio
+async def test_the_time_stays_with_its_message_and_nothing_before_it_changes() -> None:
+    """What the model's service has in its cache of a request, the next one begins with."""
+    model = ScriptedModel([says("one"), says("two")])
+    async with Session(Agent(model=model, prompt="You sell.")) as session:
+        for words in ("hi", "go on"):
+            async for _ in session.submit(words):
+                pass
+    first, second = model.requests
+    assert first.system == second.system == f"# Role\nYou sell.\n\n# Rules\n{CONDUCT}"
+    assert second.messages[: len(first.messages)] == first.messages
+    timed = r"<user_context>\n<time>\d{4}-\S+\+00:00</time>\n</user_context>\n\n"
+    for message, words in ((second.messages[0], "hi"), (second.messages[2], "go on")):
+        assert re.fullmatch(timed + words, str(message.content))
+
+
+@pytest.mark.anyio
+async def test_an_agent_may_be_told_nothing_but_the_words() -> None:
+    model = ScriptedModel([says("one")])
+    async with Session(Agent(model=model, conduct="", tell_time=False)) as session:
+        async for _ in session.submit("hi"):
+            pass
+    [request] = model.requests
+    assert request.system == ""
+    assert [message.content for message in request.messages] == ["hi"]

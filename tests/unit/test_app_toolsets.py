@@ -64,7 +64,7 @@ async def test_the_agent_api_tells_calls_of_their_tools_from_others() -> None:
             answer = await ask_json(application.asgi, "POST", "/process", body)
     call, result, words = answer.json["output"]
     assert [each["type"] for each in (call, result, words)] == [
-        *("mcp_call", "mcp_call_output", "message"),
+        *("mcp_call", "mcp_call_output", "message")
     ]
     assert call["content"][0]["data"]["server_label"] == "good"
     assert result["content"][0]["data"]["name"] == "good__add"

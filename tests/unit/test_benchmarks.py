@@ -71,12 +71,7 @@ def test_committed_results_that_cannot_be_read_end_no_run(results: Path, text: s
 
 @pytest.mark.parametrize(
     ("at_least", "measured", "verdict"),
-    [
-        (False, 1.8, "met"),
-        (False, 1.9, "MISSED"),
-        (True, 1.8, "met"),
-        (True, 1.7, "MISSED"),
-    ],
+    [(False, 1.8, "met"), (False, 1.9, "MISSED"), (True, 1.8, "met"), (True, 1.7, "MISSED")],
 )
 def test_a_limit_is_the_most_or_the_least(at_least: bool, measured: float, verdict: str) -> None:
     assert Goal("scaling", 1.8, "times", (measured,), at_least).verdict == verdict

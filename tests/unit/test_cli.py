@@ -155,11 +155,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         ),
     ),
     (["--store", "mysql:x"], {}, "passback: PASSBACK_STORE: the store's URL has to begin"),
-    (
-        ["my_agent"],
-        {},
-        "passback: 'my_agent' is not MODULE:AGENT, such as my_agent:agent\n",
-    ),
+    (["my_agent"], {}, "passback: 'my_agent' is not MODULE:AGENT, such as my_agent:agent\n"),
     ([":agent"], {}, "passback: ':agent' is not MODULE:AGENT, such as my_agent:agent\n"),
     ([".my:agent"], {}, "passback: '.my:agent' is not MODULE:AGENT, such as"),
     (
@@ -193,21 +189,9 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         "passback: 'exits:agent' cannot be loaded: SystemExit: so long (exits.py, line 1)\n",
     ),
     (["my_agent:clash"], {}, "passback: the agent 'clash': two tools are named 'roll'\n"),
-    (
-        ["my_agent:data"],
-        {},
-        "passback: the agent 'data': two tools are named 'query_data'\n",
-    ),
-    (
-        ["my_agent:boss"],
-        {},
-        "passback: the agent 'helper': two tools are named 'update_plan'\n",
-    ),
-    (
-        ["my_agent:calls_roll"],
-        {},
-        "passback: the agent 'calls_roll': two tools are named 'roll'\n",
-    ),
+    (["my_agent:data"], {}, "passback: the agent 'data': two tools are named 'query_data'\n"),
+    (["my_agent:boss"], {}, "passback: the agent 'helper': two tools are named 'update_plan'\n"),
+    (["my_agent:calls_roll"], {}, "passback: the agent 'calls_roll': two tools are named 'roll'\n"),
     (
         ["my_agent:answers"],
         {},

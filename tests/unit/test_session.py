@@ -1,25 +1,61 @@
 """A conversation with an agent from Python, without HTTP."""
 
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from pydantic import BaseModel
 
 from passback.agent import Agent
 from passback.core.deltas import UsageChunk
-from passback.core.errors import ConfigurationError, UnknownToolCall
-from passback.core.events import Completed, HandedBack, RunEvent, RunFinished, TextDelta
-from passback.core.messages import ToolSpec, Usage
+from passback.core.errors import (
+    AttachmentTooLarge,
+    BadRequest,
+    BodyTooLarge,
+    ClientError,
+    ConfigurationError,
+    ConversationBusy,
+    DataTooLarge,
+    InvalidOutputSchema,
+    InvalidRequest,
+    InvalidTool,
+    ResultTooLarge,
+    ToolNameClash,
+    UnknownToolCall,
+)
+from passback.core.events import (
+    Completed,
+    HandedBack,
+    OutputAccepted,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+)
+from passback.core.messages import (
+    DataPart,
+    MediaPart,
+    MessageContext,
+    TextPart,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
 from passback.core.permissions import LastingPermission, declaration_digest
+from passback.core.questions import ASK_USER
 from passback.core.state import ConversationState
+from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.session import Session
 from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
+
 
 PAINT = ToolSpec("paint", "", {"type": "object"})
 
@@ -155,3 +191,213 @@ async def test_the_state_of_a_session_is_one_value() -> None:
             )
             await session.retract("erase")
             assert (await session.state()).permissions == ()
+
+
+# ---------------------------------------------------------------- forms
+TEXT = "Input should be a valid string"
+DEEP: Any = []
+for _ in range(80):
+    DEEP = [DEEP]
+
+
+class Colour(BaseModel):
+    name: str
+
+
+class Odd(BaseModel):
+    model_config = {"arbitrary_types_allowed": True}
+
+    thing: ScriptedModel
+
+
+async def heard(said: AsyncIterator[RunEvent]) -> list[RunEvent]:
+    with anyio.fail_after(10):
+        return [event async for event in said]
+
+
+async def test_a_message_says_all_that_a_post_can() -> None:
+    model = ScriptedModel([says('{"name": "blue"}')])
+    async with Session(Agent(model=model, tell_time=False)) as session:
+        events = await heard(
+            session.submit(
+                [TextPart("Which?"), DataPart(5)],
+                structured_data={"wall": [1, None]},
+                intent=" paint ",
+                constraints=("calm", ""),
+                instructions="Be brief.",
+                output_schema=Colour,
+            )
+        )
+        [message, _] = await session.messages()
+    assert OutputAccepted({"name": "blue"}) in events
+    assert isinstance(message, UserMessage)
+    assert message.content == (TextPart("Which?"), DataPart(5))
+    schema = Colour.model_json_schema()
+    assert message.brief == MessageContext(
+        {"wall": [1, None]}, "paint", ("calm",), "Be brief.", schema
+    )
+
+
+async def test_data_count_until_others_are_given_or_they_are_cleared() -> None:
+    seen: list[object] = []
+
+    @tool
+    def look(context: ToolContext) -> None:
+        """Looks."""
+        seen.append(context.data)
+
+    turns = [each for _ in range(4) for each in (calls(("look", {})), says("so"))]
+    async with Session(Agent(model=ScriptedModel(turns), tools=[look])) as session:
+        await heard(session.submit("one", structured_data={"a": 1}))
+        await heard(session.submit("two"))
+        await heard(session.submit("three", structured_data=0))
+        await heard(session.submit("/clear"))
+        await heard(session.submit("four"))
+    assert seen == [{"a": 1}, {"a": 1}, 0, None]
+
+
+async def test_parts_may_be_written_as_they_are_posted() -> None:
+    async with Session(Agent(model=ScriptedModel([says("so")]))) as session:
+        await heard(session.submit(({"type": "text", "text": "hi"}, {"type": "data", "data": 5})))
+        [message, _] = await session.messages()
+    assert isinstance(message, UserMessage)
+    assert message.content == (TextPart("hi"), DataPart(5))
+
+
+async def test_an_answer_may_be_any_json() -> None:
+    model = ScriptedModel([calls(("paint", {})), says("so")])
+    async with Session(Agent(model=model), tools=[PAINT, ASK_USER]) as session:
+        last = (await heard(session.submit("go")))[-1]
+        assert isinstance(last, RunFinished)
+        assert isinstance(last.outcome, HandedBack)
+        [owed] = last.outcome.owed
+        await heard(session.answer(owed.id, {"colour": "blue"}))
+        answered = (await session.messages())[2]
+    assert isinstance(answered, ToolMessage)
+    assert answered.content == (DataPart({"colour": "blue"}),)
+    assert model.requests[0].tools == (PAINT, ASK_USER)
+
+
+REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientError], str]] = [
+    (lambda s: s.submit(""), InvalidRequest, "the content of a message is empty"),
+    (lambda s: s.submit([]), InvalidRequest, "the content of a message is empty"),
+    (lambda s: s.submit(None), InvalidRequest, "content: "),  # type: ignore[arg-type]
+    (lambda s: s.submit("\ud800"), InvalidRequest, "what is said cannot be written as JSON"),
+    (lambda s: s.submit([5]), InvalidRequest, "content.0: "),  # type: ignore[list-item]
+    (lambda s: s.submit([{"type": "nope"}]), InvalidRequest, "content.0.type: "),
+    (lambda s: s.submit("hi", structured_data=math.nan), InvalidRequest, "what is said cannot"),
+    (lambda s: s.submit("hi", structured_data=DEEP), BadRequest, "the JSON is nested deeper"),
+    (lambda s: s.submit("hi", structured_data=object()), InvalidRequest, "structured_data: "),  # type: ignore[arg-type]
+    (lambda s: s.submit("hi", structured_data={1: 2}), InvalidRequest, "structured_data: "),  # type: ignore[dict-item]
+    (
+        lambda s: s.submit("hi", structured_data="x" * 2_000),
+        DataTooLarge,
+        "structuredData is larger than 1024 bytes",
+    ),
+    (lambda s: s.submit("hi" * 5_000), BodyTooLarge, "what is said is larger than 10000"),
+    (
+        lambda s: s.submit([MediaPart("image", f"data:image/png;base64,{'A' * 4_000}")]),
+        AttachmentTooLarge,
+        "the inline attachments of a message",
+    ),
+    (lambda s: s.submit("hi", intent=5), InvalidRequest, "intent: "),  # type: ignore[arg-type]
+    (lambda s: s.submit("hi", constraints="calm"), InvalidRequest, "constraints: "),
+    (
+        lambda s: s.submit("hi", output_schema={"type": "array"}),
+        InvalidOutputSchema,
+        "outputSchema is refused: its schema is not of type 'object'",
+    ),
+    (lambda s: s.submit("hi", output_schema=int), InvalidRequest, "output_schema: "),  # type: ignore[arg-type]
+    (lambda s: s.submit("hi", output_schema=Odd), InvalidOutputSchema, "output_schema has no JSON"),
+    (lambda s: s.answer("", "x"), InvalidRequest, "call_id: "),
+    (lambda s: s.answer("c", object()), InvalidRequest, "content: "),  # type: ignore[arg-type]
+    (lambda s: s.answer("c", "x" * 2_000), ResultTooLarge, "the result of a tool is larger"),
+    (lambda s: s.decide("c", approved=None), InvalidRequest, "approved: "),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("say", "error", "told"), REFUSED)
+async def test_what_a_post_may_not_say_changes_nothing(
+    say: Callable[[Session], AsyncIterator[RunEvent]], error: type[ClientError], told: str
+) -> None:
+    sizes = "body_bytes=10000 data_bytes=1024 result_bytes=1024 attachment_bytes=1024"
+    async with Session(Agent(model=ScriptedModel([])), settings={"limits": sizes}) as session:
+        with pytest.raises(error) as raised:
+            await heard(say(session))
+        assert type(raised.value) is error
+        assert raised.value.message.startswith(told)
+        assert await session.messages() == ()
+
+
+@pytest.mark.parametrize(
+    ("tool", "error"),
+    [
+        (ToolSpec("two words", "", {}), InvalidTool),
+        (ToolSpec("draw", "", {"type": "array"}), InvalidTool),
+        (ToolSpec("draw", "", {"x": object()}), InvalidRequest),  # type: ignore[dict-item]
+        (ToolSpec("Paint", "", {}), ToolNameClash),
+    ],
+)
+async def test_tools_are_judged_as_a_posts_are(tool: ToolSpec, error: type[ClientError]) -> None:
+    async with Session(Agent(model=ScriptedModel([])), tools=[PAINT, tool]) as session:
+        with pytest.raises(error):
+            await heard(session.submit("hi"))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"conversation": ""}, InvalidRequest, "a conversation id has 1 to 256 characters"),
+        ({"conversation": "{id}"}, InvalidRequest, "a conversation id has no braces"),
+        ({"conversation": "\ud800"}, ConfigurationError, f"Session: conversation: {TEXT}"),
+        ({"owner": None}, ConfigurationError, f"Session: owner: {TEXT} (given: None)"),
+        (
+            {"tools": ["x"]},
+            ConfigurationError,
+            "Session: tools.0: Input should be an instance of ToolSpec (given: str)",
+        ),
+        (
+            {"settings": {"max_turns": 5}},
+            ConfigurationError,
+            f"Session: settings.max_turns: {TEXT} (given: 5)",
+        ),
+        ({"store": None}, ConfigurationError, f"Session: store: {TEXT} (given: None)"),
+    ],
+)
+async def test_a_session_is_checked_when_it_is_made(
+    given: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error) as raised:
+        Session(Agent(model=ScriptedModel([])), **given)
+    assert str(raised.value).startswith(told)
+
+
+async def test_a_session_is_used_by_one_and_not_after_its_end() -> None:
+    session = Session(Agent(model=ScriptedModel([])))
+    async with session:
+        with pytest.raises(InvalidRequest, match="open already"):
+            await session.__aenter__()
+        begun = session.submit("hi")
+    for use in (
+        begun.__anext__,
+        session.owed,
+        session.messages,
+        session.cancel,
+        session.__aenter__,
+    ):
+        with anyio.fail_after(10), pytest.raises(InvalidRequest, match="this session is closed"):
+            await use()
+
+
+async def test_whoever_leaves_an_iteration_leaves_its_run_going() -> None:
+    gate = anyio.Event()
+    async with Session(Agent(model=ScriptedModel([["a", gate, *says("b")], says("c")]))) as session:
+        submission = session.submit("hi")
+        with anyio.fail_after(10):
+            async for event in submission:
+                if isinstance(event, TextDelta):
+                    break
+        await submission.aclose()
+        with pytest.raises(ConversationBusy):
+            await heard(session.submit("again"))
+        gate.set()

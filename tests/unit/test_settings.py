@@ -204,10 +204,7 @@ def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
     ("names", "told"),
     [
         (["PASSBACK_MODLE"], "PASSBACK_MODLE (did you mean PASSBACK_MODEL?)"),
-        (
-            ["PASSBACK_OPENAI_API_KEY"],
-            "PASSBACK_OPENAI_API_KEY (did you mean OPENAI_API_KEY?)",
-        ),
+        (["PASSBACK_OPENAI_API_KEY"], "PASSBACK_OPENAI_API_KEY (did you mean OPENAI_API_KEY?)"),
         (
             ["PASSBACK_POORT", "PASSBACK_A"],
             "PASSBACK_A, PASSBACK_POORT (did you mean PASSBACK_PORT?)",

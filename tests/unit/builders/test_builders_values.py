@@ -1,12 +1,24 @@
 """What builders are given: a value that the protocol has not is refused at the call, and nobody changes it afterwards."""
 
+import ast
 import copy
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.agent_api import Json, check_legal
 
-from passback.builders import ContentBuilder, Event, MessageBuilder, Misuse, ResponseBuilder, encode
+from passback.builders import (
+    ContentBuilder,
+    Event,
+    MessageBuilder,
+    MessageType,
+    Misuse,
+    ResponseBuilder,
+    encode,
+)
 
 
 def _begun() -> ResponseBuilder:
@@ -198,3 +210,260 @@ def test_a_step_that_is_refused_announces_nothing(
         first(message)
     assert len(events) == 2
     assert message.create_content_builder().set_text("a")["sequence_number"] == 3
+
+
+# ---------------------------------------------------------------- the document
+_FILE = Path(__file__).parents[2] / "vectors" / "agent-api-builders.json"
+BLOCKS: dict[str, str] = {
+    block["section"]: "\n".join(block["code"]).replace(
+        "agentscope_runtime.engine.helpers.agent_api_builder", "passback.builders"
+    )
+    for block in json.loads(_FILE.read_text(encoding="utf-8"))
+}
+
+
+def _run(section: str, *numbers: int, **names: Any) -> dict[str, Any]:
+    """Run a block, or some of its statements; returns the names that it leaves."""
+    statements = ast.parse(BLOCKS[section]).body
+    chosen = [statements[number] for number in numbers] if numbers else statements
+    exec(compile(ast.Module(chosen, []), section, "exec"), names)
+    return names
+
+
+def _begun_document() -> tuple[ResponseBuilder, list[Event]]:
+    """A response in progress, and what it tells."""
+    events: list[Event] = []
+    response = ResponseBuilder("session_123", on_event=events.append)
+    response.created()
+    response.in_progress()
+    return response, events
+
+
+def _contents(last: Json) -> list[Any]:
+    [message] = last["output"]
+    return [(part["type"], part[_FIELD[part["type"]]]) for part in message["content"]]
+
+
+_FIELD = {"text": "text", "image": "image_url", "data": "data"}
+IMAGE = "https://example.com/image.jpg"
+
+
+def test_all_types_of_messages_are_known() -> None:
+    theirs: list[str] = _run("1. message types")["MessageType"].all_values()
+    ours = MessageType.all_values()
+    assert set(theirs) <= set(ours)
+    assert len(theirs) == 14
+    for message_type in ours:
+        response, events = _begun_document()
+        response.create_message_builder("assistant", message_type).complete()
+        assert events[2]["type"] == message_type
+
+
+def test_the_calls_of_each_class_run_in_the_order_of_the_protocol() -> None:
+    # the description lists the calls by class, and some of them for parts of another type
+    names = _run("2. ResponseBuilder", 0, 1)
+    events: list[Event] = []
+    names["response_builder"] = response = names["ResponseBuilder"](
+        session_id=names["response_builder"].created()["session_id"], on_event=events.append
+    )
+    names["content"] = {"type": "image", "image_url": IMAGE}
+    _step(names, "2. ResponseBuilder", 2, 3, 5)
+    _step(names, "2. MessageBuilder", 0)
+    _step(names, "2. ContentBuilder", 0, 1, 2, 5)
+    _step(names, "2. MessageBuilder", 1)
+    for content_type, number in (("image", 3), ("data", 4)):
+        message = names["message_builder"]
+        names["content_builder"] = message.create_content_builder(content_type)
+        _step(names, "2. ContentBuilder", number, 5)
+    _step(names, "2. MessageBuilder", 2)
+    _step(names, "2. ResponseBuilder", 4)
+    assert response.status == "completed"
+    assert _contents(check_legal(events)) == [
+        ("text", "Hello World"),
+        ("image", IMAGE),
+        ("image", IMAGE),
+        ("data", {"key": "value"}),
+    ]
+
+
+def _step(names: dict[str, Any], section: str, *numbers: int) -> None:
+    names |= _run(section, *numbers, **names)
+
+
+def test_a_whole_stream_is_legal(capsys: pytest.CaptureFixture[str]) -> None:
+    _run("3. a whole stream")
+    events = [ast.literal_eval(line) for line in capsys.readouterr().out.splitlines()]
+    assert _contents(check_legal(events)) == [("text", "Hello World!")]
+
+
+def test_a_message_of_several_contents_runs_as_written() -> None:
+    response, events = _begun_document()
+    _run("7. several contents", response_builder=response)
+    response.completed()
+    last = check_legal(events)
+    assert _contents(last) == [("text", "这是一张图片:"), ("image", IMAGE)]
+
+
+def test_a_message_of_data_runs_as_written() -> None:
+    response, events = _begun_document()
+    message = response.create_message_builder()
+    _run("7. data", message_builder=message)
+    message.complete()
+    response.completed()
+    call = {"type": "function_call", "name": "get_weather", "arguments": '{"city": "Beijing"}'}
+    whole = {**call, "status": "processing", "result": "sunny"}
+    assert _contents(check_legal(events)) == [("data", whole)]
+
+
+# ---------------------------------------------------------------- answers that break off
+Built = tuple[ResponseBuilder, MessageBuilder, ContentBuilder]
+
+
+def _begun_cut() -> ResponseBuilder:
+    response = ResponseBuilder("s", "response_1", clock=lambda: 5.9)
+    response.created()
+    response.in_progress()
+    return response
+
+
+def _said(*texts: str) -> Built:
+    """A response whose message has a part that is not complete."""
+    response = _begun_cut()
+    message = response.create_message_builder(message_id="m")
+    message.get_message_data()
+    content = message.create_content_builder()
+    for text in texts:
+        content.add_text_delta(text)
+    return response, message, content
+
+
+TEXT: Event = {"object": "content", "type": "text", "index": 0, "delta": False, "msg_id": "m"}
+CUT: Event = {
+    "object": "message",
+    "status": "incomplete",
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+}
+
+# ---------------------------------------------------------------- ends in the middle
+ENDS: list[Callable[[ResponseBuilder], Event]] = [
+    lambda response: response.failed("c", "m"),
+    ResponseBuilder.canceled,
+    ResponseBuilder.rejected,
+    ResponseBuilder.incomplete,
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_takes_with_it_what_there_is_of_the_open_message(
+    end: Callable[[ResponseBuilder], Event],
+) -> None:
+    response, message, content = _said("a", "b")
+    last = end(response)
+    whole = {**TEXT, "status": "completed", "text": "ab"}
+    assert last["output"] == [{**CUT, "content": [whole]}]
+    assert last["sequence_number"] == 5
+    steps: list[Callable[[], object]] = [
+        lambda: content.add_text_delta("c"),
+        content.complete,
+        message.complete,
+    ]
+    for step in steps:
+        with pytest.raises(Misuse, match=r"the response has ended: reset\(\) begins another"):
+            step()
+
+
+def test_a_message_between_two_parts_is_cut_after_the_first() -> None:
+    response, message, content = _said("a")
+    first = content.complete()
+    message.create_content_builder("image")
+    assert response.canceled()["output"] == [{**CUT, "content": [first]}]
+
+
+def test_a_message_that_was_not_announced_is_in_no_output() -> None:
+    response = _begun_cut()
+    response.create_message_builder()
+    assert response.failed("c", "m")["output"] == []
+
+
+def test_an_answer_is_not_complete_while_its_message_is_open() -> None:
+    response, message, content = _said("a")
+    with pytest.raises(Misuse, match=r"complete\(\) it before the response ends"):
+        response.completed()
+    content.complete()
+    message.complete()
+    assert response.completed()["status"] == "completed"
+
+
+def test_an_end_that_is_refused_cuts_nothing() -> None:
+    response, _, content = _said("a")
+    with pytest.raises(Misuse, match="usage is a dict"):
+        response.canceled(usage=5)  # type: ignore[arg-type]  # the misuse
+    assert content.complete()["text"] == "a"
+
+
+# ---------------------------------------------------------------- a stream of texts
+def _breaks() -> Iterator[str]:
+    yield "a"
+    raise OSError("the model broke")
+
+
+def test_a_stream_whose_texts_break_off_ends_its_message_and_can_be_failed() -> None:
+    response = ResponseBuilder("s")
+    events: list[Event] = []
+    with pytest.raises(OSError, match="the model broke"):
+        events.extend(response.generate_streaming_response(_breaks()))
+    events.append(response.failed("model_failed", "the model broke"))
+    last = check_legal(events)
+    [message] = last["output"]
+    assert (message["status"], message["content"][0]["text"]) == ("incomplete", "a")
+
+
+def test_a_stream_that_nobody_reads_on_can_be_cancelled() -> None:
+    response = ResponseBuilder("s")
+    stream = response.generate_streaming_response(["a", "b"])
+    seen = [next(stream)["status"] for _ in range(4)]
+    del stream
+    last = response.canceled()
+    assert (seen[0], last["sequence_number"]) == ("created", 4)
+    [message] = last["output"] if isinstance(last["output"], list) else []
+    assert isinstance(message, dict)
+    assert message["status"] == "incomplete"
+
+
+def test_a_stream_whose_response_has_ended_meanwhile_only_breaks() -> None:
+    response = ResponseBuilder("s")
+    stream = response.generate_streaming_response(["a", "b"])
+    for _ in range(4):
+        next(stream)
+    response.canceled()
+    with pytest.raises(Misuse, match="the response has ended"):
+        next(stream)
+
+
+def test_texts_that_come_asynchronously_are_refused_at_once() -> None:
+    with pytest.raises(Misuse, match="not iterable"):
+        ResponseBuilder("s").generate_streaming_response(None)  # type: ignore[arg-type]  # the misuse
+    with pytest.raises(Misuse, match="role is one of assistant, user"):
+        ResponseBuilder("s").generate_streaming_response([], "robot")  # type: ignore[arg-type]  # the misuse
+
+
+# ---------------------------------------------------------------- another response
+def test_builders_of_a_response_that_was_reset_are_dead() -> None:
+    response, message, content = _said("a")
+    response.reset()
+    response.created()
+    response.in_progress()
+    other = response.create_message_builder()
+    other.get_message_data()
+    steps: list[Callable[[], object]] = [
+        lambda: content.encode_text_delta("b"),
+        content.complete,
+        message.complete,
+    ]
+    for step in steps:
+        with pytest.raises(Misuse, match="the response was reset"):
+            step()
+    assert other.complete()["sequence_number"] == 3
+    assert response.completed()["sequence_number"] == 4

@@ -358,12 +358,7 @@ async def test_a_result_that_came_too_late_is_dropped_and_the_run_of_the_first_o
 
 async def test_results_beside_one_that_came_too_late_are_posted_again_and_not_made_again() -> None:
     late, mine = paints("late", "mine")
-    site = Site(
-        owes(late, mine),
-        SETTLED(),
-        look(SAME | {"owed": [mine]}),
-        says("Done."),
-    )
+    site = Site(owes(late, mine), SETTLED(), look(SAME | {"owed": [mine]}), says("Done."))
     painter = Painter()
     events = await said(site, painter)
     assert (answered(events), sorted(painter.painted)) == (["mine"], ["late", "mine"])

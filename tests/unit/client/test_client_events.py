@@ -37,12 +37,7 @@ from passback_client import (
     Unknown,
     Usage,
 )
-from passback_client.conversation import (
-    LastingPermission,
-    Refusal,
-    read_conversation,
-    read_page,
-)
+from passback_client.conversation import LastingPermission, Refusal, read_conversation, read_page
 from passback_client.parsing import parse_event
 
 VECTORS: list[dict[str, Any]] = json.loads(

@@ -172,10 +172,7 @@ async def test_an_agent_is_asked_by_its_name_and_results_go_to_the_conversation(
     script = Script(owes(PAINT), hello())
     async with client_of(script) as client:
         await read(client.send("hi", conversation_id="c", agent_id="sales/eu."))
-    assert script.routes == [
-        "POST /v1/aibot/bots/sales%2Feu%2E/send-message",
-        "POST /send-message",
-    ]
+    assert script.routes == ["POST /v1/aibot/bots/sales%2Feu%2E/send-message", "POST /send-message"]
 
 
 async def test_the_results_that_follow_repeat_how_to_read_and_nothing_that_was_said() -> None:

@@ -223,10 +223,7 @@ def test_what_is_left_out_is_counted() -> None:
     assert outline(10**5000) == "a number of many digits"
 
 
-TABLE: JsonValue = {
-    "mediaType": "text/csv",
-    "text": "customer,open\n" + "Ann,120\n" * 4000,
-}
+TABLE: JsonValue = {"mediaType": "text/csv", "text": "customer,open\n" + "Ann,120\n" * 4000}
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from tests.unit.core.admission import (
     C1,
     C2,
     IDLE,
+    KEY,
     OWING,
     asks,
     by_call,
+    by_key,
     call,
     closed,
     judge,
@@ -18,11 +20,30 @@ from tests.unit.core.admission import (
     superseded,
     user,
 )
+from typing_extensions import override
 
-from passback.core.admission import Begins, Joins, Parks, Queues, begin_queued_run
+from passback.core.admission import (
+    Begins,
+    ConversationSnapshot,
+    Joins,
+    Parks,
+    Queues,
+    begin_queued_run,
+    decide_post,
+)
 from passback.core.errors import ConversationBusy, NothingToDo, ResultConflict, UnknownToolCall
-from passback.core.messages import Message, MessageId, Owed, RunId, SystemMessage, ToolMessage
-from passback.core.posts import OnBusy, call_receipt_name, content_fingerprint
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    Message,
+    MessageId,
+    Owed,
+    RunId,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.posts import OnBusy, StartRun, call_receipt_name, content_fingerprint
 from passback.core.transcript import SYNTHETIC_TEXT
 
 DONE = remembered(by_call(c1="done", c2="done"))
@@ -60,8 +81,7 @@ def test_some_of_the_owed_results_are_parked_and_the_rest_is_named() -> None:
 
 def test_a_user_message_supersedes_what_is_owed() -> None:
     assert judge(OWING, user("never mind")) == Begins(
-        (closed("c1"), closed("c2", minted="minted-2"), user("never mind")),
-        superseded("c1", "c2"),
+        (closed("c1"), closed("c2", minted="minted-2"), user("never mind")), superseded("c1", "c2")
     )
 
 
@@ -262,8 +282,7 @@ def test_a_post_that_waited_supersedes_what_is_owed_by_then() -> None:
 def test_results_that_waited_answer_what_is_still_open() -> None:
     waited = (user("next"), result("c1", "one"))
     assert begin_queued_run(OWING, waited, minting()) == Begins(
-        (result("c1", "one"), closed("c2"), user("next")),
-        by_call(c1="one") | superseded("c2"),
+        (result("c1", "one"), closed("c2"), user("next")), by_call(c1="one") | superseded("c2")
     )
 
 
@@ -278,6 +297,124 @@ def test_a_servers_call_left_open_before_a_post_that_waited_is_closed_as_interru
     messages: list[Message] = [user(), asks(call("s1", client=False))]
     text = content_fingerprint(SYNTHETIC_TEXT["interrupted"], True)
     assert begin_queued_run(messages, [user("next")], minting()) == Begins(
-        (closed("s1", "interrupted"), user("next")),
-        {call_receipt_name(call("s1").id): text},
+        (closed("s1", "interrupted"), user("next")), {call_receipt_name(call("s1").id): text}
+    )
+
+
+# ---------------------------------------------------------------- costs
+POSTED, STORED = 300, 1_000
+"""Messages. A body has room for 10,000, and a conversation for more: too many to compare each with each."""
+
+
+class CountedId(str):
+    """An id that counts how often one of its kind is compared."""
+
+    compared = 0
+    __hash__ = str.__hash__
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        CountedId.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_ids_that_a_client_chose_are_not_each_compared_with_each_message() -> None:
+    ids = [MessageId(CountedId(f"mine-{number}")) for number in range(POSTED)]
+    posted = tuple(UserMessage(each, "hi") for each in ids)
+    stored: list[Message] = [
+        AssistantMessage(MessageId(f"msg_{number:024x}"), "hello") for number in range(STORED)
+    ]
+    post = StartRun(KEY, posted, named=frozenset(ids))
+    CountedId.compared = 0
+    verdict = decide_post(ConversationSnapshot([user(), *stored]), post, minting())
+    assert isinstance(verdict, Begins)
+    assert verdict.append == posted
+    # once or twice for each posted message, where equal ids meet
+    assert CountedId.compared < 20 * POSTED
+
+
+# ---------------------------------------------------------------- answers that are overdue
+LATE = (closed("c1", "timeout"), closed("c2", "timeout", "minted-2"))
+TIMED_OUT = superseded("c1", "c2", reason="timeout")
+PARKED_OVERDUE = remembered(by_call(c2="done"), None)
+SOME: list[Message] = [*OWING, result("c2")]
+
+
+@pytest.mark.promise("P5")
+def test_a_user_message_closes_the_calls_as_timed_out_and_starts_its_run() -> None:
+    assert judge(OWING, user("more"), overdue=True) == Begins((*LATE, user("more")), TIMED_OUT)
+
+
+def test_answers_that_came_in_time_count() -> None:
+    verdict = judge(SOME, user("more"), receipts=PARKED_OVERDUE, overdue=True)
+    late = superseded("c1", reason="timeout")
+    assert verdict == Begins((closed("c1", "timeout"), user("more")), by_call(c2="done") | late)
+
+
+@pytest.mark.promise("P9")
+@pytest.mark.parametrize("more", [[], [user("more")]], ids=["alone", "with a message"])
+def test_a_late_result_is_a_conflict_that_says_why(more: list[ToolMessage]) -> None:
+    with pytest.raises(ResultConflict, match="time for this tool call's result is over"):
+        judge(OWING, result("c1"), *more, overdue=True)
+
+
+@pytest.mark.promise("P9")
+def test_a_result_that_comes_after_the_time_out_is_told_the_same() -> None:
+    messages: list[Message] = [*OWING, *LATE, *IDLE]
+    with pytest.raises(ResultConflict, match="time for this tool call's result is over"):
+        judge(messages, result("c1"), receipts=remembered(TIMED_OUT))
+
+
+def test_a_result_for_a_call_that_was_never_made_is_unknown_all_the_same() -> None:
+    with pytest.raises(UnknownToolCall):
+        judge(OWING, result("c9"), overdue=True)
+
+
+@pytest.mark.promise("P8")
+def test_a_repeat_of_an_answer_that_came_in_time_starts_the_run_that_it_would_join() -> None:
+    posted = post(result("c2"), key="k")
+    verdict = judge(SOME, posted, receipts=PARKED_OVERDUE, overdue=True)
+    late = superseded("c1", reason="timeout")
+    assert verdict == Begins((closed("c1", "timeout"),), by_call(c2="done") | late | by_key(posted))
+
+
+@pytest.mark.promise("P8")
+def test_a_result_that_says_what_the_server_would_say_is_a_repeat() -> None:
+    text = SYNTHETIC_TEXT["timeout"]
+    same = ToolMessage(MessageId("t"), CallId("c1"), text, is_error=True)
+    assert judge(OWING, same, overdue=True) == Begins(LATE, TIMED_OUT)
+    receipts = remembered(TIMED_OUT)
+    assert judge([*OWING, *LATE], same, receipts=receipts) == Joins(RunId("r1"))
+
+
+def test_a_repeat_of_an_earlier_message_joins_its_run() -> None:
+    first = user("hi", "m")
+    posted = post(first, named=["m"], key="k")
+    known = remembered(by_key(posted), "r0")
+    assert judge(OWING, posted, receipts=known, overdue=True) == Joins(RunId("r0"))
+
+
+@pytest.mark.parametrize("on_busy", ["reject", "enqueue"])
+def test_a_user_message_goes_behind_those_that_wait(on_busy: str) -> None:
+    posted = post(user("more"), on_busy="enqueue" if on_busy == "enqueue" else "reject")
+    assert judge(OWING, posted, waiting=True, overdue=True) == Queues((user("more"),), {})
+
+
+def test_a_servers_call_left_open_is_still_interrupted() -> None:
+    messages: list[Message] = [user(), asks(C1, call("s1", client=False))]
+    verdict = judge(messages, user("more"), overdue=True)
+    assert isinstance(verdict, Begins)
+    assert verdict.append[:2] == (closed("c1", "timeout"), closed("s1", "interrupted", "minted-2"))
+
+
+# ---------------------------------------------------------------- without a post
+def test_without_a_post_a_run_begins_with_the_answers_that_there_are() -> None:
+    assert begin_queued_run(SOME, (), minting(), overdue=True) == Begins(
+        (closed("c1", "timeout"),), by_call(c2="done") | superseded("c1", reason="timeout")
+    )
+
+
+def test_answers_that_wait_with_a_post_are_in_time() -> None:
+    assert begin_queued_run(SOME, [result("c1", "one")], minting(), overdue=True) == Begins(
+        (result("c1", "one"),), by_call(c1="one", c2="done")
     )

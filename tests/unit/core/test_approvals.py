@@ -52,12 +52,7 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.permissions import (
-    MAX_APPROVALS,
-    MAX_DENIALS,
-    LastingPermission,
-    merge_lasting,
-)
+from passback.core.permissions import MAX_APPROVALS, MAX_DENIALS, LastingPermission, merge_lasting
 from passback.core.posts import OnBusy, Receipt, ReceiptName, call_receipt_name
 from passback.core.transcript import (
     UNMADE_TEXT,
@@ -255,12 +250,7 @@ BEGINS: dict[str, tuple[list[Message], Posted, Posted, Sequence[Message]]] = {
         [says_no("a", "Not now.")],
         [REASONED, denied("a", " The user says: Not now.")],
     ),
-    "both in one post": (
-        ASKING,
-        [],
-        [says_yes("b"), says_no("a")],
-        [YES_B, NO_A, denied("a")],
-    ),
+    "both in one post": (ASKING, [], [says_yes("b"), says_no("a")], [YES_B, NO_A, denied("a")]),
     "the last of several": (ASKING, [says_yes("a")], [says_yes("b")], [YES_B]),
     "beside one that was denied": (ASKING, [says_no("a")], [says_yes("b")], [YES_B]),
     "with a result": (MIXED, [], [result("c1"), says_yes("a")], [result("c1"), YES_A]),

@@ -76,10 +76,7 @@ MISFITTING: list[tuple[dict[str, object], str]] = [
         {"options": {"a\n": object()}},
         r"options.a\n: input was not a valid JSON value (given: object)",
     ),
-    (
-        {"options": {"a": math.nan}},
-        "options.a.float: Input should be a finite number (given: nan)",
-    ),
+    ({"options": {"a": math.nan}}, "options.a.float: Input should be a finite number (given: nan)"),
     (
         {"options": {"k" * 500: object()}},
         f"options.{'k' * 72}: input was not a valid JSON value (given: object)",

@@ -1,15 +1,27 @@
-"""The error tree, cursors, ids, sums, and what becomes of texts."""
+"""The small values of the core: limits, permissions, texts."""
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.core.admission import KEY, call
 
 from passback.core import errors, messages
+from passback.core.budgets import (
+    Budget,
+    BudgetLimits,
+    Left,
+    Price,
+    Spent,
+    model_price,
+    tightest_left,
+)
 from passback.core.changes import Enqueue, QueuedPost
-from passback.core.errors import ConversationBusy, InvalidCursor, PassbackError
+from passback.core.errors import ConfigurationError, ConversationBusy, InvalidCursor, PassbackError
 from passback.core.events import START, Cursor, Position
 from passback.core.messages import (
     ConversationId,
@@ -25,8 +37,10 @@ from passback.core.messages import (
     as_text,
     fold_name,
 )
+from passback.core.permissions import Decision, Permission, pattern_rule
 from passback.core.posts import OnBusy, StartRun
-from passback.core.text import replace_surrogates
+from passback.core.text import did_you_mean, nearest_names, replace_surrogates
+from passback.core.values import value
 
 
 # ---------------------------------------------------------------- errors
@@ -168,3 +182,196 @@ def test_names_that_look_alike_are_folded_into_one() -> None:
 )
 def test_a_text_with_halves_of_characters_is_mended(text: str, expected: str) -> None:
     assert replace_surrogates(text) == expected
+
+
+# ---------------------------------------------------------------- the decorator
+@value
+class Point:
+    x: int
+    y: int = 0
+
+
+def test_values_of_the_same_fields_are_one() -> None:
+    assert Point(1) == Point(1, 0)
+    assert {Point(1), Point(1, 0)} == {replace(Point(2), x=1)}
+    assert Point(1) != Point(2)
+
+
+def test_a_value_has_its_fields_and_nothing_else() -> None:
+    with pytest.raises(AttributeError):
+        Point(1).z = 2  # type: ignore[attr-defined]
+
+
+def _changed(point: Point) -> None:
+    """Never called: a comment that mypy did not need would be an error of its own."""
+    point.x = 2  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------- texts
+NAMES = ("port", "prompt", "host", "cost", "max_run_tokens", "max_owner_tokens", "model_timeout")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("port", ["port"]),
+        ("prot", ["port"]),  # two that are swapped are one mistake
+        ("pot", ["port"]),
+        ("prt", ["port"]),
+        ("prompot", ["prompt"]),
+        ("hort", ["port", "host"]),  # equally near
+        ("cots", ["cost"]),
+        ("max_tokens", ["max_run_tokens", "max_owner_tokens"]),  # a word is missing
+        ("timeout", ["model_timeout"]),
+        ("fly", []),
+        ("", []),
+        ("_", []),
+        ("port" * 30, []),
+    ],
+)
+def test_what_is_near_is_suggested_and_all_that_is_equally_near(
+    text: str, meant: Sequence[str]
+) -> None:
+    assert nearest_names(text, NAMES) == meant
+    assert nearest_names(text, []) == []
+
+
+@pytest.mark.parametrize(
+    ("likely", "question"),
+    [
+        ([], ""),
+        (["a"], " (did you mean a?)"),
+        (["a", "b"], " (did you mean a or b?)"),
+        (["a", "b", "c"], " (did you mean a, b or c?)"),
+    ],
+)
+def test_the_question_names_all_of_them(likely: Sequence[str], question: str) -> None:
+    assert did_you_mean(likely) == question
+
+
+def test_no_more_than_three_are_suggested() -> None:
+    assert nearest_names("key_a", ["key_b", "key_c", "key_d", "key_e"]) == [
+        "key_b",
+        "key_c",
+        "key_d",
+    ]
+
+
+# ---------------------------------------------------------------- limits
+PRICES = {"a": Price(1, 10, 0.5), "b": Price(2, 8, 0.1)}
+
+amounts = st.none() | st.integers(1, 1000)
+limits = st.builds(BudgetLimits, amounts, amounts, amounts)
+spendings = st.builds(
+    Spent, st.integers(0, 2000), st.floats(0, 2000), st.floats(0, 2000, allow_subnormal=False)
+)
+
+
+# ---------------------------------------------------------------- limits
+@pytest.mark.parametrize("amount", [0, -1, math.inf, math.nan])
+def test_a_limit_leaves_something(amount: float) -> None:
+    with pytest.raises(ConfigurationError):
+        BudgetLimits(seconds=amount)
+    with pytest.raises(ConfigurationError):
+        BudgetLimits(cost=amount)
+
+
+def test_what_is_left_is_never_less_than_nothing_and_only_of_what_is_limited() -> None:
+    spent = Spent(30, 2.5, 0.5)
+    assert BudgetLimits().left(spent) == Left()
+    assert BudgetLimits(100, 3, 1).left(spent) == Left(None, 70, 0.5, 0.5)
+    assert BudgetLimits(29, 2, 0.25).left(spent) == Left(None, 0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("left", "used_up"),
+    [
+        (Left(), False),
+        (Left(turns=0), False),
+        (Left(1, 1, 0.001, 0.001), False),
+        (Left(tokens=0), True),
+        (Left(seconds=0.0), True),
+        (Left(cost=0.0), True),
+    ],
+)
+def test_a_budget_is_used_up_when_one_kind_of_it_is(left: Left, used_up: bool) -> None:
+    assert left.is_used_up is used_up
+
+
+@given(limits, limits, spendings)
+def test_of_two_limits_the_tighter_one_counts(
+    one: BudgetLimits, other: BudgetLimits, spent: Spent
+) -> None:
+    both = tightest_left((one.left(spent), other.left(spent)))
+    assert one.within(other).left(spent) == both == other.within(one).left(spent)
+
+
+def test_a_budget_within_another_has_the_tighter_limits_of_each() -> None:
+    assert not Budget().is_set
+    one = Budget(BudgetLimits(tokens=5), owner=BudgetLimits(cost=1))
+    other = Budget(BudgetLimits(tokens=9, seconds=2), BudgetLimits(seconds=3))
+    assert one.within(other) == Budget(
+        BudgetLimits(5, 2), BudgetLimits(seconds=3), BudgetLimits(cost=1)
+    )
+    assert one.is_set
+    assert one.limits_cost
+    assert not other.limits_cost
+    assert (BudgetLimits().is_set, BudgetLimits(cost=1).is_set) == (False, True)
+
+
+@given(spendings, spendings)
+def test_what_is_added_can_be_taken_off(one: Spent, other: Spent) -> None:
+    rest = one + other - other
+    assert rest.tokens == one.tokens
+    assert (rest.seconds, rest.cost) == pytest.approx((one.seconds, one.cost), abs=1e-9)
+
+
+# ---------------------------------------------------------------- prices
+def test_cached_input_has_a_price_of_its_own() -> None:
+    usage = Usage(1_000_000, 100_000, cached_tokens=400_000)
+    assert Price(1.25, 10, 0.125).of(usage) == pytest.approx(0.6 * 1.25 + 0.4 * 0.125 + 1)
+
+
+def test_more_cached_tokens_than_tokens_cost_no_less_than_nothing() -> None:
+    assert Price(1, 1, 0).of(Usage(1, 0, cached_tokens=5)) == 0
+
+
+def test_a_model_without_a_price_costs_nothing_and_of_several_the_dearest_counts() -> None:
+    assert model_price("c", PRICES) == Price()
+    assert model_price("a", PRICES) == PRICES["a"]
+    assert model_price("c,a,b", PRICES) == Price(2, 10, 0.5)
+
+
+# ---------------------------------------------------------------- permissions
+CALL = call("s", client=False)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "decision"),
+    [
+        ({"delete_*": "ask"}, "delete_file", "ask"),
+        ({"delete_*": "ask"}, "Delete_file", None),
+        ({"delete_*": "ask"}, "undelete_file", None),
+        ({"delete_?": "ask"}, "delete_a", "ask"),
+        ({"delete_[ab]": "ask"}, "delete_c", None),
+        ({"delete_*": "ask", "*": "deny"}, "delete_file", "ask"),
+        ({"*": "deny", "delete_*": "allow"}, "delete_file", "deny"),
+        ({}, "delete_file", None),
+    ],
+)
+@pytest.mark.anyio
+async def test_the_first_pattern_that_fits_the_whole_name_decides(
+    patterns: dict[str, Decision], name: str, decision: Decision | None
+) -> None:
+    run = RunRef(KEY, RunId("r"))
+    said = pattern_rule(patterns)(replace(CALL, name=name), run)
+    assert isinstance(said, Awaitable)
+    assert await said == decision
+
+
+@pytest.mark.parametrize("word", ["", "yes", "ALLOW", None, True, False, "asks"])
+def test_what_is_no_decision_is_no_permission(word: Decision) -> None:
+    with pytest.raises(ConfigurationError, match="one of allow, deny, ask"):
+        Permission(word)
+    with pytest.raises(ConfigurationError, match="'delete' has to be one of allow, deny, ask"):
+        pattern_rule({"delete": word})

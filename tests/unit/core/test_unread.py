@@ -61,11 +61,7 @@ def whole(
 ) -> object:
     try:
         return judge(
-            messages,
-            posted,
-            receipts=receipts,
-            running="r2" if running else None,
-            overdue=overdue,
+            messages, posted, receipts=receipts, running="r2" if running else None, overdue=overdue
         )
     except PassbackError as error:
         return type(error), error.message, error.retry_after

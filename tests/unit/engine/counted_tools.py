@@ -29,11 +29,7 @@ class CountedTools:
         self.begun = anyio.Event()
 
     def tool(
-        self,
-        name: str,
-        permission: Permission | Decision = ALLOWED,
-        *,
-        repeatable: bool = False,
+        self, name: str, permission: Permission | Decision = ALLOWED, *, repeatable: bool = False
     ) -> FunctionTool:
         async def act() -> str:
             self.done[name] += 1

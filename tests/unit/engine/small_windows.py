@@ -8,16 +8,8 @@ from tests.support.runs import QUICK, events, post, says
 
 from passback.context.compaction import Compaction
 from passback.core.deltas import ModelRequest
-from passback.core.events import (
-    Compacted,
-    ContextWarned,
-    RunEvent,
-    UsageReported,
-)
-from passback.core.messages import (
-    Message,
-    SummaryMessage,
-)
+from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
+from passback.core.messages import Message, SummaryMessage
 from passback.core.ports import ModelClient, Store
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService

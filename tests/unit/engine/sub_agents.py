@@ -4,24 +4,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
-from tests.support.runs import (
-    QUICK,
-)
+from tests.support.runs import QUICK
 
-from passback.core.events import (
-    Nested,
-    RunEvent,
-    ToolCallStarted,
-    innermost_event,
-)
-from passback.core.messages import (
-    ApprovalMessage,
-    CallId,
-    Message,
-    MessageId,
-    RunRef,
-    ToolMessage,
-)
+from passback.core.events import Nested, RunEvent, ToolCallStarted, innermost_event
+from passback.core.messages import ApprovalMessage, CallId, Message, MessageId, RunRef, ToolMessage
 from passback.core.ports import ModelClient, Store
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService

@@ -24,17 +24,8 @@ from tests.support.runs import (
 from tests.unit.engine.counted_tools import CountedTools, asked, called, of_calls, results
 
 from passback.core.errors import ResultConflict
-from passback.core.events import (
-    Cancelled,
-    Completed,
-    HandedBack,
-    TextDelta,
-    ToolResulted,
-)
-from passback.core.messages import (
-    ApprovalMessage,
-    RunRef,
-)
+from passback.core.events import Cancelled, Completed, HandedBack, TextDelta, ToolResulted
+from passback.core.messages import ApprovalMessage, RunRef
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, UNMADE_TEXT

@@ -1,5 +1,7 @@
 """A person allows or denies calls of the server's tools: they are made, once, on any worker, or not at all."""
 
+from collections.abc import Sequence
+
 import anyio
 import pytest
 from tests.support.runs import (
@@ -39,11 +41,16 @@ from passback.core.events import (
 from passback.core.messages import (
     ApprovalMessage,
     CallId,
+    JsonObject,
     RunRef,
+    ToolCall,
     ToolMessage,
+    ToolResult,
+    ToolSpec,
 )
-from passback.core.permissions import declaration_digest, pattern_rule
+from passback.core.permissions import Permission, declaration_digest, pattern_rule
 from passback.core.ports import Store
+from passback.core.toolsets import ToolContext, Toolset
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
@@ -51,6 +58,7 @@ from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTools, tool
 
 pytestmark = pytest.mark.anyio
+
 
 INTERRUPTED = SYNTHETIC_TEXT["interrupted"]
 DENIED = SYNTHETIC_TEXT["denied"]
@@ -280,3 +288,49 @@ async def test_an_answer_that_comes_before_the_run_hands_back_waits_for_that(sto
             gate.set()
         assert await outcome(runs, answers[0]) == Completed()
     assert counted.done == {"pay": 1}
+
+
+# ---------------------------------------------------------------- answers for good
+def _pay(schema: JsonObject, description: str) -> Toolset:
+    """A tool as a foreign server declares it."""
+
+    class Foreign:
+        async def specs(self) -> Sequence[ToolSpec]:
+            return [ToolSpec("pay", description, schema)]
+
+        def is_read_only(self, _name: str, /) -> bool:
+            return False
+
+        def is_repeatable(self, _name: str, /) -> bool:
+            return False
+
+        def permission(self, _call: ToolCall, /) -> Permission:
+            return Permission("ask")
+
+        async def call(self, _call: ToolCall, _context: ToolContext, /) -> ToolResult:
+            return ToolResult("paid")
+
+    return Foreign()
+
+
+@pytest.mark.parametrize(
+    ("changed", "description", "is_asked"),
+    [
+        ({"properties": {"to": {"type": "string"}}, "type": "object"}, "Pay.", False),
+        ({"type": "object", "properties": {"to": {"type": "string"}}}, "Pay, and tell.", True),
+        ({"type": "object", "properties": {"to": {}, "note": {}}}, "Pay.", True),
+    ],
+    ids=["the same in another order", "another description", "another schema"],
+)
+@pytest.mark.promise("P13")
+async def test_always_is_for_the_tool_as_it_was_declared(
+    store: Store, changed: JsonObject, description: str, is_asked: bool
+) -> None:
+    first = _pay({"type": "object", "properties": {"to": {"type": "string"}}}, "Pay.")
+    model = ScriptedModel([called("pay"), words("one"), called("pay"), words("two")])
+    async with worker(store, model, toolsets=[first]) as runs:
+        [call] = await asked(runs)
+        assert await reply(runs, approval(call, always=True)) == "one"
+    async with worker(store, model, toolsets=[_pay(changed, description)]) as runs:
+        ending = await outcome(runs, await post(runs, says("again", "u2")))
+        assert isinstance(ending, HandedBack) is is_asked

@@ -22,14 +22,7 @@ from passback.core.events import (
     ToolCallArguments,
     ToolCallStarted,
 )
-from passback.core.messages import (
-    AssistantMessage,
-    CallId,
-    MessageId,
-    Reasoning,
-    ToolCall,
-    Usage,
-)
+from passback.core.messages import AssistantMessage, CallId, MessageId, Reasoning, ToolCall, Usage
 from passback.engine.assembler import Assembler, Executor, InvalidCall, ModelTurn
 
 ID = MessageId("m")

@@ -1,10 +1,13 @@
 """Limits of runs, conversations and owners: where they end a run, and what is left then."""
 
+from collections.abc import Sequence
+
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.killable_worker import killable_worker
+from tests.support.killable_worker import Faults, killable_worker
 from tests.support.lanes import examples
 from tests.support.runs import (
     KEY,
@@ -41,6 +44,8 @@ from tests.unit.engine.budget_agents import (
 
 from passback.agent import Agent
 from passback.core.budgets import Budget, BudgetLimits, Left, Price
+from passback.core.changes import Lease
+from passback.core.context import Unbounded
 from passback.core.deltas import Finish
 from passback.core.errors import ConfigurationError, StoreUnavailable
 from passback.core.events import (
@@ -54,11 +59,18 @@ from passback.core.events import (
 )
 from passback.core.messages import (
     AssistantMessage,
+    ConversationId,
+    ConversationKey,
     Message,
+    OwnerId,
+    RunId,
+    RunRef,
     ToolMessage,
     Usage,
 )
 from passback.core.ports import Store
+from passback.core.state import State
+from passback.engine.spending import BudgetSpent, Meter
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.stores.open import open_store
 from passback.toolsets.functions import tool
@@ -105,9 +117,7 @@ async def test_a_model_that_tells_no_usage_spends_nothing(memory: Store) -> None
         assert await reply(runs, user()) == "ok"
 
 
-async def test_what_the_client_owes_is_handed_back_when_the_budget_is_used_up(
-    store: Store,
-) -> None:
+async def test_what_the_client_owes_is_handed_back_when_the_budget_is_used_up(store: Store) -> None:
     model = ScriptedModel([uses(100, calls(("paint", {})))])
     async with worker(store, model, budget=of_conversation(tokens=100)) as runs:
         handed = await outcome(runs, await post(runs, user(), tools=[PAINT]))
@@ -341,3 +351,99 @@ async def test_no_model_is_called_beyond_a_limit_and_what_was_spent_never_falls(
             assert ended == (Completed() if made == len(turns) else BUDGET)
             assert now == spent
             assert faults_of(messages, running=False) == []
+
+
+# ---------------------------------------------------------------- what is spent
+WHOLE, CUT, NOTHING = Usage(3, 2), Usage(10, 5, estimated=True), Usage()
+
+
+@pytest.mark.parametrize(
+    ("told", "rest"),
+    [
+        ([], [UsageReported(WHOLE + CUT)]),
+        ([WHOLE], [UsageReported(CUT)]),
+        ([CUT, WHOLE], []),
+        ([WHOLE, CUT], []),
+        ([NOTHING, WHOLE, CUT], []),
+    ],
+)
+async def test_the_rest_is_what_no_event_told_of(
+    memory: Store, told: Sequence[Usage], rest: Sequence[UsageReported]
+) -> None:
+    run = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
+    meter = Meter(Budget(), State(), Lease(run, 1, "fence"), memory)
+    for usage in (None, NOTHING, WHOLE, CUT):
+        meter.count_usage(usage, Price())
+    for usage in told:
+        meter.with_remaining([UsageReported(usage)], 1)
+    assert list(meter.unreported_usage()) == rest
+
+
+# ---------------------------------------------------------------- calls that go on
+RUN = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
+LIMITS = BudgetLimits(tokens=600)
+BUDGETS = [Budget(run=LIMITS), Budget(conversation=LIMITS), Budget(owner=LIMITS)]
+
+
+def meter_of(budget: Budget, store: Store) -> Meter:
+    return Meter(budget, State(), Lease(RUN, 1, "fence"), store)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+async def test_calls_side_by_side_count_with_what_they_may_use(
+    memory: Store, budget: Budget
+) -> None:
+    """500 tokens each, of which there is room for two: sub-agents share the meter of their run."""
+    meter, context = meter_of(budget, memory), Unbounded()
+    with await meter.reserve(context, Price()), await meter.reserve(context, Price()):
+        with pytest.raises(BudgetSpent):
+            await meter.reserve(context, Price())
+        meter.count_usage(Usage(5, 5), Price())
+    with await meter.reserve(context, Price()):
+        meter.count_usage(Usage(590), Price())
+    with pytest.raises(BudgetSpent):
+        await meter.reserve(context, Price())
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+async def test_two_that_begin_in_the_same_instant_do_not_both_give_up(
+    memory: Store, budget: Budget
+) -> None:
+    budget = budget.within(Budget(run=BudgetLimits(tokens=500)))
+    meter = meter_of(budget, memory)
+    begun: list[str] = []
+    over = anyio.Event()
+
+    async def call() -> None:
+        try:
+            with await meter.reserve(Unbounded(), Price()):
+                begun.append("called")
+                await over.wait()
+        except BudgetSpent:
+            begun.append("refused")
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            tasks.start_soon(call)
+            while len(begun) < 2:
+                await anyio.lowlevel.checkpoint()
+            over.set()
+    assert sorted(begun) == ["called", "refused"]
+
+
+async def test_a_cost_is_reserved_too(memory: Store) -> None:
+    price = Price(output=1_000.0)
+    meter = meter_of(Budget(run=BudgetLimits(cost=0.4)), memory)
+    with await meter.reserve(Unbounded(), price), pytest.raises(BudgetSpent):
+        await meter.reserve(Unbounded(), price)
+
+
+async def test_a_call_that_cannot_be_counted_is_not_reserved(memory: Store) -> None:
+    faults = Faults(memory)
+    faults.plan["spend"] = ["refuse"]
+    meter = meter_of(Budget(owner=BudgetLimits(tokens=1)), faults.store)
+    with pytest.raises(StoreUnavailable):
+        await meter.reserve(Unbounded(), Price())
+    with await meter.reserve(Unbounded(), Price()):
+        pass

@@ -20,6 +20,7 @@ from tests.support.runs import (
 )
 from tests.support.runs import says as user
 from tests.support.transcript_rules import said_in
+from tests.unit.engine.budget_agents import serving
 from typing_extensions import override
 
 from passback.agent import Agent
@@ -85,12 +86,6 @@ def unspeakable(words: str, context: CommandContext) -> Any:
     return Unspeakable()
 
 
-def backend(agent: Agent, **settings: str) -> Backend:
-    """Of an agent that is told nothing but what was posted."""
-    bare = replace(agent, conduct="", tell_time=False)
-    return Backend(load_settings({**MEMORY, **settings}), [bare])
-
-
 async def test_commands_are_answered_without_the_model() -> None:
     model = ScriptedModel([])
     agent = Agent(
@@ -104,30 +99,27 @@ async def test_commands_are_answered_without_the_model() -> None:
             "hm": unspeakable,
         },
     )
-    given = backend(agent)
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            assert await reply(runs, user("/shout hello\nyou")) == "HELLO\nYOU!"
-            assert await reply(runs, user("/later  soon ", "u2")) == "soon for owner"
-            assert await reply(runs, user("/oops", "u3")) == "The command failed: OSError."
-            assert await reply(runs, user("/exit", "u5")) == "The command failed: StrayExit."
-            assert await reply(runs, user("/hm", "u6")) == "The command failed: OSError."
-            told = await reply(runs, user("/help", "u4"))
-            listed = [line.split()[0] for line in told.splitlines()]
-            assert listed == [
-                "/clear",
-                "/compact",
-                "/exit",
-                "/help",
-                "/hm",
-                "/later",
-                "/oops",
-                "/shout",
-            ]
-            assert "Says it aloud." in told
-            assert [each.name for each in runs.commands()] == [name[1:] for name in listed]
-            messages = await record(runs)
+    async with serving(agent) as runs:
+        assert await reply(runs, user("/shout hello\nyou")) == "HELLO\nYOU!"
+        assert await reply(runs, user("/later  soon ", "u2")) == "soon for owner"
+        assert await reply(runs, user("/oops", "u3")) == "The command failed: OSError."
+        assert await reply(runs, user("/exit", "u5")) == "The command failed: StrayExit."
+        assert await reply(runs, user("/hm", "u6")) == "The command failed: OSError."
+        told = await reply(runs, user("/help", "u4"))
+        listed = [line.split()[0] for line in told.splitlines()]
+        assert listed == [
+            "/clear",
+            "/compact",
+            "/exit",
+            "/help",
+            "/hm",
+            "/later",
+            "/oops",
+            "/shout",
+        ]
+        assert "Says it aloud." in told
+        assert [each.name for each in runs.commands()] == [name[1:] for name in listed]
+        messages = await record(runs)
     assert [message.role for message in messages] == ["user", "assistant"] * 6
     assert model.requests == []
 
@@ -135,19 +127,16 @@ async def test_commands_are_answered_without_the_model() -> None:
 async def test_a_cleared_conversation_is_forgotten_by_the_model_and_stays_in_the_record() -> None:
     plan = calls(("update_plan", {"entries": [{"content": "look"}]}))
     model = ScriptedModel([plan, says("one"), says("two")])
-    given = backend(Agent(model=model, plan=True))
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            await events(runs, await post(runs, user("first")))
-            assert await reply(runs, user("/clear", "u2")) == (
-                "The agent has forgotten what was said before."
-            )
-            status = await runs.status(KEY)
-            assert status.state.plan == ()
-            assert status.state.history_start == status.message_count - 1
-            assert await reply(runs, user("second", "u3")) == "two"
-            messages = await record(runs)
+    async with serving(Agent(model=model, plan=True)) as runs:
+        await events(runs, await post(runs, user("first")))
+        assert await reply(runs, user("/clear", "u2")) == (
+            "The agent has forgotten what was said before."
+        )
+        status = await runs.status(KEY)
+        assert status.state.plan == ()
+        assert status.state.history_start == status.message_count - 1
+        assert await reply(runs, user("second", "u3")) == "two"
+        messages = await record(runs)
     assert [message.content for message in model.requests[-1].messages] == ["second"]
     assert sum(isinstance(message, UserMessage) for message in messages) == 3
     assert sum(isinstance(message, SummaryMessage) for message in messages) == 1
@@ -155,17 +144,14 @@ async def test_a_cleared_conversation_is_forgotten_by_the_model_and_stays_in_the
 
 async def test_a_conversation_is_summed_up_by_hand() -> None:
     script = [says("one " * 500), says("two " * 500), says("in short: one, two"), says("three")]
-    given = backend(Agent(model=(model := ScriptedModel(script)), window=2_000))
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            assert await reply(runs, user("/compact", "u0")) == "There is nothing to sum up."
-            await reply(runs, user("a", "u1"))
-            await reply(runs, user("b", "u2"))
-            said = await reply(runs, user("/compact", "u3"))
-            assert said == "What was said before is summed up."
-            assert await reply(runs, user("c", "u4")) == "three"
-            [summary] = [m for m in await record(runs) if isinstance(m, SummaryMessage)]
+    async with serving(Agent(model=(model := ScriptedModel(script)), window=2_000)) as runs:
+        assert await reply(runs, user("/compact", "u0")) == "There is nothing to sum up."
+        await reply(runs, user("a", "u1"))
+        await reply(runs, user("b", "u2"))
+        said = await reply(runs, user("/compact", "u3"))
+        assert said == "What was said before is summed up."
+        assert await reply(runs, user("c", "u4")) == "three"
+        [summary] = [m for m in await record(runs) if isinstance(m, SummaryMessage)]
     assert summary.content == "in short: one, two"
     assert "in short: one, two" in str(model.requests[-1].messages[0].content)
 
@@ -174,18 +160,15 @@ async def test_no_model_hears_a_command_or_its_answer() -> None:
     model = ScriptedModel([says("one"), calls(("look", {})), says("two"), says("three")])
     own = {"shout": shout, "oops": broken}
     agent = Agent(model=model, tools=[look], commands=own, deps="")
-    given = backend(agent)
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            await reply(runs, user("/help", "u1"))
-            await reply(runs, user("first", "u2"))
-            await reply(runs, user("/shout secret", "u3"))
-            await reply(runs, user("/oops", "u4"))
-            await reply(runs, user("second", "u5"))
-            await reply(runs, user("/compact", "u6"))
-            await reply(runs, user("third", "u7"))
-            whole = await record(runs)
+    async with serving(agent) as runs:
+        await reply(runs, user("/help", "u1"))
+        await reply(runs, user("first", "u2"))
+        await reply(runs, user("/shout secret", "u3"))
+        await reply(runs, user("/oops", "u4"))
+        await reply(runs, user("second", "u5"))
+        await reply(runs, user("/compact", "u6"))
+        await reply(runs, user("third", "u7"))
+        whole = await record(runs)
     shown = [message.content for message in model.requests[-1].messages]
     assert shown == ["first", "one", "second", "", "seen", "two", "third"]
     assert [said for said in said_in(whole) if said in ("/shout secret", "SECRET")] == [
@@ -204,29 +187,26 @@ async def test_a_command_that_was_cancelled_is_not_said_to_the_model_either() ->
         return f"{words}{context}"
 
     model = ScriptedModel([says("ok")])
-    given = backend(Agent(model=model, commands={"hang": hang}))
-    with anyio.fail_after(10):
-        async with given.running():
-            run = await post(given.runs, user("/hang on"))
-            await begun.wait()
-            assert await given.runs.cancel(run)
-            assert await outcome(given.runs, run) == Cancelled()
-            assert await reply(given.runs, user("hi", "u2")) == "ok"
+    async with serving(Agent(model=model, commands={"hang": hang})) as runs:
+        run = await post(runs, user("/hang on"))
+        await begun.wait()
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert await reply(runs, user("hi", "u2")) == "ok"
     assert [message.content for message in model.requests[0].messages] == ["hi"]
 
 
 async def test_a_summary_is_not_told_of_commands_and_quotes_none() -> None:
     script = [says("one " * 500), says("two " * 500), says("notes"), says("three")]
     model = ScriptedModel(script)
-    given = backend(Agent(model=model, window=2_000, commands={"shout": shout}, deps=""))
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            await reply(runs, user("a", "u1"))
-            await reply(runs, user("/shout secret", "u2"))
-            await reply(runs, user("b", "u3"))
-            await reply(runs, user("/compact", "u4"))
-            await reply(runs, user("c", "u5"))
+    async with serving(
+        Agent(model=model, window=2_000, commands={"shout": shout}, deps="")
+    ) as runs:
+        await reply(runs, user("a", "u1"))
+        await reply(runs, user("/shout secret", "u2"))
+        await reply(runs, user("b", "u3"))
+        await reply(runs, user("/compact", "u4"))
+        await reply(runs, user("c", "u5"))
     asked, last = (str(request.messages) for request in model.requests[-2:])
     assert "one one" in asked
     for request in (asked, last):
@@ -236,16 +216,13 @@ async def test_a_summary_is_not_told_of_commands_and_quotes_none() -> None:
 async def test_behind_a_cleared_conversation_the_window_is_filled_anew() -> None:
     script = [says("one"), says("two"), says("three " * 500), says("notes"), says("four")]
     model = ScriptedModel(script)
-    given = backend(Agent(model=model, window=1_000))
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            await reply(runs, user("a", "u1"))
-            await reply(runs, user("/clear", "u2"))
-            assert await reply(runs, user("/compact", "u3")) == "There is nothing to sum up."
-            assert await reply(runs, user("b" * 3_000, "u4")) == "two"
-            with pytest.raises(MessageTooLarge):
-                await post(runs, user("c" * 9_000, "u5"))
+    async with serving(Agent(model=model, window=1_000)) as runs:
+        await reply(runs, user("a", "u1"))
+        await reply(runs, user("/clear", "u2"))
+        assert await reply(runs, user("/compact", "u3")) == "There is nothing to sum up."
+        assert await reply(runs, user("b" * 3_000, "u4")) == "two"
+        with pytest.raises(MessageTooLarge):
+            await post(runs, user("c" * 9_000, "u5"))
 
 
 TOO_MANY: list[list[PostedMessage]] = [
@@ -262,54 +239,46 @@ TOO_MANY: list[list[PostedMessage]] = [
 @pytest.mark.parametrize("on_busy", ["reject", "enqueue"])
 async def test_a_command_is_posted_alone(posted: list[PostedMessage], on_busy: OnBusy) -> None:
     end = anyio.Event()
-    given = backend(Agent(model=ScriptedModel([["hm", end, *says("hi")]])))
-    with anyio.fail_after(10):
-        async with given.running():
-            run = await post(given.runs, user("hi", "u0"))
-            if on_busy == "reject":
-                end.set()
-                await outcome(given.runs, run)
-            with pytest.raises(InvalidRequest, match="has to be posted alone"):
-                await post(given.runs, *posted, on_busy=on_busy)
+    async with serving(Agent(model=ScriptedModel([["hm", end, *says("hi")]]))) as runs:
+        run = await post(runs, user("hi", "u0"))
+        if on_busy == "reject":
             end.set()
-            await outcome(given.runs, run)
-            assert len(await record(given.runs)) == 2
+            await outcome(runs, run)
+        with pytest.raises(InvalidRequest, match="has to be posted alone"):
+            await post(runs, *posted, on_busy=on_busy)
+        end.set()
+        await outcome(runs, run)
+        assert len(await record(runs)) == 2
 
 
 async def test_what_may_stand_beside_a_command() -> None:
     """What the server has to be told first, and what it knows already."""
     asked = Agent(model=ScriptedModel([calls(("paint", {})), says("so")]))
-    given = backend(asked)
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            await events(runs, await post(runs, user("hi"), tools=[PAINT]))
-            [owed] = await call_ids(runs)
-            system = SystemMessage(MessageId("s"), "be kind")
-            await events(runs, await post(runs, result(owed), system, user("/help", "u2")))
-            named = frozenset({MessageId("u3"), MessageId("u4")})
-            first = await runs.start(StartRun(KEY, (user("/help", "u3"),), named=named))
-            assert isinstance(first, RunRef)
-            await events(runs, first)
-            both = (user("/help", "u3"), user("go on", "u4"))
-            then = await runs.start(StartRun(KEY, both, named=named))
-            assert isinstance(then, RunRef)
-            assert await outcome(runs, then) == Completed()
+    async with serving(asked) as runs:
+        await events(runs, await post(runs, user("hi"), tools=[PAINT]))
+        [owed] = await call_ids(runs)
+        system = SystemMessage(MessageId("s"), "be kind")
+        await events(runs, await post(runs, result(owed), system, user("/help", "u2")))
+        named = frozenset({MessageId("u3"), MessageId("u4")})
+        first = await runs.start(StartRun(KEY, (user("/help", "u3"),), named=named))
+        assert isinstance(first, RunRef)
+        await events(runs, first)
+        both = (user("/help", "u3"), user("go on", "u4"))
+        then = await runs.start(StartRun(KEY, both, named=named))
+        assert isinstance(then, RunRef)
+        assert await outcome(runs, then) == Completed()
 
 
 async def test_a_command_that_waited_is_one_still_when_it_has_its_turn() -> None:
     end = anyio.Event()
     model = ScriptedModel([["hm", end, *says("hi")], says("ok")])
-    given = backend(Agent(model=model))
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            first = await post(runs, user("hi"))
-            waits = await post(runs, user("/help", "u2"), on_busy="enqueue")
-            end.set()
-            assert await outcome(runs, first) == Completed()
-            assert await outcome(runs, waits) == Completed()
-            await reply(runs, user("more", "u3"))
+    async with serving(Agent(model=model)) as runs:
+        first = await post(runs, user("hi"))
+        waits = await post(runs, user("/help", "u2"), on_busy="enqueue")
+        end.set()
+        assert await outcome(runs, first) == Completed()
+        assert await outcome(runs, waits) == Completed()
+        await reply(runs, user("more", "u3"))
     assert [m.content for m in model.requests[-1].messages] == ["hi", "hmhi", "more"]
 
 
@@ -324,49 +293,40 @@ async def test_a_command_that_was_taken_is_obeyed_also_where_none_are_taken_any_
 
 @pytest.mark.parametrize("text", ["/nonsense", "/helpme now", "/clear-all"])
 async def test_a_command_that_there_is_not_is_refused_and_nothing_is_stored(text: str) -> None:
-    given = backend(Agent(model=ScriptedModel([says("hi")])))
-    with anyio.fail_after(10):
-        async with given.running():
-            await reply(given.runs, user("hi"))
-            with pytest.raises(UnknownCommand, match="/clear, /compact, /help"):
-                await post(given.runs, user(text, "u2"))
-            assert len(await record(given.runs)) == 2
+    async with serving(Agent(model=ScriptedModel([says("hi")]))) as runs:
+        await reply(runs, user("hi"))
+        with pytest.raises(UnknownCommand, match="/clear, /compact, /help"):
+            await post(runs, user(text, "u2"))
+        assert len(await record(runs)) == 2
 
 
 @pytest.mark.parametrize(
     "text", ["/etc/hosts is what?", "/Help", " /help", "/", "// comment", "a /help", "/9"]
 )
 async def test_what_only_looks_like_a_command_is_said_to_the_model(text: str) -> None:
-    given = backend(Agent(model=(model := ScriptedModel([says("ok")]))))
-    with anyio.fail_after(10):
-        async with given.running():
-            assert await reply(given.runs, user(text)) == "ok"
+    async with serving(Agent(model=(model := ScriptedModel([says("ok")])))) as runs:
+        assert await reply(runs, user(text)) == "ok"
     assert model.requests[0].messages[-1].content == text
 
 
 async def test_commands_can_be_turned_off() -> None:
-    given = backend(Agent(model=ScriptedModel([says("so you say")])), PASSBACK_COMMANDS="no")
-    with anyio.fail_after(10):
-        async with given.running():
-            assert await reply(given.runs, user("/help")) == "so you say"
-            assert given.runs.commands() == ()
+    async with serving(Agent(model=ScriptedModel([says("so you say")])), commands="no") as runs:
+        assert await reply(runs, user("/help")) == "so you say"
+        assert runs.commands() == ()
 
 
 async def test_a_command_supersedes_what_is_owed() -> None:
-    given = backend(
+    async with serving(
         Agent(
             model=ScriptedModel([calls(("ask_user", {"questions": [{"question": "?"}]}))]),
             ask_user=True,
         )
-    )
-    with anyio.fail_after(10):
-        async with given.running():
-            runs = given.runs
-            await events(runs, await post(runs, user("hi")))
-            assert len(await call_ids(runs)) == 1
-            run = await post(runs, user("/clear", "u2"))
-            assert await outcome(runs, run) == Completed()
-            assert await call_ids(runs) == []
+    ) as runs:
+        await events(runs, await post(runs, user("hi")))
+        assert len(await call_ids(runs)) == 1
+        run = await post(runs, user("/clear", "u2"))
+        assert await outcome(runs, run) == Completed()
+        assert await call_ids(runs) == []
 
 
 @pytest.mark.parametrize("name", ["a b", "", "Loud", "x" * 33])
@@ -379,7 +339,7 @@ def test_names_that_cannot_be_commands_are_refused(name: str) -> None:
 
 async def test_the_commands_of_an_agent_that_there_is_not() -> None:
     agents = [Agent(name="a"), Agent(name="b", commands={"shout": shout})]
-    given = Backend(load_settings(MEMORY), agents)
-    assert len(given.runs.commands("b")) == len(given.runs.commands("a")) + 1
+    runs = Backend(load_settings(MEMORY), agents).runs
+    assert len(runs.commands("b")) == len(runs.commands("a")) + 1
     with pytest.raises(UnknownAgent):
-        given.runs.commands("c")
+        runs.commands("c")

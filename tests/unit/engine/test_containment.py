@@ -30,11 +30,7 @@ from typing_extensions import override
 
 from passback.core.changes import Commit, LeaseState, LogWrite
 from passback.core.deltas import Finish, ReasoningChunk, TextChunk, ToolCallChunk
-from passback.core.errors import (
-    ModelRateLimited,
-    StoreError,
-    UnknownConversation,
-)
+from passback.core.errors import ModelRateLimited, StoreError, UnknownConversation
 from passback.core.events import (
     START,
     Completed,

@@ -1,5 +1,7 @@
 """What the client owes has a deadline: when it is over, the model goes on without, once, on any worker."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
@@ -11,15 +13,21 @@ from tests.support.runs import (
     OTHER,
     PAINT,
     QUICK,
+    RECOVERING,
     at_once,
     call_ids,
     contents,
+    events,
+    followed,
     outcome,
     park,
     post,
+    reading,
     record,
     result,
     says,
+    standing,
+    until,
     worker,
 )
 
@@ -29,9 +37,12 @@ from passback.core.events import (
     Cancelled,
     Completed,
     HandedBack,
+    Position,
+    Rewound,
     RunFinished,
     RunQueued,
     RunStarted,
+    TextDelta,
 )
 from passback.core.messages import (
     AssistantMessage,
@@ -46,15 +57,17 @@ from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
 from passback.engine.service import RunService
-from passback.models.scripted import ScriptedModel, calls
+from passback.engine.supervisor import Timing
+from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 
 pytestmark = pytest.mark.anyio
 
+
 LATE = replace(QUICK, tool_timeout=0)
 """A worker whose calls are overdue as soon as they are made; it does not look for them by itself."""
 PATIENT = replace(QUICK, tool_timeout=3600)
-RECOVERING = replace(LATE, scan=0.01)
+RECOVERING_SOON = replace(LATE, scan=0.01)
 TIMEOUT = SYNTHETIC_TEXT["timeout"]
 BOTH = calls(("paint", {}), ("ask", {}))
 
@@ -103,7 +116,7 @@ async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
 async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([BOTH]), timing=LATE) as gone,
-        worker(store, ScriptedModel([words("without, then")]), timing=RECOVERING) as other,
+        worker(store, ScriptedModel([words("without, then")]), timing=RECOVERING_SOON) as other,
     ):
         first = await handed_back(gone)
         run = await newest(other, first)
@@ -138,8 +151,8 @@ async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> Non
 async def test_many_who_find_it_at_once_go_on_once(store: Store) -> None:
     models = [ScriptedModel([BOTH, words("once")]), ScriptedModel([words("once")])]
     async with (
-        worker(store, models[0], timing=RECOVERING) as one,
-        worker(store, models[1], timing=RECOVERING) as other,
+        worker(store, models[0], timing=RECOVERING_SOON) as one,
+        worker(store, models[1], timing=RECOVERING_SOON) as other,
     ):
         first = await handed_back(one)
         async with at_once() as tasks:
@@ -253,3 +266,103 @@ async def test_a_new_message_moves_on_those_that_wait_and_the_calls_are_timed_ou
     async with worker(memory, ScriptedModel([words("next"), words("last")])) as runs:
         assert await outcome(runs, await post(runs, says("three", "v"))) == Completed()
         assert await contents(runs) == ["one", "", TIMEOUT, TIMEOUT, "two", "next", "three", "last"]
+
+
+# ---------------------------------------------------------------- stalls
+STILL = replace(QUICK, heartbeat=3600, log_delay=3600)
+"""It renews its leases only when it commits."""
+
+
+def half() -> list[Step]:
+    return ["half", anyio.Event()]
+
+
+@asynccontextmanager
+async def stalled(
+    store: Store, model: ScriptedModel, timing: Timing = STILL
+) -> AsyncGenerator[tuple[RunService, Faults]]:
+    faults = Faults(store)
+    async with worker(faults.store, model, timing=timing) as runs:
+        yield runs, faults
+
+
+async def stand_still(store: Store, faults: Faults) -> None:
+    """What a long stop does to the leases."""
+    await store.renew(faults.leases, lease=0)
+
+
+@pytest.mark.parametrize("who", ["status", "post"])
+@pytest.mark.promise("P6", "P10")
+async def test_a_worker_goes_on_with_its_own_lost_run(store: Store, who: str) -> None:
+    model = ScriptedModel([half(), words("whole"), words("next")])
+    async with stalled(store, model) as (runs, faults):
+        run = await post(runs, says())
+        async with reading(runs, run) as reader:
+            await reader.until(TextDelta("half"))
+            await stand_still(store, faults)
+            if who == "status":
+                assert (await runs.status(KEY)).attempt == 2
+            else:
+                await post(runs, says("more"), on_busy="enqueue")
+        assert Rewound(Position(1, 1)) in reader.events
+        assert standing(reader.seen) == await followed(runs, run)
+        assert (await contents(runs))[:2] == ["hi", "whole"]
+        assert model.open_streams == 0
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_a_worker_finds_its_own_lost_run_by_itself(store: Store) -> None:
+    model = ScriptedModel([half(), words("whole")])
+    timing = replace(RECOVERING, lease=0.3, heartbeat=3600, log_delay=3600)
+    async with stalled(store, model, timing) as (runs, _):
+        run = await post(runs, says())
+        async with reading(runs, run) as reader:
+            await reader.until(TextDelta("whole"))
+        assert standing(reader.seen) == await followed(runs, run)
+        assert await contents(runs) == ["hi", "whole"]
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_a_run_that_its_worker_took_over_can_be_cancelled(store: Store) -> None:
+    model = ScriptedModel([half(), half()])
+    async with stalled(store, model) as (runs, faults):
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        await stand_still(store, faults)
+        await runs.status(KEY)
+        await until(runs, run, TextDelta)
+        assert await runs.cancel(run)
+        assert await outcome(runs, run) == Cancelled()
+        assert model.open_streams == 0
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_a_run_that_its_worker_took_over_again_and_again_ends(store: Store) -> None:
+    """It is lost as often as there are attempts, and the service lives."""
+    model = ScriptedModel([half(), half(), half(), words("next")])
+    async with stalled(store, model) as (runs, faults):
+        run = await post(runs, says())
+        for attempt in (1, 2, 3):
+            assert (await runs.status(KEY)).attempt == attempt
+            await until(runs, run, TextDelta)
+            await stand_still(store, faults)
+        status = await runs.status(KEY)
+        assert not status.running
+        assert await outcome(runs, await post(runs, says("again"))) == Completed()
+    assert model.open_streams == 0
+
+
+@pytest.mark.promise("P6", "P10")
+async def test_a_stop_leaves_the_run_that_was_taken_over(store: Store) -> None:
+    model = ScriptedModel([half(), half()])
+    async with worker(store, ScriptedModel([words("whole")])) as other:
+        async with stalled(store, model) as (runs, faults):
+            run = await post(runs, says())
+            await until(runs, run, TextDelta)
+            await stand_still(store, faults)
+            await runs.status(KEY)
+            async with at_once() as tasks:
+                tasks.start_soon(runs.drain, 0)
+        assert await outcome(other, run) == Completed()
+        assert TextDelta("half") not in await events(other, run)
+    assert model.open_streams == 0

@@ -1,5 +1,6 @@
 """Every run ends once, also when it is cancelled, deleted or fails."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -90,10 +91,7 @@ async def test_a_cancelled_run_keeps_the_text_that_readers_saw_and_closes_the_mo
 @pytest.mark.promise("P7")
 async def test_any_worker_can_cancel_a_run(store: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
-    async with (
-        worker(store, model) as owner,
-        worker(store, ScriptedModel([])) as other,
-    ):
+    async with worker(store, model) as owner, worker(store, ScriptedModel([])) as other:
         run = await post(owner, says())
         await until(other, run, TextDelta)
         assert await other.cancel(run)
@@ -158,10 +156,7 @@ async def test_an_announced_call_of_a_cancelled_answer_is_not_kept(memory: Store
 @pytest.mark.promise("P6")
 async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()], words("anew")])
-    async with (
-        worker(store, model) as owner,
-        worker(store, ScriptedModel([])) as other,
-    ):
+    async with worker(store, model) as owner, worker(store, ScriptedModel([])) as other:
         run = await post(owner, says())
         ends: list[Outcome] = []
 
@@ -263,14 +258,18 @@ async def test_an_unknown_failure_is_logged_and_its_text_is_not_told(
     assert entry.exc_info is not None
 
 
-class Unwritable:
-    """A toolset that answers with text that no store can keep."""
+class BadToolset:
+    """A toolset whose calls answer with text that no store can keep, or raise, which none may."""
+
+    def __init__(self, error: BaseException | None, *, read_only: bool = True) -> None:
+        self.error = error
+        self.read_only = read_only
 
     async def specs(self) -> Sequence[ToolSpec]:
         return [ToolSpec("look", "", {})]
 
     def is_read_only(self, name: str, /) -> bool:
-        return False
+        return self.read_only
 
     def is_repeatable(self, name: str, /) -> bool:
         return False
@@ -279,13 +278,15 @@ class Unwritable:
         return ALLOWED
 
     async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
+        if self.error:
+            raise self.error
         return ToolResult("\ud800")
 
 
 async def test_what_cannot_be_written_down_does_not_end_the_other_runs(memory: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("fine")], calls(("look", {}))])
-    async with worker(memory, model, toolsets=[Unwritable()]) as runs:
+    async with worker(memory, model, toolsets=[BadToolset(None, read_only=False)]) as runs:
         other = await post(runs, says(), key=OTHER)
         await anyio.wait_all_tasks_blocked()
         broken = await post(runs, says())
@@ -300,62 +301,17 @@ async def until_forgotten(runs: RunService, run_id: str) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-class Broken:
-    """A toolset that breaks its door's promise never to raise."""
-
-    async def specs(self) -> Sequence[ToolSpec]:
-        return [ToolSpec("look", "", {})]
-
-    def is_read_only(self, name: str, /) -> bool:
-        return True
-
-    def is_repeatable(self, name: str, /) -> bool:
-        return False
-
-    def permission(self, call: ToolCall, /) -> Permission:
-        return ALLOWED
-
-    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
-        raise RuntimeError("secret")
-
-
-async def test_a_broken_toolset_is_an_error_that_the_model_can_react_to(
-    memory: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = ScriptedModel([calls(("look", {})), words("pity")])
-    async with worker(memory, model, toolsets=[Broken()]) as runs:
-        assert await reply(runs, says()) == "pity"
-        (answer,) = [m for m in await record(runs) if isinstance(m, ToolMessage)]
-    assert (answer.content, answer.is_error) == ("The tool failed.", True)
-    assert "toolset failed" in caplog.messages
-
-
-class Leaky:
-    """A toolset whose call ends by a cancellation of its own making."""
-
-    async def specs(self) -> Sequence[ToolSpec]:
-        return [ToolSpec("look", "", {})]
-
-    def is_read_only(self, name: str, /) -> bool:
-        return True
-
-    def is_repeatable(self, name: str, /) -> bool:
-        return False
-
-    def permission(self, call: ToolCall, /) -> Permission:
-        return ALLOWED
-
-    async def call(self, call: ToolCall, context: ToolContext, /) -> ToolResult:
-        raise anyio.get_cancelled_exc_class()
-
-
+@pytest.mark.parametrize("error", [RuntimeError("secret"), asyncio.CancelledError()])
 @pytest.mark.promise("P5")
-async def test_a_call_that_its_toolset_cancels_by_itself_has_failed(memory: Store) -> None:
-    model = ScriptedModel([calls(("look", {}), ("look", {})), words("odd")])
-    async with worker(memory, model, toolsets=[Leaky()]) as runs:
-        assert await reply(runs, says()) == "odd"
+async def test_a_broken_toolset_is_an_error_that_the_model_can_react_to(
+    memory: Store, caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
+    model = ScriptedModel([calls(("look", {}), ("look", {})), words("pity")])
+    async with worker(memory, model, toolsets=[BadToolset(error)]) as runs:
+        assert await reply(runs, says()) == "pity"
         answers = [m for m in await record(runs) if isinstance(m, ToolMessage)]
     assert [(one.content, one.is_error) for one in answers] == [("The tool failed.", True)] * 2
+    assert "toolset failed" in caplog.messages
 
 
 async def test_runs_need_their_service_around_them(memory: Store) -> None:

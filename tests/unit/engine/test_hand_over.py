@@ -145,16 +145,6 @@ async def test_a_run_that_has_just_begun_is_left_whole(store: Store) -> None:
     assert model.requests == []
 
 
-@pytest.mark.promise("P6")
-async def test_leaving_the_service_leaves_its_runs(store: Store) -> None:
-    async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
-        run = await post(leaving, says())
-        await until(leaving, run, TextDelta)
-    async with worker(store, ScriptedModel([words("whole")])) as other:
-        assert await outcome(other, run) == Completed()
-        assert await contents(other) == ["hi", "whole"]
-
-
 async def test_a_service_whose_task_is_cancelled_leaves_its_runs_too(store: Store) -> None:
     async with worker(store, ScriptedModel([words("whole")])) as other:
         with anyio.CancelScope() as scope:
@@ -299,9 +289,7 @@ async def test_a_run_that_was_left_may_be_cancelled_before_anybody_goes_on(store
         assert await outcome(other, run) == Cancelled()
 
 
-async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(
-    store: Store,
-) -> None:
+async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(store: Store) -> None:
     """The lease lapses by itself."""
     faults = Faults(store)
     faults.plan["release"] = ["refuse"]

@@ -324,9 +324,7 @@ async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(st
         assert len(model.requests) == 2
 
 
-async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(
-    store: Store,
-) -> None:
+async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(store: Store) -> None:
     """Not when the run before it ends, either: there is nothing to do yet."""
     watched, gate = await stored(store), anyio.Event()
     model = ScriptedModel([[gate, *calls(("paint", {}))], words("painted"), words("more")])

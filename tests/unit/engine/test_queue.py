@@ -1,13 +1,17 @@
 """Posts that wait for a run to end: their order, their readers, and what becomes of them when workers die."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support.killable_worker import Faults, killable_worker
+from tests.support.killable_worker import Fault, Faults, killable_worker
 from tests.support.runs import (
     ASK,
+    FAILING_LOST,
     KEY,
     OTHER,
     PAINT,
@@ -19,17 +23,22 @@ from tests.support.runs import (
     events,
     followed,
     outcome,
+    over,
     post,
     reading,
     record,
+    reply,
     result,
     says,
     until,
     worker,
 )
 from tests.support.transcript_rules import said_in
+from typing_extensions import override
 
-from passback.core.errors import ConversationBusy, InvalidCursor, QueueFull
+from passback.core.context import Context, Unbounded
+from passback.core.deltas import ModelRequest
+from passback.core.errors import ConversationBusy, InvalidCursor, QueueFull, UnknownConversation
 from passback.core.events import (
     Cancelled,
     Completed,
@@ -41,10 +50,12 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import RunRef, ToolMessage
-from passback.core.ports import Store
+from passback.core.ports import ModelClient, Store
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.reader import CONVERSATION_DELETED
+from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
+from passback.engine.supervisor import BROKEN_RUN
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 
@@ -80,9 +91,7 @@ async def test_posts_that_wait_run_one_after_the_other_in_their_order(store: Sto
 
 
 @pytest.mark.promise("P3")
-async def test_a_reader_of_a_run_that_waits_sees_it_from_the_queue_to_its_end(
-    store: Store,
-) -> None:
+async def test_a_reader_of_a_run_that_waits_sees_it_from_the_queue_to_its_end(store: Store) -> None:
     """Here and elsewhere, and from any place of it."""
     gate, model = gated("one", "two")
     async with worker(store, model) as runs, worker(store, model) as other:
@@ -166,10 +175,7 @@ async def test_the_tools_of_a_post_that_waits_are_declared_when_it_runs(memory: 
 async def test_posts_to_two_workers_at_once_all_run_once(store: Store) -> None:
     model = ScriptedModel([words(f"answer {n}") for n in range(40)])
     roomy = replace(QUICK, queue=100)
-    async with (
-        worker(store, model, timing=roomy) as one,
-        worker(store, model, timing=roomy) as two,
-    ):
+    async with worker(store, model, timing=roomy) as one, worker(store, model, timing=roomy) as two:
         ran: list[RunRef] = []
 
         async def say(runs: RunService, text: str) -> None:
@@ -370,3 +376,136 @@ async def test_conversations_have_queues_of_their_own(memory: Store) -> None:
         gate.set()
         assert await outcome(runs, run) == Completed()
         assert await contents(runs, OTHER) == ["z", "elsewhere"]
+
+
+# ---------------------------------------------------------------- without readers
+async def enqueue_unattended(runs: RunService) -> RunRef:
+    return await post(runs, says("b", "b"), on_busy="enqueue")
+
+
+async def nothing_waits(store: Store) -> None:
+    while (await store.status(KEY)).queued:
+        await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.promise("P15")
+async def test_the_queue_goes_on_when_the_end_was_stored_and_nobody_was_told(store: Store) -> None:
+    """The heartbeat finds the lease gone before the end is sent again."""
+    faults, gate = Faults(store), anyio.Event()
+    model = ScriptedModel([[gate, *words("one")], words("two")])
+    async with worker(faults.store, model) as runs:
+        await post(runs, says("a"))
+        run = await enqueue_unattended(runs)
+        refused: list[Fault] = ["refuse"] * 9
+        faults.plan["commit"] = ["lose reply", *refused]
+        gate.set()
+        await nothing_waits(store)
+        assert await outcome(runs, run) == Completed()
+        assert await contents(runs) == ["a", "one", "b", "two"]
+
+
+@pytest.mark.promise("P10")
+async def test_the_queue_goes_on_behind_a_run_that_was_given_up(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel([words("two")]), timing=FAILING_LOST) as other,
+        killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
+    ):
+        first = await post(dying.runs, says("a"))
+        run = await enqueue_unattended(dying.runs)
+        await dying.kill()
+        assert await outcome(other, first) == LOST_RUN
+        await nothing_waits(store)
+        assert await outcome(other, run) == Completed()
+        assert await contents(other) == ["a", "b", "two"]
+
+
+# ---------------------------------------------------------------- posts of workers that stop
+@asynccontextmanager
+async def left(store: Store, fault: Fault) -> AsyncGenerator[RunService]:
+    """A worker whose store was asked to begin a run and has answered after the client had left."""
+    faults = Faults(store)
+    faults.plan["begin"] = [fault]
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def ask() -> None:
+        asked.set()
+        await answers.wait()
+
+    faults.first["begin"] = ask
+    async with worker(faults.store, ScriptedModel([words("one"), words("two")])) as runs:
+        client = asyncio.create_task(post(runs, says("first", "u1")))
+        await asked.wait()
+        client.cancel()
+        with suppress(asyncio.CancelledError):
+            await client
+        assert client.cancelled()
+        answers.set()
+        with anyio.fail_after(10):
+            await faults.until("begin", 1)
+        yield runs
+
+
+@pytest.mark.promise("P6")
+async def test_the_run_of_a_client_that_left_goes_on(memory: Store) -> None:
+    async with left(memory, "none") as runs:
+        run_id = (await runs.status(KEY)).run_id
+        assert run_id is not None
+        with anyio.fail_after(10):
+            await over(memory, RunRef(KEY, run_id))
+        assert await contents(runs) == ["first", "one"]
+        assert await reply(runs, says("second", "u2")) == "two"
+
+
+@pytest.mark.promise("P6")
+async def test_nothing_comes_of_a_post_that_the_store_refused_after_its_client_left(
+    memory: Store,
+) -> None:
+    async with left(memory, "refuse") as runs:
+        with pytest.raises(UnknownConversation):
+            await runs.status(KEY)
+        assert await reply(runs, says("second", "u2")) == "one"
+        assert await contents(runs) == ["second", "one"]
+
+
+@pytest.mark.promise("P6")
+async def test_nobody_waits_for_a_worker_that_broke_down(memory: Store) -> None:
+    faults, asked = Faults(memory), asyncio.Event()
+
+    async def never() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    faults.first["begin"] = never
+    clients: list[asyncio.Task[RunRef]] = []
+
+    async def break_down() -> None:
+        async with worker(faults.store, ScriptedModel([])) as runs:
+            clients.append(asyncio.create_task(post(runs, says())))
+            await asked.wait()
+            raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup):
+        await break_down()
+    with anyio.fail_after(10):
+        await asyncio.wait(clients)
+    assert clients[0].cancelled()
+
+
+class Unwatchable(Unbounded):
+    """A policy that breaks when the run begins."""
+
+    @override
+    def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
+        raise ZeroDivisionError
+
+
+@pytest.mark.promise("P6")
+async def test_a_run_that_cannot_be_set_up_fails_alone(memory: Store) -> None:
+    async def told(_run: RunRef) -> str:
+        return ""
+
+    model = ScriptedModel([])
+    async with worker(memory, model, context=Unwatchable(), extra_prompt=told) as runs:
+        for key in (KEY, OTHER, KEY):
+            run = await post(runs, says(), key=key)
+            assert await outcome(runs, run) == BROKEN_RUN

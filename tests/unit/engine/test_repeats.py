@@ -348,9 +348,7 @@ async def test_nor_does_it_at_another_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("P4", "P8")
-async def test_clients_at_two_workers_that_post_the_same_result_share_a_run(
-    tmp_path: Path,
-) -> None:
+async def test_clients_at_two_workers_that_post_the_same_result_share_a_run(tmp_path: Path) -> None:
     rounds = 10
     model = ScriptedModel([calls(("paint", {}))] * rounds + [words("done")])
     async with two_workers(tmp_path, model) as workers:

@@ -1,12 +1,18 @@
-"""Calls that the server answers itself, beside those of the client."""
+"""Server tools in a run: their results, their progress, and the plan."""
 
 import json
 import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from threading import Thread
 
 import anyio
+import anyio.to_thread
 import pytest
+from pydantic import JsonValue
 from tests.support import runs as support
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
+    KEY,
     PAINT,
     call_ids,
     events,
@@ -15,23 +21,27 @@ from tests.support.runs import (
     record,
     reply,
     result,
+    says,
+    until,
     worker,
 )
 
-from passback.core.deltas import (
-    Finish,
-    ModelDelta,
-    ToolCallChunk,
-)
+from passback.agent import Agent
+from passback.core.deltas import Finish, ModelDelta, ToolCallChunk
 from passback.core.events import (
+    Cancelled,
     Completed,
     HandedBack,
+    PlanUpdated,
+    RunEvent,
     RunFinished,
+    RunQueued,
     RunStarted,
     TextDelta,
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
+    ToolProgressed,
     ToolResulted,
     TurnStarted,
 )
@@ -39,13 +49,21 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Owed,
+    PlanEntry,
+    RunId,
+    RunRef,
     ToolCall,
     ToolMessage,
 )
 from passback.core.ports import Store
+from passback.core.toolsets import ToolContext
+from passback.engine.children import CallContext
 from passback.engine.toolbox import ToolSources
-from passback.models.scripted import ScriptedModel, calls, says
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.session import Session
 from passback.toolsets.functions import FunctionTool, FunctionTools, tool
+from passback.toolsets.plan import PlanTools
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +75,7 @@ def add(a: int, b: int) -> int:
 
 
 async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: Store) -> None:
-    model = ScriptedModel([["Let me see. ", *calls(("add", {"a": 2, "b": 3}))], says("5")])
+    model = ScriptedModel([["Let me see. ", *calls(("add", {"a": 2, "b": 3}))], words("5")])
     async with worker(store, model, add) as runs:
         run = await post(runs, support.says())
         said = await events(runs, run)
@@ -87,7 +105,7 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
 
 @pytest.mark.promise("P1")
 async def test_server_calls_run_before_client_calls_are_handed_back(store: Store) -> None:
-    model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), says("done")])
+    model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), words("done")])
     async with worker(store, model, add) as runs:
         run = await post(runs, support.says(), tools=[PAINT])
         said = await events(runs, run)
@@ -112,7 +130,7 @@ async def test_invalid_calls_are_answered_by_the_server_and_the_model_may_try_ag
         ToolCallChunk(1, name="fly", arguments="{}"),
         Finish("tool_calls"),
     ]
-    model = ScriptedModel([bad, says("Sorry.")])
+    model = ScriptedModel([bad, words("Sorry.")])
     async with worker(store, model) as runs:
         said = await events(runs, await post(runs, support.says(), tools=[PAINT]))
         messages = await record(runs)
@@ -187,3 +205,261 @@ async def test_who_takes_over_asks_about_each_call_once_and_at_once() -> None:
     with anyio.fail_after(10):
         assert await toolbox.perhaps_begun(_made("ls", "cat", "pwd")) == []
     assert sorted(asked) == ["cat", "ls", "pwd"]
+
+
+# ---------------------------------------------------------------- progress
+def told(said: Sequence[RunEvent]) -> list[str]:
+    return [event.text for event in said if isinstance(event, ToolProgressed)]
+
+
+async def said_while(store: Store, does: FunctionTool) -> list[str]:
+    """What readers are told while a model calls the tool."""
+    script = ScriptedModel([calls((does.spec.name, {})), words("done")])
+    async with worker(store, script, does) as runs:
+        return told(await events(runs, await post(runs, says())))
+
+
+async def test_a_function_in_a_thread_tells_of_its_progress(memory: Store) -> None:
+    @tool
+    def count(context: ToolContext) -> str:
+        """Count."""
+        context.progress("one \ud83d")
+        context.progress("two, at once")
+        return "counted"
+
+    assert await said_while(memory, count) == ["one \ufffd"]
+
+
+@pytest.mark.parametrize("value", ["half \ud83d", ["half \ud83d"]])
+async def test_progress_and_results_have_the_same_for_half_a_character(
+    memory: Store, value: object
+) -> None:
+    @tool
+    async def halve() -> AsyncIterator[object]:
+        """Halve a character, twice."""
+        yield value
+        yield value
+
+    script = ScriptedModel([calls(("halve", {})), words("done")])
+    async with worker(memory, script, halve) as runs:
+        said = await events(runs, await post(runs, says()))
+    results = [event.content for event in said if isinstance(event, ToolResulted)]
+    mended = "half \ufffd" if isinstance(value, str) else '["half \ufffd"]'
+    assert (told(said), results) == ([mended], [mended])
+
+
+async def test_words_have_a_length(memory: Store) -> None:
+    @tool
+    async def read(context: ToolContext) -> str:
+        """Read."""
+        context.progress("a" * 2000)
+        return "read"
+
+    assert await said_while(memory, read) == ["a" * 1000]
+
+
+@pytest.mark.promise("P11")
+async def test_what_a_generator_yields_is_told_in_the_same_bounds(memory: Store) -> None:
+    @tool
+    async def count() -> AsyncIterator[str]:
+        """Count, and never wait."""
+        for number in range(1000):
+            yield f"number {number}"
+        yield "counted"
+
+    @tool
+    def count_in_a_thread() -> Iterator[str]:
+        """Count there."""
+        for number in range(20_000):
+            yield f"number {number}"
+        yield "counted"
+
+    script = ScriptedModel([calls(("count", {}), ("count_in_a_thread", {})), words("done")])
+    async with worker(memory, script, count, count_in_a_thread) as runs:
+        said = await events(runs, await post(runs, says()))
+    results = [event for event in said if isinstance(event, ToolResulted)]
+    assert [(event.content, event.is_error) for event in results] == [("counted", False)] * 2
+    steps = told(said)
+    assert steps.count("number 0") == 2
+    assert len(steps) < 200
+
+
+async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
+    kept: list[ToolContext] = []
+
+    @tool
+    async def leave(context: ToolContext) -> str:
+        """Leave the context to others."""
+        kept.append(context)
+        return "left"
+
+    @tool
+    async def meddle() -> str:
+        """Use the context of the other call."""
+        kept[0].progress("from here")
+        await anyio.to_thread.run_sync(kept[0].progress, "from a thread")
+        return "meddled"
+
+    script = ScriptedModel([calls(("leave", {}), ("meddle", {})), words("done")])
+    async with worker(memory, script, leave, meddle) as runs:
+        assert told(await events(runs, await post(runs, says()))) == []
+
+
+async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memory: Store) -> None:
+    @tool
+    async def hurry(context: ToolContext) -> str:
+        """Tell from a thread, and be over before that is heard."""
+        thread = Thread(target=context.progress, args=("too late",))
+        thread.start()
+        while thread.is_alive():
+            pass  # the event loop hears nothing meanwhile
+        assert isinstance(context, CallContext)
+        context.ended()
+        return "hurried"
+
+    assert await said_while(memory, hurry) == []
+
+
+async def test_what_is_told_while_a_result_is_being_stored_comes_behind_it(memory: Store) -> None:
+    faults = Faults(memory)
+    storing, heard = anyio.Event(), anyio.Event()
+
+    async def the_result() -> None:
+        storing.set()
+        await heard.wait()
+
+    async def the_turn() -> None:
+        faults.first["commit"] = the_result
+
+    faults.first["commit"] = the_turn
+
+    @tool(read_only=True)
+    async def quick() -> str:
+        """Be done at once."""
+        return "done"
+
+    @tool(read_only=True)
+    async def slow(context: ToolContext) -> str:
+        """Tell of it while the other one's result is on its way to the store."""
+        await storing.wait()
+        context.progress("meanwhile")
+        heard.set()
+        return "done, too"
+
+    script = ScriptedModel([calls(("quick", {}), ("slow", {})), words("so")])
+    async with worker(faults.store, script, quick, slow) as runs:
+        said = await events(runs, await post(runs, says()))
+    kinds = [type(event) for event in said if isinstance(event, ToolResulted | ToolProgressed)]
+    assert kinds == [ToolResulted, ToolProgressed, ToolResulted]
+
+
+# ---------------------------------------------------------------- the plan
+LOOK: dict[str, JsonValue] = {"content": "look", "priority": "high", "status": "in_progress"}
+
+
+async def test_a_plan_is_told_and_kept(store: Store) -> None:
+    script = [
+        calls(("update_plan", {"entries": [LOOK, {"content": "answer"}]})),
+        words("so"),
+        calls(("update_plan", {"entries": []})),
+        words("done"),
+    ]
+    async with worker(store, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
+        run = await post(runs, says())
+        said = await events(runs, run)
+        plan = (PlanEntry("look", "high", "in_progress"), PlanEntry("answer"))
+        assert [event for event in said if isinstance(event, PlanUpdated)] == [PlanUpdated(plan)]
+        assert (await runs.status(KEY)).state.plan == plan
+        assert await outcome(runs, await post(runs, says("go on", "u2"))) == Completed()
+        assert (await runs.status(KEY)).state.plan == ()
+
+
+def plans(*entries: str) -> list[Step]:
+    """A turn that says what is meant to be done."""
+    planned: list[JsonValue] = [{"content": each} for each in entries]
+    return calls(("update_plan", {"entries": planned}))
+
+
+def plan_of(*entries: str) -> tuple[PlanEntry, ...]:
+    return tuple(map(PlanEntry, entries))
+
+
+@pytest.mark.parametrize("before", [("first",), ()], ids=["a plan before", "none"])
+async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str, ...]) -> None:
+    half: list[Step] = ["half", anyio.Event()]
+    cut = [plans("second"), plans("third"), half]
+    model = ScriptedModel([plans(*before), words("so"), *cut, words("as before"), words("more")])
+    async with (
+        worker(store, model, toolsets=[PlanTools()]) as runs,
+        worker(store, model, toolsets=[PlanTools()]) as elsewhere,
+    ):
+        await outcome(runs, await post(runs, says()))
+        first = await post(runs, says("wrong", "u2"))
+        await until(runs, first, TextDelta)
+        assert (await runs.status(KEY)).state.plan == plan_of("third")
+        second = await post(elsewhere, says("right", "u3"), on_busy="rollback")
+        said = await events(elsewhere, second)
+        assert await outcome(runs, first) == Cancelled()
+        # who follows is told, for he has seen the other one
+        taken_back = PlanUpdated(plan_of(*before))
+        assert said[:3] == [RunQueued(second.run_id), RunStarted(second.run_id), taken_back]
+        assert (await runs.status(KEY)).state.plan == plan_of(*before)
+        later = await events(runs, await post(runs, says("go on", "u4")))
+        assert not any(isinstance(each, PlanUpdated) for each in later)
+        assert (await runs.status(KEY)).state.plan == plan_of(*before)
+
+
+async def test_a_plan_stays_when_a_run_without_one_is_taken_back(store: Store) -> None:
+    model = ScriptedModel([plans("first"), words("so"), ["half", anyio.Event()], words("done")])
+    async with worker(store, model, toolsets=[PlanTools()]) as runs:
+        await outcome(runs, await post(runs, says()))
+        await until(runs, await post(runs, says("wrong", "u2")), TextDelta)
+        second = await post(runs, says("right", "u3"), on_busy="rollback")
+        assert not any(isinstance(each, PlanUpdated) for each in await events(runs, second))
+        assert (await runs.status(KEY)).state.plan == plan_of("first")
+
+
+async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
+    model = ScriptedModel([plans("first"), ["half", anyio.Event()], words("done")])
+    async with worker(store, model, toolsets=[PlanTools()]) as runs:
+        await until(runs, await post(runs, says()), TextDelta)
+        second = await post(runs, says("right", "u3"), on_busy="interrupt")
+        assert await outcome(runs, second) == Completed()
+        assert (await runs.status(KEY)).state.plan == plan_of("first")
+        assert (await runs.status(KEY)).state.earlier_plan is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([{"content": ""}], "entries.0.content"),
+        ([{"content": "a", "status": "perhaps"}], "entries.0.status"),
+        ([{"content": "a"}] * 101, "entries"),
+        ("look", "entries"),
+    ],
+)
+async def test_a_plan_that_is_none_is_told_to_the_model(
+    memory: Store, entries: JsonValue, why: str
+) -> None:
+    script = [calls(("update_plan", {"entries": entries})), words("so")]
+    async with worker(memory, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
+        said = await events(runs, await post(runs, says()))
+        [resulted] = [event for event in said if isinstance(event, ToolResulted)]
+        assert (resulted.is_error, resulted.synthetic) == (True, "invalid")
+        assert f"The plan is not valid: {why}" in str(resulted.content)
+        assert (await runs.status(KEY)).state.plan == ()
+
+
+async def test_an_agent_offers_it_where_its_author_says_so() -> None:
+    [tools] = Agent(plan=True).own_toolsets()
+    [spec] = await tools.specs()
+    assert spec.name == "update_plan"
+    assert not tools.is_read_only("update_plan")
+    assert tools.is_repeatable("update_plan")
+    call = ToolCall(CallId("c"), "update_plan", '{"entries": []}')
+    got = await tools.call(call, ToolContext(RunRef(KEY, RunId("r")), call.id))
+    assert got is not None
+    assert got.plan == ()
+    with anyio.fail_after(10):
+        async with Session(Agent(model=ScriptedModel([words("hi")]), plan=True)) as session:
+            assert [event async for event in session.submit("hi")]

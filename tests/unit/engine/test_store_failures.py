@@ -25,14 +25,7 @@ from tests.support.runs import (
 )
 
 from passback.core.errors import StoreUnavailable
-from passback.core.events import (
-    Completed,
-    Failed,
-    HandedBack,
-    Position,
-    RunFinished,
-    TextDelta,
-)
+from passback.core.events import Completed, Failed, HandedBack, Position, RunFinished, TextDelta
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
 from passback.core.ports import Store
 from passback.core.transcript import owed_answers, paired_messages
@@ -207,9 +200,7 @@ async def test_a_hand_back_that_waits_behind_a_failed_write_is_not_lost(
         await assert_sound(runs, other, run)
 
 
-async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(
-    memory: Store,
-) -> None:
+async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(memory: Store) -> None:
     faults = Faults(memory)
     gate = anyio.Event()
     slow = replace(QUICK, log_delay=0.01)
@@ -268,9 +259,7 @@ async def test_a_post_that_the_store_refused_was_not_stored_and_may_be_sent_agai
         assert (await runs.messages(KEY, start=0, limit=9)).total == 2
 
 
-async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(
-    memory: Store,
-) -> None:
+async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(memory: Store) -> None:
     """Nobody works on it at first: it is taken over."""
     faults = Faults(memory)
     model = ScriptedModel([calls(("paint", {})), words("painted")])

@@ -1,6 +1,8 @@
 """The last word of a run is what was asked for, or the run fails: nothing else becomes its output."""
 
+import json
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +35,20 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
 )
-from passback.core.messages import JsonObject, MessageContext, SystemMessage, ToolSpec, UserMessage
+from passback.core.messages import (
+    AssistantMessage,
+    JsonObject,
+    MessageContext,
+    SystemMessage,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
 from passback.core.ports import Store
 from passback.engine.judging import OutputJudge
 from passback.models import scripted
@@ -42,6 +56,7 @@ from passback.models.scripted import ScriptedModel
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
+
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -248,3 +263,156 @@ async def test_answers_that_another_worker_was_given_count_too(store: Store) -> 
     # it was told the same as the first worker's model
     assert other.requests[0].messages == first.requests[2].messages
     assert other.requests[0].output_schema == SCHEMA
+
+
+# ---------------------------------------------------------------- arguments that do not fit
+COLOR_TOOL = ToolSpec(
+    "set-color",
+    "",
+    {"type": "object", "properties": {"color": {"enum": ["blue", "red"]}}, "required": ["color"]},
+)
+PINK_CALL = ("set-color", {"color": "pink"})
+BLUE_CALL = ("set-color", {"color": "blue"})
+REASON = (
+    "Not executed: the arguments do not fit the tool's schema: "
+    'at $.color: "pink" is not one of ["blue", "red"]'
+)
+
+
+def _answers(messages: Sequence[object]) -> list[tuple[object, bool, str | None]]:
+    return [(m.content, m.is_error, m.synthetic) for m in messages if isinstance(m, ToolMessage)]
+
+
+@pytest.mark.promise("P4")
+async def test_the_model_is_told_what_is_wrong_and_calls_anew(store: Store) -> None:
+    model = ScriptedModel([scripted.calls(PINK_CALL), scripted.calls(BLUE_CALL)])
+    async with worker(store, model) as runs:
+        run = await post(runs, says(), tools=[COLOR_TOOL])
+        told = await events(runs, run)
+        [first, second] = [e.call_id for e in told if isinstance(e, ToolCallStarted)]
+        assert await call_ids(runs) == [second]
+    shown = [e for e in told if isinstance(e, ToolCallEnded | ToolResulted | RunFinished)]
+    refusal = ToolResulted(first, REASON, is_error=True, synthetic="invalid")
+    assert shown[:2] == [refusal, ToolCallEnded(second)]
+    assert isinstance(shown[2], RunFinished)
+    assert isinstance(shown[2].outcome, HandedBack)
+    assert ToolCallArguments(first, json.dumps(PINK_CALL[1])) in told
+    asked = model.requests[1].messages
+    assert _answers(asked) == [(REASON, True, "invalid")]
+    # the model sees what it asked for
+    [call] = [call for m in asked if isinstance(m, AssistantMessage) for call in m.tool_calls]
+    assert (call.id, call.arguments) == (first, json.dumps(PINK_CALL[1]))
+
+
+@pytest.mark.promise("P4")
+async def test_a_valid_call_beside_an_invalid_one_is_handed_back(memory: Store) -> None:
+    model = ScriptedModel([scripted.calls(PINK_CALL, BLUE_CALL), scripted.says("done")])
+    async with worker(memory, model) as runs:
+        await events(runs, await post(runs, says(), tools=[COLOR_TOOL]))
+        [owed] = await call_ids(runs)
+        assert await outcome(runs, await post(runs, result(owed))) == Completed()
+    assert _answers(model.requests[1].messages) == [
+        (REASON, True, "invalid"),
+        ("done", False, None),
+    ]
+
+
+@pytest.mark.promise("P6")
+@pytest.mark.promise("P4")
+async def test_a_model_that_makes_only_invalid_calls_fails_the_run(memory: Store) -> None:
+    model = ScriptedModel([*[scripted.calls(PINK_CALL)] * 3, scripted.says("hello again")])
+    async with worker(memory, model) as runs:
+        ended = await outcome(runs, await post(runs, says(), tools=[COLOR_TOOL]))
+        assert ended == Failed(
+            "model_astray", "the model made nothing but invalid tool calls, again and again", True
+        )
+        assert len(model.requests) == 3
+        assert _answers(await record(runs)) == [(REASON, True, "invalid")] * 3
+        # the conversation goes on
+        assert await outcome(runs, await post(runs, says("hm", "u2"))) == Completed()
+
+
+@pytest.mark.promise("P4")
+async def test_a_valid_call_in_between_counts_anew(memory: Store) -> None:
+    @tool
+    def look() -> str:
+        return "nothing"
+
+    look_turn = scripted.calls(("look", {}))
+    pink = scripted.calls(PINK_CALL)
+    model = ScriptedModel([pink, pink, look_turn, scripted.says("well")])
+    async with worker(memory, model, look) as runs:
+        assert await outcome(runs, await post(runs, says(), tools=[COLOR_TOOL])) == Completed()
+    model = ScriptedModel([pink, look_turn, pink, scripted.says("well")])
+    async with worker(memory, model, look) as runs:
+        assert await outcome(runs, await post(runs, says("hm", "u2"))) == Completed()
+
+
+@pytest.mark.promise("P4")
+async def test_a_tool_of_the_server_that_did_not_run_for_its_arguments_says_so(
+    store: Store,
+) -> None:
+    @tool
+    def add(a: int) -> int:
+        return a + 1
+
+    script = [scripted.calls(("add", {"a": "one"}), ("add", {"a": 1})), scripted.says("2")]
+    async with worker(store, ScriptedModel(script), add) as runs:
+        told = await events(runs, await post(runs, says()))
+        [first, second] = [e.call_id for e in told if isinstance(e, ToolCallStarted)]
+        why = (
+            "The arguments are not valid.\n"
+            "a: Input should be a valid integer, unable to parse string as an integer"
+        )
+        assert [e for e in told if isinstance(e, ToolCallEnded | ToolResulted)] == [
+            ToolCallEnded(first),
+            ToolCallEnded(second),
+            ToolResulted(first, why, is_error=True, synthetic="invalid"),
+            ToolResulted(second, "2"),
+        ]
+        assert _answers(await record(runs)) == [(why, True, "invalid"), ("2", False, None)]
+
+
+@pytest.mark.promise("P4")
+async def test_invalid_calls_of_the_servers_tools_count_too(memory: Store) -> None:
+    @tool
+    def add(a: int) -> int:
+        return a + 1
+
+    model = ScriptedModel([scripted.calls(("add", {"a": "one"}))] * 4)
+    async with worker(memory, model, add) as runs:
+        ended = await outcome(runs, await post(runs, says()))
+    assert isinstance(ended, Failed)
+    assert (ended.code, len(model.requests)) == ("model_astray", 3)
+
+
+@pytest.mark.promise("P4")
+async def test_calls_of_unknown_tools_count_too(memory: Store) -> None:
+    model = ScriptedModel([scripted.calls(("fly", {}))] * 3)
+    async with worker(memory, model) as runs:
+        ended = await outcome(runs, await post(runs, says(), tools=[COLOR_TOOL]))
+    assert isinstance(ended, Failed)
+    assert ended.code == "model_astray"
+
+
+@pytest.mark.promise("P11")
+@pytest.mark.promise("P4")
+async def test_arguments_that_are_too_long_reach_no_tool(memory: Store) -> None:
+    long = ("set-color", {"color": "x" * 300_000})
+    model = ScriptedModel([scripted.calls(long), scripted.says("well")])
+    async with worker(memory, model) as runs:
+        assert await outcome(runs, await post(runs, says(), tools=[COLOR_TOOL])) == Completed()
+    answer = "Not executed: the arguments are longer than 262144 characters."
+    assert _answers(model.requests[1].messages) == [(answer, True, "invalid")]
+
+
+@pytest.mark.promise("P4")
+async def test_the_tools_of_another_worker_are_checked_too(store: Store) -> None:
+    """The schema comes from the store: the post that declared the tool was another worker's."""
+    async with worker(store, ScriptedModel([scripted.calls(BLUE_CALL)])) as runs:
+        await events(runs, await post(runs, says(), tools=[COLOR_TOOL]))
+        [owed] = await call_ids(runs)
+    model = ScriptedModel([scripted.calls(PINK_CALL), scripted.says("well")])
+    async with worker(store, model) as runs:
+        assert await outcome(runs, await post(runs, result(owed))) == Completed()
+    assert _answers(model.requests[1].messages)[-1] == (REASON, True, "invalid")

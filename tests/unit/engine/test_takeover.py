@@ -9,7 +9,6 @@ from tests.support.runs import (
     EXPIRING_FLUSHED,
     KEY,
     PAINT,
-    RECOVERING,
     call_ids,
     contents,
     events,
@@ -134,33 +133,6 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
     assert seen == ["noted"]
     assert [m.content for m in model.requests[0].messages] == ["hi", "first ", "noted"]
     assert await contents(other) == ["hi", "first ", "noted", "so"]
-
-
-@pytest.mark.promise("P10")
-async def test_nobody_has_to_ask_for_a_dead_workers_run(store: Store) -> None:
-    async with (
-        worker(store, ScriptedModel([words("whole")]), timing=RECOVERING) as other,
-        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
-    ):
-        run = await post(dying.runs, says())
-        await until(dying.runs, run, TextDelta)
-        await dying.kill()
-        while (await store.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
-        assert await contents(other) == ["hi", "whole"]
-
-
-async def test_a_post_after_the_death_finds_the_run_going_on(store: Store) -> None:
-    async with (
-        worker(store, ScriptedModel([words("one"), words("two")])) as other,
-        killable_worker(store, ScriptedModel([["half", never()]])) as dying,
-    ):
-        run = await post(dying.runs, says("first"))
-        await dying.kill()
-        waiting = await post(other, says("second"), on_busy="enqueue")
-        assert await outcome(other, waiting) == Completed()
-        assert await outcome(other, run) == Completed()
-        assert await contents(other) == ["first", "one", "second", "two"]
 
 
 # ---------------------------------------------------------------- what its readers see

@@ -296,9 +296,7 @@ async def test_half_a_turn_is_void_when_its_worker_stops(store: Store) -> None:
     assert texts == ["ok", "two looks and says", "whole of one"]
 
 
-async def test_a_log_that_has_lost_the_beginning_of_an_open_turn_is_no_gap(
-    tmp_path: Path,
-) -> None:
+async def test_a_log_that_has_lost_the_beginning_of_an_open_turn_is_no_gap(tmp_path: Path) -> None:
     first, after, much = dying(), going_on(), "much " * 1000
     first.two = [[much, *calls(("look", {}))], first.two[1]]
     url, options = f"sqlite:///{tmp_path}/store.db", StoreOptions(log_bytes=1000)

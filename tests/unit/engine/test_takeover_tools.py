@@ -86,12 +86,7 @@ INTERRUPTED = SYNTHETIC_TEXT["interrupted"]
         (["pay"], ["pay"], {"pay": 1}, [INTERRUPTED]),
         (["save"], ["save"], {"save": 2}, ["save done"]),
         (["read"], ["read"], {"read": 2}, ["read done"]),
-        (
-            ["read", "list"],
-            ["read", "list"],
-            {"read": 2, "list": 2},
-            ["read done", "list done"],
-        ),
+        (["read", "list"], ["read", "list"], {"read": 2, "list": 2}, ["read done", "list done"]),
         # what comes behind it had not begun
         (
             ["pay", "send", "save"],
@@ -224,9 +219,7 @@ async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: St
 
 
 @pytest.mark.promise("P1", "P10")
-async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(
-    store: Store,
-) -> None:
+async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(store: Store) -> None:
     """The turn was committed, its server tool was running, its client call was not yet handed back."""
     counted = CountedTools("pay")
     model = ScriptedModel([words("both done")])

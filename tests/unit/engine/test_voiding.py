@@ -154,10 +154,7 @@ async def test_what_was_shown_before_a_turn_that_broke_off_is_void_with_it(worke
     await worker.begins(TurnStarted(MessageId("mc")), TextDelta("out"), by=B)
     await worker.commits(last)
     said: list[RunEvent] = [TurnStarted(MessageId("mc")), TextDelta("out")]
-    assert await worker.voided() == (
-        await committed(worker),
-        *(Nested(B, event) for event in said),
-    )
+    assert await worker.voided() == (await committed(worker), *(Nested(B, event) for event in said))
 
 
 async def test_what_is_said_again_is_said_in_one_piece(worker: Worker) -> None:

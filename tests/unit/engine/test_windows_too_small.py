@@ -29,14 +29,7 @@ from passback.context.compaction import Compaction
 from passback.core.context import Unbounded
 from passback.core.deltas import ModelRequest, UsageChunk
 from passback.core.errors import MessageTooLarge, ModelContextExceeded
-from passback.core.events import (
-    Compacted,
-    Completed,
-    ContextWarned,
-    Failed,
-    HandedBack,
-    TextDelta,
-)
+from passback.core.events import Compacted, Completed, ContextWarned, Failed, HandedBack, TextDelta
 from passback.core.messages import (
     AssistantMessage,
     ChildMessage,

@@ -196,9 +196,7 @@ async def test_an_answer_whose_making_is_cancelled_is_a_line(
     assert only(lines)["complete"] is False
 
 
-async def test_who_only_asks_for_health_is_no_line_at_info(
-    lines: pytest.LogCaptureFixture,
-) -> None:
+async def test_who_only_asks_for_health_is_no_line_at_info(lines: pytest.LogCaptureFixture) -> None:
     await ask(APP, "GET", "/healthz/a", headers=OWN)
     assert lines.records == []
     lines.set_level(logging.DEBUG, LOGGER)

@@ -1,22 +1,27 @@
 """A body is JSON in UTF-8, an object, of bounded size, depth and time; whatever else it is gets its own 4xx."""
 
 import time
+from typing import Any
 
 import pytest
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, exchange
 
-from passback.core.errors import BadRequest
+from passback.core.errors import BadRequest, InvalidRequest
 from passback.http.access import Access
 from passback.http.answers import json_answer
 from passback.http.body import parse_json, read_object, read_optional_object
+from passback.http.requests import validate_model
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import PartialBodies, RequestLimits, Wire
+from passback.wire.send_message import SendMessage
 
 pytestmark = pytest.mark.anyio
+
 
 LIMITS = RequestLimits()
 JSON = {"content-type": "application/json"}
@@ -262,3 +267,81 @@ async def test_a_body_that_may_be_missing_is_read_if_it_is_there(
     app = build_site([Wire([Endpoint("/", echo, methods=["POST"])])], Access())
     answer = await ask(app, "POST", "/", headers=headers, body=body)
     assert (answer.status, answer.json.get("read")) == (status, read)
+
+
+# ---------------------------------------------------------------- misfits
+AN_OBJECT = "Input should be an object"
+A_LIST = "Input should be a valid list"
+A_TEXT = "Input should be a valid string"
+MISSING = "Field required"
+ROLES = "Input should be one of 'user', 'system', 'assistant', 'tool'"
+AN_ADDRESS = "Input should be an http:, https: or data: URL, without control characters"
+PARTS = "'text', 'image', 'audio', 'file', 'image_url', 'input_audio', 'data'"
+
+
+def problems(posted: dict[str, JsonValue]) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidRequest) as refused:
+        validate_model(SendMessage, posted)
+    details: Any = refused.value.details
+    told = [(each["at"], each["problem"]) for each in details["problems"]]
+    assert refused.value.message == ": ".join(told[0])
+    return told
+
+
+def said(content: JsonValue) -> dict[str, JsonValue]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+UNFIT: dict[str, tuple[dict[str, JsonValue], list[tuple[str, str]]]] = {
+    "neither form": ({"resume": 7}, [("resume", A_LIST), ("resume", AN_OBJECT)]),
+    "in a list": ({"resume": [7]}, [("resume.0", AN_OBJECT)]),
+    "of an item": ({"resume": [{"payload": True}]}, [("resume.0.interruptId", MISSING)]),
+    "of the one": (
+        {"resume": {"interruptId": 5}},
+        [("resume.interruptId", A_TEXT), ("resume.payload", MISSING)],
+    ),
+    "no object": ({"messages": ["hi"]}, [("messages.0", AN_OBJECT)]),
+    "no role": ({"messages": [{"content": "x"}]}, [("messages.0.role", MISSING)]),
+    "another role": ({"messages": [{"role": "robot"}]}, [("messages.0.role", ROLES)]),
+    "no content": ({"messages": [{"role": "user"}]}, [("messages.0.content", MISSING)]),
+    "a key like the role": (
+        {"messages": [{"role": "user", "user": {"content": "x"}, "content": 7}]},
+        [("messages.0.content", A_TEXT), ("messages.0.content", A_LIST)],
+    ),
+    "an id": (
+        {"messages": [{"role": "user", "content": "x", "id": "\0"}]},
+        [("messages.0.id", "has characters that cannot be printed")],
+    ),
+    "another part": (
+        said([{"type": "smell"}]),
+        [("messages.0.content.0.type", f"Input should be one of {PARTS}")],
+    ),
+    "a part without a key like its type": (
+        said([{"type": "text"}]),
+        [("messages.0.content.0.text", MISSING)],
+    ),
+    "a key like the type": (
+        said([{"type": "text", "text": 5}]),
+        [("messages.0.content.0.text", A_TEXT)],
+    ),
+    "one of two forms": (
+        said([{"type": "image_url", "image_url": "ftp:x"}]),
+        [("messages.0.content.0.image_url", AN_ADDRESS)],
+    ),
+    "within one of two forms": (
+        said([{"type": "image_url", "image_url": {"url": "ftp:x"}}]),
+        [("messages.0.content.0.image_url.url", AN_ADDRESS)],
+    ),
+    "a setting": (
+        {"onDisconnect": "x"},
+        [("onDisconnect", "Input should be 'continue' or 'cancel'")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("posted", "told"), UNFIT.values(), ids=UNFIT)
+@pytest.mark.promise("P12")
+def test_it_is_told_where_and_why(
+    posted: dict[str, JsonValue], told: list[tuple[str, str]]
+) -> None:
+    assert problems(posted) == told

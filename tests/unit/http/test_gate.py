@@ -437,11 +437,7 @@ async def test_without_configured_keys_everyone_is_anonymous(key: str | None) ->
 
 @pytest.mark.promise("P13")
 @pytest.mark.parametrize(
-    ("given", "owner"),
-    [
-        ("Bearer the-key-of-alice", b"alice"),
-        ("bearer  the-key-of-bob ", b"bob"),
-    ],
+    ("given", "owner"), [("Bearer the-key-of-alice", b"alice"), ("bearer  the-key-of-bob ", b"bob")]
 )
 async def test_a_key_says_whose_request_it_is(given: str, owner: bytes) -> None:
     assert (await _get(Access(keys=KEYS), authorization=given)).body == owner

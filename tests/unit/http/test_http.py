@@ -7,9 +7,12 @@ from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask
 
 from passback.core import errors
-from passback.core.errors import PassbackError
+from passback.core.errors import BadRequest, NotAcceptable, PassbackError
+from passback.core.messages import OwnerId
 from passback.http.access import Access
 from passback.http.answers import STATUS, json_answer
+from passback.http.headers import Headers, headers_of
+from passback.http.requests import idempotency_key, keyed_conversation_id, preferred_media_type
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Wire
@@ -122,3 +125,170 @@ async def test_a_strange_request_id_is_replaced(given: str) -> None:
 def test_an_answer_cannot_hold_what_json_cannot() -> None:
     with pytest.raises(ValueError, match="Out of range"):
         json_answer({"type": "http", "headers": []}, {"value": float("nan")})
+
+
+# ---------------------------------------------------------------- headers
+DOUBLED = Headers([(b"accept", b"text/plain"), (b"host", b"localhost"), (b"accept", b"caf\xe9")])
+
+
+def test_a_header_that_comes_twice_is_given_whole_or_first() -> None:
+    assert DOUBLED.all(b"accept") == ["text/plain", "caf\xe9"]
+    assert DOUBLED.get(b"accept") == "text/plain"
+
+
+def test_a_header_that_is_not_there_is_nothing_or_the_default() -> None:
+    assert DOUBLED.all(b"origin") == []
+    assert DOUBLED.get(b"origin") == ""
+    assert DOUBLED.get(b"origin", "none") == "none"
+    assert b"origin" not in DOUBLED
+
+
+def test_a_header_may_be_there_and_empty() -> None:
+    headers = Headers([(b"content-encoding", b"")])
+    assert b"content-encoding" in headers
+    assert headers.get(b"content-encoding", "identity") == ""
+
+
+def test_the_headers_of_a_request_are_sorted_once() -> None:
+    scope = {"type": "http", "headers": [(b"host", b"localhost")]}
+    assert headers_of(scope) is headers_of(scope)
+    assert headers_of(scope).get(b"host") == "localhost"
+
+
+# ---------------------------------------------------------------- negotiation
+A, B, C = "text/event-stream", "application/json", "text/plain"
+
+
+@pytest.mark.parametrize(
+    ("header", "chosen"),
+    [
+        ("", A),
+        (" ", A),
+        ("*/*", A),
+        (A, A),
+        (B, B),
+        ("TEXT/Plain", C),
+        ("text/*", A),
+        ("application/*", B),
+        ("text/html, application/xhtml+xml, */*;q=0.8", A),
+        # what a common client for browsers sends
+        ("application/json, text/plain, */*", A),
+        ("application/json, text/plain", B),
+        ("application/json;q=0.5, text/plain", C),
+        ("text/plain;q=0.5, text/event-stream;q=0.4", C),
+        ("text/plain; charset=utf-8; Q=0.5 , application/json; q=0.4", C),
+        ("*/*, text/event-stream;q=0", B),
+        ("*/*;q=0.1, text/*;q=0.2, text/event-stream;q=0", C),
+        ("text/*;q=0.9, application/json", B),
+        ("text/plain;q=0, text/plain", C),
+        ("text/plain;q=0.001", C),
+        ("text/plain;q=1.000, application/json;q=0.999", C),
+        ("nonsense, , text/plain", C),
+        ("text/plain;format=flowed", C),
+    ],
+)
+def test_the_best_form_is_chosen(header: str, chosen: str) -> None:
+    assert preferred_media_type(header, [A, B, C]) == chosen
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    "header",
+    [
+        "text/html",
+        "image/*",
+        "*/*;q=0",
+        "text/*;q=0, application/json;q=0.000",
+        "text/plain;q=2",
+        "text/plain;q=high",
+        "text/plain;q=0.1234",
+        "text/plain;q=",
+        "text",
+        "*",
+        "/",
+        "text/plain/x",
+        "text/plain x",
+    ],
+)
+def test_what_fits_no_form_is_refused_with_the_list(header: str) -> None:
+    with pytest.raises(NotAcceptable) as refused:
+        preferred_media_type(header, [A, B, C])
+    assert refused.value.message == f"the answer can be {A} or {B} or {C}"
+    assert refused.value.details == {"available": [A, B, C]}
+
+
+# ---------------------------------------------------------------- requests
+ALICE, BOB = OwnerId("alice"), OwnerId("bob")
+
+
+def _key(*given: str) -> str | None:
+    return idempotency_key(Headers([(b"idempotency-key", each.encode()) for each in given]))
+
+
+def test_a_post_without_a_key_has_none() -> None:
+    assert _key() is None
+
+
+GOOD_KEYS = [
+    ("8e03978e-40d5-43e8-bc93-6894a57f9324", "8e03978e-40d5-43e8-bc93-6894a57f9324"),
+    ('"8e03978e-40d5-43e8-bc93-6894a57f9324"', "8e03978e-40d5-43e8-bc93-6894a57f9324"),
+    ("!#$%&'()*+-./:<=>?@[]^_`{|}~", "!#$%&'()*+-./:<=>?@[]^_`{|}~"),
+    ('"a,b;c"', "a,b;c"),
+    (r'"a\"b\\c"', r'a"b\c'),
+    ("x", "x"),
+    ("x" * 256, "x" * 256),
+    ('"' + "x" * 256 + '"', "x" * 256),
+    ('"' + r"\\" * 256 + '"', "\\" * 256),
+]
+
+
+@pytest.mark.promise("P8")
+@pytest.mark.parametrize(("given", "key"), GOOD_KEYS)
+def test_a_key_is_the_same_in_quotes_and_without(given: str, key: str) -> None:
+    assert _key(given) == key
+
+
+BAD_KEYS = {
+    "empty": "",
+    "empty quotes": '""',
+    "an open quote": '"a',
+    "a quote too many": 'a"',
+    "a space": "a b",
+    "a space in quotes": '"a b"',
+    "a tab": "a\tb",
+    "NUL": "a\0b",
+    "DEL in quotes": '"a\x7f"',
+    "a letter beyond ASCII": "é",
+    "two keys in one header": "a,b",
+    "two strings in one header": '"a", "b"',
+    "a parameter": '"a";b=1',
+    "a backslash": r"a\b",
+    "an escape of something else": r'"a\b"',
+    "a backslash at the end": '"a\\"',
+    "257 characters": "x" * 257,
+    "257 characters in quotes": '"' + "x" * 257 + '"',
+    "257 escapes": '"' + r"\\" * 257 + '"',
+    "60000 characters": "x" * 60_000,
+}
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("given", BAD_KEYS.values(), ids=BAD_KEYS.keys())
+def test_any_other_key_is_refused(given: str) -> None:
+    with pytest.raises(BadRequest):
+        _key(given)
+
+
+@pytest.mark.parametrize("second", ["a", "b", ""])
+def test_two_keys_are_refused(second: str) -> None:
+    with pytest.raises(BadRequest):
+        _key("a", second)
+
+
+@pytest.mark.promise("P8", "P13")
+def test_a_keyed_posts_conversation_follows_from_owner_and_key() -> None:
+    one = keyed_conversation_id(ALICE, "k")
+    assert one == keyed_conversation_id(ALICE, "k")
+    assert one.startswith("conv_")
+    others = {keyed_conversation_id(ALICE, "l"), keyed_conversation_id(BOB, "k")}
+    assert len({one, *others}) == 3

@@ -102,20 +102,14 @@ def test_what_the_service_accepts_is_no_breach(body: Json) -> None:
         (request(user(words(" "))), ["has a blank text"]),
         (request(user(use("a"))), ["has a tool_use", "are not answered"]),
         (request(HI, said(words("a"), THOUGHT), HI), ["ends in a thought"]),
-        (
-            request(HI, said(use("a", input=[])), user(answer("a"))),
-            ["a call that makes no sense"],
-        ),
+        (request(HI, said(use("a", input=[])), user(answer("a"))), ["a call that makes no sense"]),
         (
             request(HI, said(use("a", name="no name")), user(answer("a"))),
             ["a call that makes no sense"],
         ),
         (request(HI, said(use("a")), user(words("x"), answer("a"))), ["behind something else"]),
         (request(HI, said(use("a")), user(answer("a", content=" "))), ["has a blank result"]),
-        (
-            request(HI, said(use("a")), user(answer("a", content=[words("")]))),
-            ["has a blank text"],
-        ),
+        (request(HI, said(use("a")), user(answer("a", content=[words("")]))), ["has a blank text"]),
         (
             request(HI, said(use("a")), user(answer("a", content=[PICTURE], is_error=True))),
             ["an error that is no text"],

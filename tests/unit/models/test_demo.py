@@ -153,10 +153,7 @@ def test_a_named_tool_is_called_with_its_arguments_in_pieces() -> None:
             "Ask me to confirm that the file goes away.",
             [("ask-user-to-confirm", {"question": "the file goes away"})],
         ),
-        (
-            'Please confirm: "Delete it?"',
-            [("ask-user-to-confirm", {"question": "Delete it?"})],
-        ),
+        ('Please confirm: "Delete it?"', [("ask-user-to-confirm", {"question": "Delete it?"})]),
         (
             "My time zone, and make the background color RED",
             [("get-time-zone", {}), ("change-background-color", {"color": "red"})],
@@ -234,11 +231,7 @@ def test_a_tool_can_be_named_by_its_whole_name() -> None:
         ({"type": "array", "items": {"enum": ["a1", "b1"]}}, "try", ["a1"]),
         ({"type": "array", "items": {"type": "number"}}, "try 4", [4.0]),
         ({"type": "array"}, "try this", ["this"]),
-        (
-            {"properties": {"x": {"type": "integer"}, "y": {}}, "required": ["x"]},
-            "try 1",
-            {"x": 1},
-        ),
+        ({"properties": {"x": {"type": "integer"}, "y": {}}, "required": ["x"]}, "try 1", {"x": 1}),
         (True, "try anything", "anything"),
         ({"$ref": "#/$defs/missing"}, "try anything", "anything"),
         ({"$ref": "https://example.com/schema"}, "try anything", "anything"),
@@ -272,11 +265,7 @@ def test_a_local_reference_is_followed() -> None:
         "properties": {"point": {"$ref": "#/$defs/Point"}},
         "required": ["point"],
         "$defs": {
-            "Point": {
-                "type": "object",
-                "properties": {"x": {"type": "integer"}},
-                "required": ["x"],
-            }
+            "Point": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
         },
     }
     tool = ToolSpec("draw", "", cast("dict[str, JsonValue]", parameters))

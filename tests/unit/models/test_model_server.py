@@ -8,15 +8,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from tests.support.model_server import (
-    DONE,
-    Act,
-    Reply,
-    event,
-    model_server,
-    read_script,
-    says,
-)
+from tests.support.model_server import DONE, Act, Reply, event, model_server, read_script, says
 
 pytestmark = pytest.mark.anyio
 

@@ -14,13 +14,7 @@ from passback.core.deltas import (
     ToolCallChunk,
 )
 from passback.core.errors import ConfigurationError, ModelError, ModelUnavailable
-from passback.core.messages import (
-    AssistantMessage,
-    MediaPart,
-    MessageId,
-    TextPart,
-    UserMessage,
-)
+from passback.core.messages import AssistantMessage, MediaPart, MessageId, TextPart, UserMessage
 from passback.core.transcript import NOT_ACCEPTED
 from passback.models.scripted import ScriptedModel, calls, create, says
 

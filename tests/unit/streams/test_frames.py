@@ -236,8 +236,7 @@ def test_a_stream_resumed_after_its_end_says_that_it_is_done() -> None:
 
 
 @given(
-    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1),
-    data=st.data(),
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), data=st.data()
 )
 def test_texts_add_up_however_they_are_batched_and_cut(
     texts: list[str], data: st.DataObject

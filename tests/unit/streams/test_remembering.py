@@ -101,12 +101,7 @@ ABC = (TextDelta("a"), TextDelta("b"), TextDelta("c"), END)
 @pytest.mark.parametrize("kind", [LoggedRuns, OneByOne])
 @pytest.mark.parametrize(
     ("seen", "rest"),
-    [
-        (1, [(3, "abc"), (4, "end")]),
-        (2, [(3, "abc"), (4, "end")]),
-        (3, [(4, "end")]),
-        (4, []),
-    ],
+    [(1, [(3, "abc"), (4, "end")]), (2, [(3, "abc"), (4, "end")]), (3, [(4, "end")]), (4, [])],
 )
 async def test_what_a_reader_has_seen_is_remembered_and_not_sent(
     kind: type[LoggedRuns], seen: int, rest: list[tuple[int, str]]

@@ -405,10 +405,7 @@ NOTE = (
                 'at $[1].open: "n/a" is not of type "number"; at $[2].open: "9" is not of type "number"'
             ),
         ),
-        (
-            Query("length(bills)", 100, summarised=True),
-            f'{NOTE}{{"type":"number","value":3}}',
-        ),
+        (Query("length(bills)", 100, summarised=True), f'{NOTE}{{"type":"number","value":3}}'),
     ],
 )
 def test_a_result_says_which_column_holds_texts_for_a_few_fields(query: Query, found: str) -> None:

@@ -17,7 +17,17 @@ from tests.support.runs import KEY, at_once, events, post, says, worker
 from passback.agent import Agent
 from passback.core.errors import ConfigurationError
 from passback.core.events import ToolResulted
-from passback.core.messages import CallId, RunId, RunRef, ToolCall, ToolResult, ToolSpec
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    OwnerId,
+    RunId,
+    RunRef,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
 from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls
@@ -26,6 +36,7 @@ from passback.stores.open import open_store
 from passback.toolsets.functions import FunctionTool, FunctionTools, ToolError, tool
 
 pytestmark = pytest.mark.anyio
+
 
 CONTEXT = ToolContext(RunRef(KEY, RunId("r")), CallId("c"))
 
@@ -76,12 +87,7 @@ def test_name_docstring_and_annotations_are_what_the_model_is_told() -> None:
                     "title": "Days",
                     "type": "integer",
                 },
-                "unit": {
-                    "default": "C",
-                    "enum": ["C", "F"],
-                    "title": "Unit",
-                    "type": "string",
-                },
+                "unit": {"default": "C", "enum": ["C", "F"], "title": "Unit", "type": "string"},
             },
             "required": ["place"],
             "type": "object",
@@ -486,3 +492,47 @@ async def settled(store: Store) -> None:
     for _ in range(20):
         await store.status(KEY)
         await anyio.lowlevel.checkpoint()
+
+
+# ---------------------------------------------------------------- retries
+RUN = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
+RETRY_CONTEXT = ToolContext(RUN, CallId("c"))
+
+
+@pytest.mark.parametrize(
+    ("retries", "told", "logged"),
+    [
+        (0, "The tool failed: OSError.", ("ERROR", "tool failed")),
+        (2, "third time", ("WARNING", "attempt failed")),
+    ],
+)
+async def test_a_call_is_tried_again_where_its_tool_says_so(
+    caplog: pytest.LogCaptureFixture, retries: int, told: str, logged: tuple[str, str]
+) -> None:
+    attempts: list[int] = []
+
+    @tool(retries=retries)
+    def flaky() -> str:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise OSError
+        return "third time"
+
+    got = await FunctionTools([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), RETRY_CONTEXT)
+    assert got == ToolResult(told, is_error=not retries)
+    assert len(attempts) == retries + 1
+    lines = [(line.levelname, line.message) for line in caplog.records]
+    assert lines == [logged] * (retries or 1)
+
+
+async def test_what_a_tool_says_itself_is_not_tried_again() -> None:
+    attempts: list[int] = []
+
+    @tool(retries=5)
+    def sure() -> str:
+        attempts.append(1)
+        raise ToolError("it is not there")
+
+    got = await FunctionTools([sure]).call(ToolCall(CallId("c"), "sure", "{}"), RETRY_CONTEXT)
+    assert got == ToolResult("it is not there", is_error=True)
+    assert attempts == [1]

@@ -11,14 +11,7 @@ from tests.support.mcp_tools import tools as tool_server
 from tests.support.runs import events, post, says, worker
 
 from passback.core.events import ToolProgressed, ToolResulted
-from passback.core.messages import (
-    Content,
-    DataPart,
-    MediaPart,
-    TextPart,
-    ToolResult,
-    ToolSpec,
-)
+from passback.core.messages import Content, DataPart, MediaPart, TextPart, ToolResult, ToolSpec
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
@@ -130,10 +123,7 @@ async def test_what_a_server_says_of_its_tools_counts_only_when_it_is_trusted(
                 TextPart("[left out: image, which is larger than the limit]"),
             ),
         ),
-        (
-            "many",
-            (*(TextPart(str(n)) for n in range(100)), TextPart("[left out: 5 more parts]")),
-        ),
+        ("many", (*(TextPart(str(n)) for n in range(100)), TextPart("[left out: 5 more parts]"))),
         ("none", ""),
     ],
 )
@@ -170,12 +160,7 @@ async def test_a_failure_stays_one(stdio: MCPServer) -> None:
 
 # ---------------------------------------------------------------- progress
 async def test_a_call_tells_how_far_it_is(stdio: MCPServer) -> None:
-    steps: list[Any] = [
-        [1, None, None],
-        [2, 10, None],
-        [2.5, 10, "reading"],
-        [3, None, "x" * 2000],
-    ]
+    steps: list[Any] = [[1, None, None], [2, 10, None], [2.5, 10, "reading"], [3, None, "x" * 2000]]
     async with (
         serving(tool_server().streamable_http_app()) as url,
         running(MCPServer.http("t", url)) as http,

@@ -192,17 +192,11 @@ MADE = (
 
 async def test_a_call_of_the_run_itself_is_told_once() -> None:
     call = CallId("c1")
-    begun = (
-        ToolCallStarted(call, "delete", client=False),
-        ToolCallArguments(call, '{"a":1}'),
-    )
+    begun = (ToolCallStarted(call, "delete", client=False), ToolCallArguments(call, '{"a":1}'))
     runs = LoggedRuns(MADE[0], *begun, *MADE[1:])
     runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, run_start=3)
     last = check_legal(streamed(await ask(site(runs), "GET", STREAM)))
-    assert [each["type"] for each in last["output"]] == [
-        "plugin_call",
-        *["plugin_call_output"] * 2,
-    ]
+    assert [each["type"] for each in last["output"]] == ["plugin_call", *["plugin_call_output"] * 2]
 
 
 @pytest.mark.parametrize("newest", [True, False])

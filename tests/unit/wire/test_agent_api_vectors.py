@@ -10,16 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
-from tests.support.agent_api import (
-    ENDS,
-    Json,
-    bodies,
-    check_legal,
-    events_of,
-    line,
-    rebuilt,
-    said,
-)
+from tests.support.agent_api import ENDS, Json, bodies, check_legal, events_of, line, rebuilt, said
 
 from passback.core.changes import load_events
 from passback.core.errors import CursorExpired

@@ -7,16 +7,21 @@ from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
+from passback.app import load_wire
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import CallId, Owed
 from passback.core.ports import Parked
 from passback.http.access import Access
+from passback.http.routing import Endpoint
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services
+from passback.native.openapi import compose_document
+from passback.settings import Settings
 from passback.wire import rest, send_message
 
 pytestmark = pytest.mark.anyio
+
 
 EVENTS = (
     OPENING.encode()
@@ -123,18 +128,7 @@ async def test_a_document_is_of_the_whole_run_and_a_text_of_what_was_not_seen(ro
     "query",
     [
         f"?wait={value}"
-        for value in (
-            "0",
-            "-1",
-            "3601",
-            "9" * 30,
-            "",
-            "yes",
-            "True",
-            "1.5",
-            "1e3",
-            "%C2%B2",
-        )
+        for value in ("0", "-1", "3601", "9" * 30, "", "yes", "True", "1.5", "1e3", "%C2%B2")
     ],
 )
 async def test_another_wait_is_refused_by_its_name(route: Route, query: str) -> None:
@@ -189,3 +183,54 @@ async def test_what_is_still_owed_is_told_in_each_form(query: str) -> None:
     assert answer.headers["x-owed-tool-calls"] == "call_1"
     assert answer.headers["x-conversation-id"] == "c"
     assert "x-run-id" not in answer.headers
+
+
+# ---------------------------------------------------------------- queries
+SERVICES = Services(LoggedRuns(RunFinished(Completed())), Signal(), dict)
+WIRES = {name: load_wire(name, SERVICES) for name in Settings().wires}
+APP = build_site(list(WIRES.values()), Access())
+PATHS: dict[str, Any] = compose_document(list(WIRES.values()))["paths"]  # type: ignore[assignment]
+QUERY_ROUTES = {
+    f"{method} {route.path}": (method, route)
+    for name, wire in WIRES.items()
+    if name != "page"
+    for route in wire.routes
+    if isinstance(route, Endpoint)
+    for method in sorted(route.methods or ())
+}
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(("method", "route"), QUERY_ROUTES.values(), ids=QUERY_ROUTES)
+async def test_a_parameter_that_a_route_does_not_have_is_refused(
+    method: str, route: Endpoint
+) -> None:
+    answer = await ask(APP, method, f"{route.path.replace('{', '').replace('}', '')}?order=desc")
+    assert answer.status == 422
+    if method != "HEAD":
+        assert (answer.code, answer.json["details"]["parameter"]) == ("invalid_request", "order")
+        assert (
+            PATHS[route.path][method.lower()]["responses"]["422"]["x-codes"].count(
+                "invalid_request"
+            )
+            == 1
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "route"), [each for each in QUERY_ROUTES.values() if each[0] != "HEAD"]
+)
+def test_the_parameters_that_a_route_takes_are_those_that_are_described(
+    method: str, route: Endpoint
+) -> None:
+    described = PATHS[route.path][method.lower()].get("parameters", [])
+    assert route.query is not None
+    assert sorted(route.query.get(method, ())) == sorted(
+        each["name"] for each in described if each["in"] == "query"
+    )
+
+
+async def test_the_page_is_found_whatever_a_link_adds() -> None:
+    for route in WIRES["page"].routes:
+        assert isinstance(route, Endpoint)
+        assert (await ask(APP, "GET", f"{route.path}?utm_source=a&_=1&_=2")).status == 200

@@ -1,22 +1,28 @@
-"""The playground's files are served by an allow-list, under a policy that lets nothing else run."""
+"""The pages that the server has: the playground, the documentation of the API, the tables."""
 
+import json
 import posixpath
 import re
 from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp
+from tests.support.agent_api import check_legal
 from tests.support.asgi_client import ask
 from tests.support.logged_runs import LoggedRuns
 
 from passback.core.messages import OwnerId
 from passback.http.access import Access
+from passback.http.answers import STATUS
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
+from passback.native.encoder import INCLUDABLE
+from passback.native.shapes import NATIVE_EVENT
 from passback.wire.page import build, build_page_wire, read_page_files
 
 pytestmark = pytest.mark.anyio
+
 
 ROOT = Path(__file__).parents[3] / "client_tools"
 
@@ -117,3 +123,68 @@ def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
 
 def test_without_the_folder_there_is_no_page(tmp_path: Path) -> None:
     assert build_page_wire(read_page_files((tmp_path,))) == Wire([])
+
+
+# ---------------------------------------------------------------- the documents
+DOCS = Path(__file__).parents[3] / "docs" / "reference"
+WIRE = (DOCS / "wire.md").read_text(encoding="utf-8")
+HTTP = (DOCS / "http.md").read_text(encoding="utf-8")
+EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
+ERRORS = (DOCS / "error-codes.md").read_text(encoding="utf-8")
+
+
+def _rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the tables of a section."""
+    section = page.partition(f"# {heading}\n")[2]
+    section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def test_every_error_is_listed_with_its_status() -> None:
+    listed = {row[0].strip("`"): int(row[1]) for row in _rows(ERRORS, "Codes")}
+    unseen = {"client_error", "refused", "lease_lost", "configuration_error", "toolset_unavailable"}
+    expected = {code: STATUS[code] for code in STATUS.keys() - unseen}
+    assert listed == expected | {"method_not_allowed": 405}
+
+
+def test_every_event_is_listed() -> None:
+    schema = NATIVE_EVENT.json_schema()
+    native = {row[0].strip("`"): row[1] for row in _rows(EVENTS, "Always sent")}
+    added = _rows(EVENTS, "More events")
+    assert {row[0].strip("`") for row in added} == INCLUDABLE
+    more = {kind for row in added for kind in re.findall(r'"type": "([a-z-]+)"', row[1])}
+    assert native.keys() | more == schema["discriminator"]["mapping"].keys()
+    for kind, fields in native.items():
+        name = schema["discriminator"]["mapping"][kind].rpartition("/")[2]
+        assert set(re.findall(r"`(\w+)`", fields)) | {"type"} == set(
+            schema["$defs"][name]["properties"]
+        )
+
+
+@pytest.mark.parametrize("block", re.findall(r"```json\n(.*?)```", WIRE + HTTP, re.DOTALL))
+def test_every_example_is_json(block: str) -> None:
+    assert json.loads(block)
+
+
+# ---------------------------------------------------------------- the page of the Agent API
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "agent-api.md").read_text(
+    encoding="utf-8"
+)
+
+
+def test_the_builders_examples_are_legal_responses(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[list[str]] = []
+    for example in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
+        exec(example, {})
+        events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        contents = check_legal(events)["output"][0]["content"]
+        said.append([part.get("text", part["type"]) for part in contents])
+    assert said == [["Look: ", "image"], ["Hello"]]
+
+
+@pytest.mark.parametrize(
+    "block", re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+)
+def test_every_example_of_json_is_json(block: str) -> None:
+    assert json.loads(block)

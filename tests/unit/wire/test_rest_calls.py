@@ -8,14 +8,7 @@ from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
 from passback.core.changes import CallDeadline, InboxPlace, Status
-from passback.core.messages import (
-    CallId,
-    ConversationId,
-    ConversationKey,
-    Owed,
-    OwnerId,
-    RunId,
-)
+from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
 from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
@@ -82,10 +75,7 @@ async def test_the_inbox_lists_the_calls_of_all_conversations(runs: LoggedRuns) 
         (each["conversationId"], each["id"], each["deadline"], each["claimedUntil"])
         for each in second["toolCalls"]
     ] == [("d", "call_2", time, None), ("d", "call_3", time, time)]
-    assert runs.pages == [
-        (RUN.key.owner, None, 100),
-        (RUN.key.owner, InboxPlace(0, "0" * 32), 7),
-    ]
+    assert runs.pages == [(RUN.key.owner, None, 100), (RUN.key.owner, InboxPlace(0, "0" * 32), 7)]
 
 
 @pytest.mark.promise("P13")

@@ -33,12 +33,7 @@ ENCODED = {
     "129 characters": "x" * 129,
 }
 """Run ids, as they stand in an address."""
-SENT = {
-    "DEL": "x\x7f",
-    "above ASCII": "x\xe9",
-    "a blank": "x y",
-    "129 characters": "x" * 129,
-}
+SENT = {"DEL": "x\x7f", "above ASCII": "x\xe9", "a blank": "x y", "129 characters": "x" * 129}
 """Run ids that a header can bring to an application."""
 FOLLOWED = {
     "events": ("/conversations/c/stream?", {}),

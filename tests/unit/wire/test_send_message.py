@@ -37,10 +37,7 @@ pytestmark = pytest.mark.anyio
 
 PATH = "/send-message"
 OPEN = Access()
-HELLO: dict[str, Any] = {
-    "conversationId": "c",
-    "messages": [{"role": "user", "content": "hello"}],
-}
+HELLO: dict[str, Any] = {"conversationId": "c", "messages": [{"role": "user", "content": "hello"}]}
 ANSWER = b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
 
 
@@ -323,11 +320,7 @@ async def test_an_event_that_there_is_not_is_refused_with_those_that_there_are()
 
 @pytest.mark.parametrize(
     ("seen", "rest"),
-    [
-        ("run_1.1-2", b"id: run_1.1-3\ndata: [DONE]\n\n"),
-        ("run_0.1-2", ANSWER),
-        ("", ANSWER),
-    ],
+    [("run_1.1-2", b"id: run_1.1-3\ndata: [DONE]\n\n"), ("run_0.1-2", ANSWER), ("", ANSWER)],
 )
 async def test_a_repeated_post_gets_what_it_has_not_seen_of_the_run_it_joins(
     seen: str, rest: bytes

@@ -18,10 +18,7 @@ from passback.wire.send_message import build
 pytestmark = pytest.mark.anyio
 
 PATH = "/send-message"
-HELLO: dict[str, Any] = {
-    "conversationId": "c",
-    "messages": [{"role": "user", "content": "hello"}],
-}
+HELLO: dict[str, Any] = {"conversationId": "c", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def _runs() -> LoggedRuns:
@@ -89,11 +86,7 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
     "tools that are no list": ({"tools": {}}, 422, "invalid_request"),
     "a tool without name": ({"tools": [{"parameters": {}}]}, 422, "invalid_tool"),
     "a tool that is no object": ({"tools": [1]}, 422, "invalid_tool"),
-    "two tools of one name": (
-        {"tools": [{"name": "t"}, {"name": "T"}]},
-        422,
-        "tool_name_clash",
-    ),
+    "two tools of one name": ({"tools": [{"name": "t"}, {"name": "T"}]}, 422, "tool_name_clash"),
     "a schema that is no JSON": (
         {"tools": [{"name": "t", "parameters": "{"}]},
         422,

@@ -258,12 +258,7 @@ CASES = [
     # ------------------------------------------------------------ calls
     usual(
         "two calls",
-        stream(
-            START,
-            call(0, "c1", "f", '{"a": 1}'),
-            call(1, "c2", "g", "{}"),
-            ending("tool_use"),
-        ),
+        stream(START, call(0, "c1", "f", '{"a": 1}'), call(1, "c2", "g", "{}"), ending("tool_use")),
         ToolCallChunk(0, "c1", "f"),
         ToolCallChunk(0, arguments='{"a"'),
         ToolCallChunk(0, arguments=": 1}"),

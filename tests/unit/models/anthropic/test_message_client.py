@@ -170,10 +170,7 @@ async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
 
 @pytest.mark.parametrize(
     ("end", "kind"),
-    [
-        (httpx.ReadError("cut"), ModelIncomplete),
-        (httpx.ReadTimeout("silent"), ModelUnavailable),
-    ],
+    [(httpx.ReadError("cut"), ModelIncomplete), (httpx.ReadTimeout("silent"), ModelUnavailable)],
 )
 async def test_after_its_first_byte_an_answer_is_not_asked_for_again(
     end: Exception, kind: type[ModelError]

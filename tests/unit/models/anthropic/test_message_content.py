@@ -3,25 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.unit.models.anthropic.asking import (
-    HI,
-    ID,
-    PARTS,
-    PNG,
-    call,
-    result,
-    sent,
-    text,
-)
+from tests.unit.models.anthropic.asking import HI, ID, PARTS, PNG, call, result, sent, text
 
-from passback.core.messages import (
-    AssistantMessage,
-    Content,
-    MediaPart,
-    Part,
-    TextPart,
-    UserMessage,
-)
+from passback.core.messages import AssistantMessage, Content, MediaPart, Part, TextPart, UserMessage
 from passback.models.anthropic.client import Anthropic
 
 

@@ -10,13 +10,7 @@ import httpx
 import pytest
 import trustme
 from tests.unit.models.http.raw_service import ANSWER, OK, Proxy, RawService, answers, once, serving
-from tests.unit.models.openai_chat.chat_service import (
-    AB_DELTAS,
-    KEY,
-    asked,
-    client_at,
-    failed,
-)
+from tests.unit.models.openai_chat.chat_service import AB_DELTAS, KEY, asked, client_at, failed
 
 from passback.core.errors import ConfigurationError, ModelUnavailable
 from passback.models.http.transport import find_proxy
@@ -121,10 +115,7 @@ async def test_a_host_of_no_proxy_is_asked_directly(
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("trouble", ["password", "gone"])
 async def test_a_proxy_that_does_not_serve_is_named_without_its_password(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    scheme: str,
-    trouble: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, scheme: str, trouble: str
 ) -> None:
     caplog.set_level("DEBUG")
     async with (

@@ -15,11 +15,7 @@ from passback.core.errors import (
     ModelUnavailable,
 )
 from passback.models.http.bounds import Bounds
-from passback.models.http.failures import (
-    MAX_RETRY_AFTER,
-    parse_retry_after,
-    status_failure,
-)
+from passback.models.http.failures import MAX_RETRY_AFTER, parse_retry_after, status_failure
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 SECRET = "sk-1234567890"

@@ -7,18 +7,10 @@ from contextlib import asynccontextmanager
 import anyio
 import httpx
 import respx
-from tests.support.model_server import (
-    DONE,
-    ModelServer,
-    Reply,
-    event,
-    model_server,
-)
+from tests.support.model_server import DONE, ModelServer, Reply, event, model_server
 
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk
-from passback.core.errors import (
-    ModelError,
-)
+from passback.core.errors import ModelError
 from passback.core.messages import MessageId, UserMessage
 from passback.models.openai_chat import Bounds, OpenAIChat
 
@@ -86,10 +78,7 @@ async def connected(
 ) -> AsyncGenerator[tuple[ModelServer, OpenAIChat]]:
     """A client over its usual transport, and a real server."""
     with anyio.fail_after(10):
-        async with (
-            model_server(*replies) as server,
-            client_at(server.base_url, bounds) as client,
-        ):
+        async with model_server(*replies) as server, client_at(server.base_url, bounds) as client:
             yield server, client
 
 

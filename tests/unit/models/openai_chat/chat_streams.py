@@ -183,11 +183,7 @@ CASES = [
     Case(
         "reasoning in both fields is taken once",
         sse(chunk(reasoning_content="hm", reasoning="hm"), "[DONE]"),
-        [
-            ReasoningChunk("hm"),
-            ReasoningBlock(Reasoning("hm", "test", "reasoning_content")),
-            STOP,
-        ],
+        [ReasoningChunk("hm"), ReasoningBlock(Reasoning("hm", "test", "reasoning_content")), STOP],
     ),
     Case(
         "reasoning that is no text is left out",

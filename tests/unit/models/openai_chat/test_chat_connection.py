@@ -4,16 +4,7 @@ import logging
 
 import anyio
 import pytest
-from tests.support.model_server import (
-    DONE,
-    Act,
-    Reply,
-    calls,
-    event,
-    fails,
-    model_server,
-    says,
-)
+from tests.support.model_server import DONE, Act, Reply, calls, event, fails, model_server, says
 from tests.unit.models.openai_chat.chat_service import (
     AB,
     AB_DELTAS,
@@ -29,11 +20,7 @@ from tests.unit.models.openai_chat.chat_service import (
 )
 
 from passback.core.deltas import Finish, ModelDelta, TextChunk, ToolCallChunk
-from passback.core.errors import (
-    ModelIncomplete,
-    ModelRejected,
-    ModelUnavailable,
-)
+from passback.core.errors import ModelIncomplete, ModelRejected, ModelUnavailable
 from passback.models.openai_chat import Bounds, OpenAIChat
 
 pytestmark = pytest.mark.anyio

@@ -59,10 +59,7 @@ def result(call_id: str, content: Content = "2", *, is_error: bool = False) -> T
 def test_a_request_asks_for_a_stream_with_usage() -> None:
     assert body(UserMessage(ID, "hi"), system="Be kind.") == {
         "model": "gpt-test",
-        "messages": [
-            {"role": "system", "content": "Be kind."},
-            {"role": "user", "content": "hi"},
-        ],
+        "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
