@@ -293,9 +293,7 @@ SCHEMA = Answer.model_json_schema()
         (Agent(output_schema=Answer, conduct=""), output_guide(SCHEMA)),
     ],
 )
-def test_the_prompt_has_sections_and_a_guide_for_what_the_agent_uses(
-    agent: Agent, told: str
-) -> None:
+def test_the_prompt_has_a_section_for_each_feature_in_use(agent: Agent, told: str) -> None:
     assert agent.static_prompt() == told
 
 

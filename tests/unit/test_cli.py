@@ -304,9 +304,7 @@ def test_workers_that_would_share_nothing_are_refused(command: str) -> None:
         ("agent = {}['key']", "'mine:agent' cannot be loaded: KeyError: 'key' (mine.py, line 1)"),
     ],
 )
-def test_what_keeps_workers_from_starting_is_told_once(
-    tmp_path: Path, text: str, told: str
-) -> None:
+def test_a_failure_to_start_is_reported_once(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--port", "0", "--workers", "3")
     ended = passback("serve", "mine:agent", *flags, cwd=tmp_path)

@@ -67,9 +67,7 @@ def test_redis_has_a_password_which_has_to_be_given() -> None:
 
 
 @pytest.mark.redis
-def test_redis_started_so_asks_for_the_password_and_keeps_what_it_acknowledged(
-    tmp_path: Path,
-) -> None:
+def test_the_redis_asks_for_a_password_and_keeps_acknowledged_writes(tmp_path: Path) -> None:
     """What the compose file runs, by a real server on another port."""
     port = free_port()
     shell, flag, script = SERVICES["redis"]["command"]

@@ -79,9 +79,7 @@ def test_as_json_each_event_is_an_object_on_a_line(capsys: pytest.CaptureFixture
     assert (warned["logger"], "UserWarning: late" in warned["message"]) == ("py.warnings", True)
 
 
-def test_as_json_each_of_several_processes_says_which_it_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_as_json_each_process_says_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr("warning", "json", several=True)
     logging.getLogger("passback").warning("here")
     assert json.loads(capsys.readouterr().err)["process"] == os.getpid()

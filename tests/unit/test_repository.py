@@ -148,9 +148,7 @@ def test_every_argument_of_tool_is_listed_with_its_default() -> None:
 
 
 @pytest.mark.parametrize("method", [MCPServer.stdio, MCPServer.http])
-def test_the_ways_to_an_mcp_server_are_shown_as_they_are_called(
-    method: Callable[..., object],
-) -> None:
+def test_the_kinds_of_mcp_server_are_shown(method: Callable[..., object]) -> None:
     [shown] = re.findall(rf"`MCPServer\.{method.__name__}\(([^`]*)\)`", API_PAGE)
     names = [one.split("=")[0] for one in shown.split(", ")]
     signature = inspect.signature(method)

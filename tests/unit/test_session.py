@@ -77,9 +77,7 @@ async def test_an_agent_answers_and_remembers() -> None:
     assert len(model.requests[1].messages) == 3
 
 
-async def test_a_session_without_a_context_keeps_its_conversation_in_its_store(
-    tmp_path: Path,
-) -> None:
+async def test_a_session_keeps_its_conversation_in_its_store(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/talks.db"
     model = ScriptedModel([says("Hello."), says("Again.")])
     agent = Agent(model=model)

@@ -114,9 +114,7 @@ async def test_a_stop_before_the_first_worker_is_ready_ends_it_and_says_nothing(
     assert caplog.messages == []
 
 
-async def test_a_worker_that_becomes_ready_after_the_stop_is_waited_for(
-    listening: socket.socket,
-) -> None:
+async def test_a_worker_ready_after_the_stop_is_awaited(listening: socket.socket) -> None:
     asks = "os.kill(os.getppid(), signal.SIGTERM)\nsignal.sigwait({signal.SIGTERM})\n"
     waits = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
     works = "sum(range(10**7))\nlives.write_text('done')\n"

@@ -91,7 +91,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("misuse", "words"), REFUSED)
-def test_a_value_that_the_protocol_has_not_is_refused(
+def test_a_value_unknown_to_the_protocol_is_refused(
     misuse: Callable[[], object], words: str
 ) -> None:
     with pytest.raises(Misuse, match=words):
@@ -155,9 +155,7 @@ FIRSTS: list[Callable[[MessageBuilder], object]] = [
 
 
 @pytest.mark.parametrize("first", FIRSTS)
-def test_a_message_announces_itself_first_and_once(
-    first: Callable[[MessageBuilder], object],
-) -> None:
+def test_a_message_is_announced_first_and_once(first: Callable[[MessageBuilder], object]) -> None:
     events: list[Event] = []
     response = ResponseBuilder("s", on_event=events.append)
     response.created()
@@ -198,9 +196,7 @@ REFUSED_FIRSTS: list[Callable[[MessageBuilder], object]] = [
 
 
 @pytest.mark.parametrize("first", REFUSED_FIRSTS)
-def test_a_step_that_is_refused_announces_nothing(
-    first: Callable[[MessageBuilder], object],
-) -> None:
+def test_a_refused_step_announces_nothing(first: Callable[[MessageBuilder], object]) -> None:
     events: list[Event] = []
     response = ResponseBuilder("s", on_event=events.append)
     response.created()

@@ -202,9 +202,7 @@ def test_the_plain_client_decides_and_is_asked_too() -> None:
     ],
     ids=str,
 )
-async def test_a_tool_of_the_client_that_needs_approval_asks_the_same_way(
-    verdict: Any, content: str
-) -> None:
+async def test_a_client_tool_asks_for_approval_likewise(verdict: Any, content: str) -> None:
     asked: list[Approval] = []
 
     def approve(approval: Approval) -> Any:

@@ -172,9 +172,7 @@ async def _meet(painter: Painter, met: anyio.Event) -> None:
         partial(refusal, 409, "conversation_busy", retry_after="0"),
     ],
 )
-async def test_a_claim_without_an_answer_or_at_a_bad_time_is_repeated(
-    failure: Callable[[], Reply],
-) -> None:
+async def test_a_claim_without_an_answer_is_repeated(failure: Callable[[], Reply]) -> None:
     site = Site(owes(PAINT), says("Done."), claims={"call": [failure, failure]})
     assert answered(await said(site, Painter())) == ["call"]
     assert site.claims[:3] == ["POST call"] * 3

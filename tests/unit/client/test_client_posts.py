@@ -129,9 +129,7 @@ class Odd(BaseModel):
         ({"message": [NewMessage("a"), {"type": "text", "text": "b"}]}, "not both"),
     ],
 )
-async def test_what_cannot_be_said_is_told_before_anything_is_sent(
-    how: dict[str, Any], told: str
-) -> None:
+async def test_unsupported_input_is_refused_before_sending(how: dict[str, Any], told: str) -> None:
     script = Script()
     async with client_of(script) as client:
         with pytest.raises(BadSetup, match=told):
@@ -264,9 +262,7 @@ USED = dict.fromkeys(["inputTokens", "outputTokens", "cachedTokens", "reasoningT
         ({"x_budget_left_tokens": "9" * 400}, None),
     ],
 )
-async def test_what_is_left_is_told_when_the_answer_begins(
-    headers: dict[str, str], left: Left | None
-) -> None:
+async def test_the_rest_is_told_at_the_start(headers: dict[str, str], left: Left | None) -> None:
     async with client_of(Script(hello(**headers), hello(**headers))) as client:
         stream = client.send("hi")
         assert stream.left is None

@@ -99,9 +99,7 @@ def _resumed(body: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("status", "code"), [(400, "bad_request"), (413, "body_too_large"), (422, "invalid_request")]
 )
-async def test_results_that_are_refused_together_are_posted_one_by_one(
-    status: int, code: str
-) -> None:
+async def test_refused_results_are_posted_one_by_one(status: int, code: str) -> None:
     left = [owes(*paints("b", "c"), run=None), owes(*paints("c"), run=None)]
     site, events = await play(refusal(status, code), *left, says("Done."), calls=paints(*NAMES))
     assert posted(site) == [["a", "b", "c"], ["a"], ["b"], ["c"]]

@@ -88,9 +88,7 @@ def client_of(
     ],
     ids=str,
 )
-async def test_a_post_without_an_answer_or_at_a_bad_time_is_repeated_as_it_was(
-    reply: Reply,
-) -> None:
+async def test_a_post_without_an_answer_is_repeated_as_it_was(reply: Reply) -> None:
     script = Script(reply, reply, hello())
     events = await said(script, conversation_id="c")
     assert events == [Text("Hello", id="run.1-2")]
@@ -139,9 +137,7 @@ async def test_the_key_of_a_post_may_be_given_and_its_wishes_are_posted() -> Non
 
 # ---------------------------------------------------------------- cuts
 @pytest.mark.parametrize("error", [None, LOST, httpx.DecodingError("what?")], ids=str)
-async def test_a_stream_that_was_cut_is_read_on_behind_the_last_whole_event(
-    error: Exception | None,
-) -> None:
+async def test_a_cut_stream_is_resumed_behind_the_last_event(error: Exception | None) -> None:
     text = {"type": "text", "content": "a"}
     cut = [frame("run.1-2", **text) + b"id: run.1-3\nda", b"ta: {}\n"]
     script = Script(

@@ -301,9 +301,7 @@ def test_a_summary_anywhere_keeps_the_view_paired_and_what_is_open(
 
 @given(LETTERS, SIZES, st.integers(0, 3_000))
 @examples(80)
-def test_a_shortened_text_is_small_and_says_what_is_missing(
-    letter: str, size: int, tokens: int
-) -> None:
+def test_a_shortened_text_says_what_is_missing(letter: str, size: int, tokens: int) -> None:
     text = long(letter, size)
     short = shortened(text, tokens)
     if text_tokens(text) <= tokens:

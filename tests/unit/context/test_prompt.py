@@ -160,9 +160,7 @@ BRIEFS = st.builds(
 
 @given(BRIEFS, st.sampled_from([None, 0, 40]))
 @pytest.mark.promise("P13")
-def test_nothing_that_is_posted_can_open_or_close_a_tag(
-    brief: MessageContext, pasted: int | None
-) -> None:
+def test_no_post_can_open_or_close_a_tag(brief: MessageContext, pasted: int | None) -> None:
     text = shown("HELLO", brief, pasted=pasted)
     assert isinstance(text, str)
     opened = re.findall(r"<(\w+)", text)
@@ -252,9 +250,7 @@ TABLE: JsonValue = {"mediaType": "text/csv", "text": "customer,open\n" + "Ann,12
         ({"mediaType": "text/csv", "text": "a,a"}, {"mediaType": "text/csv", "text": "a,a"}),
     ],
 )
-def test_a_table_is_outlined_by_its_columns_and_first_rows(
-    data: JsonValue, shown: JsonValue
-) -> None:
+def test_a_table_is_outlined_by_columns_and_rows(data: JsonValue, shown: JsonValue) -> None:
     assert outline(data) == shown
     assert outline({"orders": data}) == {"orders": shown}
     # neither is one for the tools

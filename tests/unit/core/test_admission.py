@@ -143,7 +143,7 @@ def test_a_user_message_goes_behind_those_that_wait_for_results_that_may_never_c
 
 @pytest.mark.parametrize("on_busy", WAITS)
 @pytest.mark.parametrize(("running", "waiting"), [("r1", False), (None, True), ("r1", True)])
-def test_a_user_message_that_would_wait_is_queued(
+def test_a_message_that_waits_is_queued(
     on_busy: OnBusy, running: str | None, waiting: bool
 ) -> None:
     posted = post(user("next"), on_busy=on_busy)

@@ -1,7 +1,7 @@
 """Posts that come again: by idempotency key and by the ids of messages that clients chose."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -25,11 +25,19 @@ from tests.unit.core.admission import (
     user,
 )
 
-from passback.core.admission import Begins, Joins, Parks, Queues
+from passback.core.admission import (
+    Begins,
+    ConversationSnapshot,
+    Joins,
+    Parks,
+    Queues,
+    decide_unread_post,
+)
 from passback.core.commands import parse_command
 from passback.core.errors import (
     ConversationBusy,
     InvalidRequest,
+    PassbackError,
     ResultConflict,
     Reused,
     UnknownToolCall,
@@ -47,8 +55,16 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.core.posts import OnBusy, key_receipt_name, message_receipt_name
+from passback.core.posts import (
+    OnBusy,
+    Receipt,
+    ReceiptName,
+    StartRun,
+    key_receipt_name,
+    message_receipt_name,
+)
 from passback.core.repeats import count_repeated
+from passback.core.transcript import owed_answers
 
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 MORE = user("more", "m1")
@@ -302,9 +318,7 @@ LETTERS = st.lists(st.sampled_from("ab"), max_size=8)
 
 
 @given(LETTERS, LETTERS)
-def test_they_are_known_as_far_as_they_stand_there_in_this_order(
-    old: list[str], new: list[str]
-) -> None:
+def test_they_are_known_in_their_stored_order(old: list[str], new: list[str]) -> None:
     known = count_repeated([user(each) for each in old], [*(user(each) for each in new), THREE])
     pattern = [".*".join(new[:size]) for size in range(len(new) + 1)]
     fits = [size for size, each in enumerate(pattern) if re.search(each, "".join(old))]
@@ -382,3 +396,91 @@ def test_a_command_is_one_also_as_the_only_part() -> None:
     ]
     assert [each and (each.name, each.argument) for each in found] == [("help", "me")] * 2
     assert parse_command(replace(ONE, content=(TextPart("/help"), DataPart(1)))) is None
+
+
+# ---------------------------------------------------------------- judged without the messages
+M1 = user("more", "m1")
+KEYED = post(M1, key="k")
+KNOWN: list[dict[ReceiptName, Receipt]] = [
+    {},
+    remembered(by_call(c1="done")),
+    remembered(by_call(c1="done"), None),
+    remembered(by_message(M1)),
+    remembered(by_message(M1) | by_key(KEYED), None),
+    remembered(by_key(KEYED)),
+]
+POSTS = [
+    post(),
+    KEYED,
+    post(user("other", "m1"), key="k"),
+    post(result("c1")),
+    post(result("c1", "other")),
+    post(result("c1"), result("c2")),
+    post(result("never")),
+    post(M1, named=["m1"]),
+    post(user("other", "m1"), named=["m1"]),
+    post(M1, user("and more", "m2"), named=["m1"]),
+    post(M1, result("c1")),
+    post(M1),
+    replace(post(M1), resends=True),
+]
+EVERY_ON_BUSY: list[OnBusy] = ["reject", "enqueue"]
+
+
+def whole(
+    messages: Sequence[Message],
+    posted: StartRun,
+    receipts: Mapping[ReceiptName, Receipt],
+    *,
+    running: bool,
+    overdue: bool,
+) -> object:
+    try:
+        return judge(
+            messages, posted, receipts=receipts, running="r2" if running else None, overdue=overdue
+        )
+    except PassbackError as error:
+        return type(error), error.message, error.retry_after
+
+
+def unread(
+    messages: Sequence[Message],
+    posted: StartRun,
+    receipts: Mapping[ReceiptName, Receipt],
+    *,
+    running: bool,
+    overdue: bool,
+) -> object:
+    standing = ConversationSnapshot((), receipts, RunId("r2") if running else None, overdue=overdue)
+    try:
+        return decide_unread_post(standing, () if running else owed_answers(messages), posted)
+    except PassbackError as error:
+        return type(error), error.message, error.retry_after
+
+
+@pytest.mark.parametrize("on_busy", EVERY_ON_BUSY)
+@pytest.mark.parametrize("posted", POSTS)
+@pytest.mark.parametrize("messages", [IDLE, OWING])
+def test_it_agrees_with_what_the_messages_say(
+    messages: Sequence[Message], posted: StartRun, on_busy: OnBusy
+) -> None:
+    posted = replace(posted, on_busy=on_busy)
+    for receipts in KNOWN:
+        for running, overdue in ((False, False), (True, False), (False, True)):
+            said = unread(messages, posted, receipts, running=running, overdue=overdue)
+            expected = whole(messages, posted, receipts, running=running, overdue=overdue)
+            assert said in (None, expected)
+
+
+def test_repeats_and_refusals_need_no_messages() -> None:
+    parked = remembered(by_call(c1="done"), None)
+    assert unread(OWING, post(result("c1")), parked, running=False, overdue=False) == Parks(
+        (), {}, owed_answers(OWING)
+    )
+    joined = remembered(by_call(c1="done"))
+    assert unread(IDLE, post(result("c1")), joined, running=True, overdue=False) == Joins(
+        RunId("r1")
+    )
+    for running in (False, True):
+        said = unread(IDLE, post(M1), {}, running=running, overdue=False)
+        assert (said is None) is not running

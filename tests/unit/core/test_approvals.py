@@ -385,9 +385,7 @@ def test_another_answer_is_a_conflict_and_an_equal_one_is_not(
         *["no call", "nothing was asked", "it was not remembered"],
     ],
 )
-def test_an_answer_of_the_wrong_kind_is_to_no_call(
-    given: list[Message], posted: PostedMessage
-) -> None:
+def test_an_answer_of_another_kind_is_unknown(given: list[Message], posted: PostedMessage) -> None:
     for posts in ([posted], [posted, user("more", "u3")]):
         talk = Talk(*given)
         with pytest.raises(UnknownToolCall):

@@ -116,9 +116,7 @@ def test_what_is_no_cursor_is_refused(text: str) -> None:
     ("on_busy", "stops"),
     [("reject", False), ("enqueue", False), ("interrupt", True), ("rollback", True)],
 )
-def test_a_post_that_waits_names_its_run_and_may_stop_what_is_before_it(
-    on_busy: OnBusy, stops: bool
-) -> None:
+def test_a_queued_post_names_its_run_and_may_interrupt(on_busy: OnBusy, stops: bool) -> None:
     key = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
     queued = QueuedPost(RunId("r"), StartRun(key, (), on_busy=on_busy))
     waiting = Enqueue(queued, {}, (), limit=1)
@@ -229,9 +227,7 @@ NAMES = ("port", "prompt", "host", "cost", "max_run_tokens", "max_owner_tokens",
         ("port" * 30, []),
     ],
 )
-def test_what_is_near_is_suggested_and_all_that_is_equally_near(
-    text: str, meant: Sequence[str]
-) -> None:
+def test_the_nearest_names_are_suggested(text: str, meant: Sequence[str]) -> None:
     assert nearest_names(text, NAMES) == meant
     assert nearest_names(text, []) == []
 
@@ -299,7 +295,7 @@ def test_a_budget_is_used_up_when_one_kind_of_it_is(left: Left, used_up: bool) -
 
 
 @given(limits, limits, spendings)
-def test_of_two_limits_the_tighter_one_counts(
+def test_the_tighter_of_two_limits_counts(
     one: BudgetLimits, other: BudgetLimits, spent: Spent
 ) -> None:
     both = tightest_left((one.left(spent), other.left(spent)))

@@ -161,7 +161,7 @@ BAD: dict[str, tuple[Sequence[HistoryMessage], str]] = {
 
 @pytest.mark.promise("P12", "P13")
 @pytest.mark.parametrize(("posted", "why"), BAD.values(), ids=BAD)
-def test_what_no_history_can_be_is_refused_with_its_place(
+def test_an_impossible_history_is_refused_in_place(
     posted: Sequence[HistoryMessage], why: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:

@@ -293,9 +293,7 @@ def test_a_boundary_takes_along_what_was_posted_before_it(boundary: int) -> None
         ([user(), SystemMessage(MessageId("s"), "be kind")], 0),
     ],
 )
-def test_answers_that_were_not_accepted_are_futile_turns(
-    messages: Sequence[Message], turns: int
-) -> None:
+def test_refused_answers_are_futile_turns(messages: Sequence[Message], turns: int) -> None:
     assert count_futile_turns(messages) == turns
 
 

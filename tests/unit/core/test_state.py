@@ -126,9 +126,7 @@ def test_a_lasting_answer_changes_what_was_known_and_is_never_gathered_again() -
 
 
 @pytest.mark.parametrize("approvals", [(True, False), (False, True)])
-def test_of_lasting_answers_that_are_given_together_a_denial_counts(
-    approvals: Sequence[bool],
-) -> None:
+def test_of_lasting_answers_given_together_denial_counts(approvals: Sequence[bool]) -> None:
     given = [approval("rm", approved=each) for each in approvals]
     assert State().with_answers(given, []).lasting == (lasting("rm", approved=False),)
 

@@ -93,9 +93,7 @@ def assert_every_call_is_answered_next_to_it(view: Sequence[Message]) -> None:
 
 @given(st.lists(MESSAGES, max_size=12))
 @pytest.mark.promise("P5")
-def test_the_view_of_any_history_has_every_call_answered_once_next_to_it(
-    messages: list[Message],
-) -> None:
+def test_any_view_has_each_call_answered_once(messages: list[Message]) -> None:
     view = paired_messages(messages)
     assert_every_call_is_answered_next_to_it(view)
     assert paired_messages(view) == view

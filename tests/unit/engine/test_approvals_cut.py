@@ -41,9 +41,7 @@ DENIED = SYNTHETIC_TEXT["denied"]
 
 # ---------------------------------------------------------------- nobody answers, or something comes between
 @pytest.mark.promise("P5")
-async def test_when_the_time_is_over_what_was_allowed_is_made_and_the_rest_is_not(
-    store: Store,
-) -> None:
+async def test_after_the_deadline_only_allowed_calls_are_made(store: Store) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     script = [called("pay", "send"), words("so")]

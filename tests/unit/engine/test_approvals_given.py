@@ -118,9 +118,7 @@ async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) 
 @pytest.mark.parametrize(
     ("reason", "told"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
 )
-async def test_what_is_denied_is_not_made_and_the_model_is_told(
-    store: Store, reason: str, told: str
-) -> None:
+async def test_a_denied_call_is_told_to_the_model(store: Store, reason: str, told: str) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), words("pity")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:
@@ -181,9 +179,7 @@ async def test_beside_calls_that_need_no_person(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- always
-async def test_always_is_for_the_tool_in_this_conversation_and_never_over_a_deny(
-    store: Store,
-) -> None:
+async def test_always_is_for_one_conversation_and_never_over_deny(store: Store) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     model = ScriptedModel(

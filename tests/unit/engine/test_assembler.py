@@ -218,9 +218,7 @@ def test_arguments_that_are_no_json_object_reach_no_tool(name: str, arguments: s
 )
 @pytest.mark.parametrize("name", ["paint", "add"])
 @pytest.mark.promise("P4")
-def test_arguments_with_equal_keys_in_one_object_reach_no_tool(
-    name: str, arguments: str, key: str
-) -> None:
+def test_arguments_with_duplicate_keys_reach_no_tool(name: str, arguments: str, key: str) -> None:
     """Who allows the call would read the first value, and the tool would take the last."""
     _, turn = assembled(ToolCallChunk(0, name=name, arguments=arguments), Finish("tool_calls"))
     call = ToolCall(ONE, name, "{}", client=name == "paint")

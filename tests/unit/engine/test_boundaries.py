@@ -122,9 +122,7 @@ async def test_usage_counts_when_calls_are_handed_back_and_over_several_runs(sto
 
 
 @pytest.mark.parametrize("shown", ["half", ""])
-async def test_a_turn_that_was_cut_counts_if_something_of_it_is_kept(
-    memory: Store, shown: str
-) -> None:
+async def test_a_cut_turn_counts_if_some_of_it_is_kept(memory: Store, shown: str) -> None:
     model = ScriptedModel([using(3, shown, ModelUnavailable("gone"))])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says()))
@@ -160,9 +158,7 @@ async def test_a_worker_that_dies_between_two_turns_leaves_what_they_used(store:
 
 
 # ---------------------------------------------------------------- behind a boundary
-async def test_a_run_reads_and_shows_the_model_only_what_is_behind_the_boundary(
-    store: Store,
-) -> None:
+async def test_a_run_reads_only_what_is_behind_the_boundary(store: Store) -> None:
     await parked(
         store, State(PLAN, Usage(1), history_start=2), says("old"), said("zero"), says("kept")
     )

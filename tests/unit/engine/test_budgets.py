@@ -94,9 +94,7 @@ async def test_a_run_ends_before_the_model_call_that_its_tokens_do_not_allow(sto
         assert await tokens_of(runs) == 121
 
 
-async def test_a_call_that_uses_all_that_is_left_is_the_last_and_its_answer_counts(
-    memory: Store,
-) -> None:
+async def test_a_call_that_uses_the_rest_is_the_last(memory: Store) -> None:
     async with worker(memory, ScriptedModel([uses(100)]), budget=of_run(tokens=100)) as runs:
         said = await events(runs, await post(runs, user()))
     assert (said[-1], reports(said)) == (RunFinished(Completed()), [Left(3, 0)])
@@ -261,9 +259,7 @@ async def test_what_a_lost_worker_had_spent_counts_for_the_one_that_goes_on(stor
 
 # ---------------------------------------------------------------- calls beside the turns
 @pytest.mark.parametrize("command", ["/compact", "/help"])
-async def test_a_command_that_needs_no_model_is_answered_also_when_nothing_is_left(
-    command: str,
-) -> None:
+async def test_a_command_without_a_model_is_answered_without_budget(command: str) -> None:
     model = ScriptedModel([uses(100)])
     async with serving(Agent(model=model, budget=of_conversation(tokens=100))) as runs:
         await reply(runs, user())
@@ -390,9 +386,7 @@ def meter_of(budget: Budget, store: Store) -> Meter:
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-async def test_calls_side_by_side_count_with_what_they_may_use(
-    memory: Store, budget: Budget
-) -> None:
+async def test_parallel_calls_count_with_their_limits(memory: Store, budget: Budget) -> None:
     """500 tokens each, of which there is room for two: sub-agents share the meter of their run."""
     meter, context = meter_of(budget, memory), Unbounded()
     with await meter.reserve(context, Price()), await meter.reserve(context, Price()):
@@ -406,9 +400,7 @@ async def test_calls_side_by_side_count_with_what_they_may_use(
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-async def test_two_that_begin_in_the_same_instant_do_not_both_give_up(
-    memory: Store, budget: Budget
-) -> None:
+async def test_two_posts_at_once_do_not_both_give_up(memory: Store, budget: Budget) -> None:
     budget = budget.within(Budget(run=BudgetLimits(tokens=500)))
     meter = meter_of(budget, memory)
     begun: list[str] = []

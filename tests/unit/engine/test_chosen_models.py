@@ -66,9 +66,7 @@ def usual(*turns: Turn) -> ScriptedModel:
 
 
 # ---------------------------------------------------------------- for how long
-async def test_it_answers_one_message_to_its_end_also_behind_results_on_another_worker(
-    store: Store,
-) -> None:
+async def test_it_answers_a_message_to_its_end_on_another_worker(store: Store) -> None:
     own, other = usual(words("own")), named("x:other", calls(("paint", {})), words("painted"))
     async with worker(store, own, models=[own, other]) as runs:
         run = await post(runs, user("x:other"), tools=[PAINT])
@@ -108,9 +106,7 @@ async def test_a_post_that_waits_in_the_queue_keeps_its_own(store: Store) -> Non
         assert await spoken(runs) == [("own", "x:usual"), ("other", "x:other")]
 
 
-async def test_an_answer_whose_model_is_taken_back_goes_on_with_the_agents_own(
-    memory: Store,
-) -> None:
+async def test_a_withdrawn_model_is_replaced_by_the_agents_own(memory: Store) -> None:
     own, other = usual(words("own")), named("x:other", calls(("paint", {})))
     async with worker(memory, own, models=[own, other]) as runs:
         await outcome(runs, await post(runs, user("x:other"), tools=[PAINT]))

@@ -283,9 +283,7 @@ async def test_a_command_that_waited_is_one_still_when_it_has_its_turn() -> None
 
 
 @pytest.mark.promise("P10")
-async def test_a_command_that_was_taken_is_obeyed_also_where_none_are_taken_any_more(
-    memory: Store,
-) -> None:
+async def test_an_accepted_command_runs_where_commands_are_off(memory: Store) -> None:
     marked = replace(user("/clear"), command=True)
     async with worker(memory, ScriptedModel([])) as runs:
         assert "forgotten" in await reply(runs, marked)

@@ -259,9 +259,7 @@ async def test_an_answer_that_waits_with_a_post_is_in_time(memory: Store) -> Non
         assert await contents(runs) == ["one", "", "done", TIMEOUT, "with one", "two", "next"]
 
 
-async def test_a_new_message_moves_on_those_that_wait_and_the_calls_are_timed_out(
-    memory: Store,
-) -> None:
+async def test_a_new_message_times_out_calls_and_starts_the_queue(memory: Store) -> None:
     await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="enqueue"))
     async with worker(memory, ScriptedModel([words("next"), words("last")])) as runs:
         assert await outcome(runs, await post(runs, says("three", "v"))) == Completed()

@@ -74,9 +74,7 @@ async def last_answer(runs: RunService) -> tuple[object, bool]:
 
 # ---------------------------------------------------------------- cancel
 @pytest.mark.promise("P7")
-async def test_a_cancelled_run_keeps_the_text_that_readers_saw_and_closes_the_model(
-    store: Store,
-) -> None:
+async def test_a_cancelled_run_keeps_its_text_and_closes_the_model(store: Store) -> None:
     model = ScriptedModel([["half a", " sentence", anyio.Event()], words("next")])
     async with worker(store, model) as runs:
         run = await post(runs, says())

@@ -103,9 +103,7 @@ def task(words: str) -> str:
     return f"{words}\n\n<instructions>\n{FORK_GUIDE}\n</instructions>"
 
 
-async def test_a_fork_begins_with_what_the_model_was_shown_when_it_made_the_call(
-    store: Store,
-) -> None:
+async def test_a_fork_begins_with_what_its_caller_was_shown(store: Store) -> None:
     turns = [
         calls(("look", {})),
         FORKS,
@@ -196,9 +194,7 @@ async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
     assert second.requests[0].messages == first.requests[2].messages
 
 
-async def test_a_fork_may_answer_in_plain_text_where_answers_have_to_fit_a_schema(
-    memory: Store,
-) -> None:
+async def test_a_fork_may_answer_in_plain_text_under_a_schema(memory: Store) -> None:
     model = ScriptedModel([ONE, words("three"), words('{"boxes": 3}')])
     async with forking(memory, model, schema={"type": "object"}) as runs:
         assert await reply(runs, says()) == '{"boxes": 3}'
@@ -234,9 +230,7 @@ async def claimed(runs: RunService) -> list[CallId]:
     return [claim.call_id for claim in (await runs.status(KEY)).claims]
 
 
-async def test_another_client_cannot_claim_a_claimed_call_until_it_is_given_back(
-    store: Store,
-) -> None:
+async def test_a_claimed_call_cannot_be_claimed_until_released(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([BOTH])) as one,
         worker(store, ScriptedModel([])) as other,

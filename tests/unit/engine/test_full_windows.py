@@ -135,9 +135,7 @@ async def test_the_next_run_starts_from_the_summary_on_any_worker(memory: Store)
     assert others == ["c", "3" * 1_000, "d", "and?"]
 
 
-async def test_a_run_that_outgrows_the_window_keeps_the_users_words_in_the_summary(
-    memory: Store,
-) -> None:
+async def test_a_summary_within_a_run_keeps_the_users_words(memory: Store) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
     model = ScriptedModel([long, long, long, long, words("notes"), words("done")])
     async with small_window_worker(memory, model, look) as runs:
@@ -190,7 +188,7 @@ FAILING: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
-async def test_without_a_summary_a_run_goes_on_while_there_is_room(
+async def test_a_run_goes_on_unsummarised_while_there_is_room(
     memory: Store, failing: list[Step]
 ) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), failing, words("d")])
@@ -332,9 +330,7 @@ async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memor
         assert await tokens_of(runs) == 33
 
 
-async def test_what_a_sub_agent_used_that_failed_is_told_at_the_end_of_the_run(
-    memory: Store,
-) -> None:
+async def test_usage_of_a_failed_sub_agent_is_reported_at_the_end(memory: Store) -> None:
     lead = ScriptedModel(
         [[UsageChunk(Usage(1)), *TASK], [UsageChunk(Usage(2)), *words("so be it")]]
     )

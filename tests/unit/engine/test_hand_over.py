@@ -156,9 +156,7 @@ async def test_a_service_whose_task_is_cancelled_leaves_its_runs_too(store: Stor
         assert (await other.status(KEY)).attempt == 1
 
 
-async def test_runs_are_handed_on_by_many_workers_without_an_attempt_being_counted(
-    store: Store,
-) -> None:
+async def test_runs_handed_on_by_many_workers_count_no_attempt(store: Store) -> None:
     run: RunRef | None = None
     for _ in range(5):
         async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
@@ -310,9 +308,7 @@ async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(stor
 
 @pytest.mark.parametrize("fault", ["refuse", "lose reply"])
 @pytest.mark.promise("P15")
-async def test_text_in_doubt_does_not_keep_a_run_from_being_left(
-    store: Store, fault: Fault
-) -> None:
+async def test_a_run_is_left_although_text_is_in_doubt(store: Store, fault: Fault) -> None:
     faults = Faults(store)
     faults.plan["append"] = [fault]
     slow = replace(QUICK, log_delay=0.05)  # and ten times that after a failure

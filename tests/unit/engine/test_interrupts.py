@@ -60,9 +60,7 @@ async def stop(runs: RunService, text: str, how: Stops) -> RunRef:
 
 # ---------------------------------------------------------------- one after one
 @pytest.mark.promise("P7")
-async def test_an_interrupted_run_keeps_its_partial_answer_and_the_next_sees_it(
-    store: Store,
-) -> None:
+async def test_an_interrupted_run_keeps_its_partial_answer(store: Store) -> None:
     model = ScriptedModel([half(), words("two")])
     async with worker(store, model) as runs:
         first = await post(runs, says("a"))
@@ -130,9 +128,7 @@ async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(sto
 
 
 @pytest.mark.parametrize("how", BOTH)
-async def test_a_run_that_ends_by_itself_is_neither_cut_nor_taken_back(
-    store: Store, how: Stops
-) -> None:
+async def test_a_run_that_has_ended_is_neither_cut_nor_undone(store: Store, how: Stops) -> None:
     """Its worker hears of the wish to stop it only when it has ended."""
     gate = anyio.Event()
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
@@ -228,9 +224,7 @@ async def test_who_stops_does_not_wait_for_those_who_wait(store: Store, how: Sto
 
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P5", "P6")
-async def test_many_that_stop_each_other_leave_a_sound_conversation(
-    store: Store, how: Stops
-) -> None:
+async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Stops) -> None:
     """From two workers, all at once: each run has one end, and the last of all was not cut."""
     model = ScriptedModel([half()] + [words(f"answer {n}") for n in range(10)])
     async with worker(store, model) as one, worker(store, model) as two:

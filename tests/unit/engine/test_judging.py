@@ -186,9 +186,7 @@ async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
     assert {getattr(each, "run_id", None) for each in caplog.records} == {run.run_id}
 
 
-async def test_a_plain_rule_that_hangs_holds_up_neither_the_server_nor_its_run(
-    memory: Store,
-) -> None:
+async def test_a_hanging_rule_holds_up_nothing(memory: Store) -> None:
     done = threading.Event()
 
     def hangs(_call: ToolCall, _run: RunRef) -> Decision:
@@ -244,9 +242,7 @@ def test_a_tool_needs_a_permission_that_there_is(broken: Any) -> None:
 
 # ---------------------------------------------------------------- what is seen of it
 @pytest.mark.promise("P1", "P4")
-async def test_a_call_that_is_asked_about_has_no_end_and_the_run_is_handed_back(
-    store: Store,
-) -> None:
+async def test_a_call_that_needs_approval_hands_the_run_back(store: Store) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", Permission("ask", "It is a lot."))
     async with worker(store, one_of("pay"), pay) as runs:
@@ -263,9 +259,7 @@ async def test_a_call_that_is_asked_about_has_no_end_and_the_run_is_handed_back(
 
 
 @pytest.mark.promise("P4", "P5")
-async def test_a_denied_call_has_a_result_instead_of_an_end_and_the_model_goes_on(
-    store: Store,
-) -> None:
+async def test_a_denied_call_has_a_result_and_the_model_goes_on(store: Store) -> None:
     model = one_of("pay", "look")
     counted = CountedTools()
     tools = [counted.tool("pay", NOT_TODAY), counted.tool("look")]

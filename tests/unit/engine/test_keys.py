@@ -181,9 +181,7 @@ async def test_a_post_that_waits_is_known_again_all_its_life(store: Store) -> No
 
 
 @pytest.mark.promise("P8", "P9")
-async def test_a_keyed_post_of_some_results_is_known_before_and_after_the_others(
-    store: Store,
-) -> None:
+async def test_a_keyed_post_of_some_results_stays_known(store: Store) -> None:
     model = ScriptedModel([calls(("paint", {}), ("ask", {})), words("done")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT, ASK]))

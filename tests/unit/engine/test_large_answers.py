@@ -89,9 +89,7 @@ async def test_answers_that_end_together_take_no_more_than_two_and_a_half_times_
     assert peak <= 2.5 * SIZE * ANSWERS
 
 
-async def test_who_comes_late_reads_the_whole_answer_however_little_of_it_is_in_memory(
-    store: Store,
-) -> None:
+async def test_a_late_reader_gets_the_whole_answer(store: Store) -> None:
     pieces = [f"{number}{MUCH}" for number in range(PIECES)]
     last = anyio.Event()
     model = ScriptedModel([[*pieces, last, Finish("stop")]])

@@ -112,9 +112,7 @@ async def fill(runs: RunService, size: int, key: ConversationKey = KEY) -> None:
 
 
 # ---------------------------------------------------------------- the limit
-async def test_a_post_that_makes_a_history_too_large_is_refused_and_clearing_mends_it(
-    store: Store,
-) -> None:
+async def test_a_post_too_large_for_its_history_is_refused_until_cleared(store: Store) -> None:
     model = ScriptedModel([words("hi")] * 2)
     async with worker(store, model, timing=SMALL, commands=COMMANDS) as runs:
         await fill(runs, LIMIT // 2)
@@ -190,9 +188,7 @@ async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store
 
 
 # ---------------------------------------------------------------- how it is loaded
-async def test_a_conversation_is_loaded_once_at_a_time_however_many_posts_come(
-    store: Store,
-) -> None:
+async def test_posts_load_a_conversation_one_at_a_time(store: Store) -> None:
     """Eight small posts were eight times the history in memory at once."""
     watched = Watched(store)
     gate = anyio.Event()
@@ -283,9 +279,7 @@ async def test_what_receipts_do_not_say_is_judged_by_the_messages(store: Store) 
     assert watched.most_at_once == 1
 
 
-async def test_a_large_conversation_that_lost_its_worker_is_taken_over_by_a_post(
-    store: Store,
-) -> None:
+async def test_a_post_takes_over_a_large_conversation(store: Store) -> None:
     await stored(store)
     async with killable_worker(store, ScriptedModel([["on", anyio.Event()]])) as dying:
         lost = await post(dying.runs, says("more", "m"))

@@ -30,9 +30,7 @@ def failing(*usage: Usage) -> ScriptedModel:
     return ScriptedModel([[told(each), DOWN] for each in usage])
 
 
-async def test_what_failed_attempts_used_is_reported_and_spent_with_the_answer(
-    store: Store,
-) -> None:
+async def test_usage_of_failed_attempts_is_reported_and_spent(store: Store) -> None:
     last = ScriptedModel([[told(OWN), *says("so")]])
     model = Fallback([failing(LOST), failing(Usage(1)), last])
     async with worker(store, model, price=Price(1.0, 1.0)) as runs:
@@ -45,9 +43,7 @@ async def test_what_failed_attempts_used_is_reported_and_spent_with_the_answer(
         assert answer.usage == OWN
 
 
-async def test_it_is_reported_and_spent_also_when_the_last_one_tells_nothing_or_fails(
-    memory: Store,
-) -> None:
+async def test_it_is_reported_when_the_last_one_fails_too(memory: Store) -> None:
     model = Fallback([failing(LOST, LOST), ScriptedModel([says("so"), [DOWN]])])
     async with worker(memory, model) as runs:
         for post_id, ending in (("u1", None), ("u2", Failed("model_unavailable", "down", True))):
@@ -67,9 +63,7 @@ async def test_it_counts_before_the_next_model_call(memory: Store) -> None:
     assert (said[-1], reports(said)) == (RunFinished(BUDGET), [Left(3, 0)])
 
 
-async def test_what_attempts_at_a_summary_used_is_reported_and_not_kept_with_it(
-    memory: Store,
-) -> None:
+async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> None:
     texts = [says("a"), says("b"), says("c"), [told(OWN), *says("notes")], says("d")]
     # the attempt is told as a list of models tells it
     texts[3] = [AnsweredBy("other"), LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]

@@ -58,9 +58,7 @@ pytestmark = pytest.mark.anyio
 
 # ---------------------------------------------------------------- the run goes on elsewhere
 @pytest.mark.promise("P6", "P10")
-async def test_a_reader_elsewhere_makes_its_worker_go_on_with_a_silent_workers_run(
-    store: Store,
-) -> None:
+async def test_a_reader_elsewhere_makes_its_worker_take_over(store: Store) -> None:
     gate = anyio.Event()
     async with (
         worker(
@@ -259,9 +257,7 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
         assert await contents(other) == ["hi", "", "red", "well?", "next"]
 
 
-async def test_a_post_elsewhere_ends_a_run_that_had_all_its_attempts_and_starts_its_own(
-    store: Store,
-) -> None:
+async def test_a_post_ends_a_run_out_of_attempts_and_starts_its_own(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([[anyio.Event()]]), timing=EXPIRING) as dying,
         worker(store, ScriptedModel([words("in time")]), timing=FAILING_LOST) as other,
@@ -335,9 +331,7 @@ async def test_a_failure_after_the_loss_is_not_the_runs_end(store: Store) -> Non
 
 
 @pytest.mark.promise("P4")
-async def test_an_early_result_at_a_worker_that_lost_the_run_is_judged_by_the_store(
-    store: Store,
-) -> None:
+async def test_an_early_result_at_a_lost_worker_is_judged_by_the_store(store: Store) -> None:
     """Its memory ends where the other worker's log begins."""
     gate, wake = anyio.Event(), anyio.Event()
     turn = calls(("paint", {}))

@@ -245,9 +245,7 @@ async def test_a_run_that_could_not_begin_takes_no_room(memory: Store) -> None:
         assert await reply(runs, says()) == "hi"
 
 
-async def test_runs_that_are_taken_over_or_were_queued_count_and_are_not_refused(
-    store: Store,
-) -> None:
+async def test_taken_over_and_queued_runs_count_unrefused(store: Store) -> None:
     """A worker with room for one run takes over two, one of them with a post behind it."""
     gate, both, held = anyio.Event(), anyio.Event(), anyio.Event()
     async with killable_worker(store, ScriptedModel([["on", gate], ["on", gate]])) as dying:

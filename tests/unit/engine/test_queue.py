@@ -246,9 +246,7 @@ async def test_who_waits_waits_also_for_what_the_client_owes(store: Store) -> No
 
 
 @pytest.mark.promise("P5")
-async def test_a_further_message_supersedes_what_those_who_wait_are_waiting_for(
-    store: Store,
-) -> None:
+async def test_a_message_supersedes_what_queued_posts_wait_for(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *calls(("paint", {}))], words("two"), words("three")])
     async with worker(store, model) as runs:
@@ -267,9 +265,7 @@ async def test_a_further_message_supersedes_what_those_who_wait_are_waiting_for(
 
 
 @pytest.mark.promise("P5", "P9")
-async def test_a_result_that_comes_with_a_message_counts_also_when_others_wait(
-    store: Store,
-) -> None:
+async def test_a_result_with_a_message_counts_while_others_wait(store: Store) -> None:
     """The message comes behind those who wait, the result does not: else it would be superseded."""
     gate = anyio.Event()
     turn = [gate, *calls(("paint", {}), ("ask", {}))]
@@ -332,9 +328,7 @@ async def test_a_worker_may_die_between_two_runs_of_the_queue(store: Store, who:
         assert (await contents(other))[:4] == ["a", "one", "b", "two"]
 
 
-async def test_a_reader_of_a_stopped_worker_sees_the_queue_worked_off_by_another(
-    store: Store,
-) -> None:
+async def test_a_reader_of_a_stopped_worker_sees_the_queue_go_on(store: Store) -> None:
     gate, model = gated("one")
     others = ScriptedModel([words("two")])
     async with worker(store, others) as other, worker(store, model) as leaving:
@@ -457,9 +451,7 @@ async def test_the_run_of_a_client_that_left_goes_on(memory: Store) -> None:
 
 
 @pytest.mark.promise("P6")
-async def test_nothing_comes_of_a_post_that_the_store_refused_after_its_client_left(
-    memory: Store,
-) -> None:
+async def test_a_refused_post_of_a_client_that_left_starts_nothing(memory: Store) -> None:
     async with left(memory, "refuse") as runs:
         with pytest.raises(UnknownConversation):
             await runs.status(KEY)

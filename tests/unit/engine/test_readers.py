@@ -88,9 +88,7 @@ async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Store, tmp_pat
 
 
 @pytest.mark.promise("P3")
-async def test_readers_that_leave_after_every_event_miss_nothing(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_readers_that_often_leave_miss_nothing(store: Store, tmp_path: Path) -> None:
     async with places(store, tmp_path) as readers:
         run = await post(readers[0][1], says())
         seen: dict[str, list[Logged]] = {name: [] for name, _ in readers}
@@ -287,9 +285,7 @@ async def test_the_turns_of_a_run_have_messages_of_their_own(memory: Store) -> N
 
 
 # ---------------------------------------------------------------- at other workers
-async def test_a_place_ahead_of_a_live_log_waits_elsewhere_for_what_comes_behind_it(
-    memory: Store,
-) -> None:
+async def test_a_cursor_ahead_of_a_live_log_waits_elsewhere(memory: Store) -> None:
     """Its reader has seen it where the run is, before it was stored."""
     gate = anyio.Event()
     silent = replace(QUICK, log_delay=3600)
@@ -330,9 +326,7 @@ async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Store) -
         await owner.cancel(run)
 
 
-async def test_a_place_from_the_future_is_refused_while_its_worker_lives_in_silence(
-    memory: Store,
-) -> None:
+async def test_a_cursor_ahead_of_a_silent_worker_is_refused(memory: Store) -> None:
     model = ScriptedModel([["a", anyio.Event()]])
     hasty = replace(QUICK, lease=0.3)
     async with worker(memory, model) as owner, worker(memory, model, timing=hasty) as other:
@@ -344,9 +338,7 @@ async def test_a_place_from_the_future_is_refused_while_its_worker_lives_in_sile
 
 @pytest.mark.promise("P3", "P10")
 @pytest.mark.parametrize("ends", [False, True])
-async def test_a_place_that_a_dead_worker_never_stored_is_waited_for(
-    memory: Store, ends: bool
-) -> None:
+async def test_a_cursor_never_stored_is_waited_for(memory: Store, ends: bool) -> None:
     """Its reader saw it there; the take-over tells him that it is void, also when the run ends before he looks again."""
     silent = replace(QUICK, log_delay=3600)
     async with (
@@ -384,9 +376,7 @@ async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(sto
 
 
 @pytest.mark.promise("P10")
-async def test_who_comes_after_a_workers_death_is_shown_nothing_that_becomes_void(
-    store: Store,
-) -> None:
+async def test_late_readers_are_shown_nothing_that_becomes_void(store: Store) -> None:
     """What was committed is shown, and the good text after the take-over, as if nothing had happened."""
     script: list[list[Step]] = [["Let me see.", *calls(("look", {}))], ["void", anyio.Event()]]
     async with (
@@ -421,9 +411,7 @@ async def shown(runs: RunService, run: RunRef, event: RunEvent) -> None:
 
 
 @pytest.mark.promise("P3", "P12")
-async def test_a_place_is_waited_for_while_its_worker_cannot_store_but_keeps_its_lease(
-    memory: Store,
-) -> None:
+async def test_a_cursor_is_awaited_while_its_worker_cannot_store(memory: Store) -> None:
     faults, gate = Faults(memory), anyio.Event()
     async with (
         worker(faults.store, ScriptedModel([["a", gate, *words("b")]])) as owner,

@@ -143,9 +143,7 @@ async def test_of_other_results_at_once_one_wins_and_the_rest_conflict(store: St
         assert len(await tool_messages(runs)) == 1
 
 
-async def test_of_user_messages_at_once_one_starts_a_run_and_the_rest_meet_busy(
-    store: Store,
-) -> None:
+async def test_one_of_many_messages_at_once_starts_a_run(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")]])
     async with worker(store, model) as runs:
@@ -278,9 +276,7 @@ def look() -> str:
     return "seen"
 
 
-async def test_a_result_for_no_call_of_the_client_is_unknown_also_during_a_run(
-    memory: Store,
-) -> None:
+async def test_a_result_for_no_client_call_is_unknown(memory: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[*calls(("look", {}))[:-1], gate, Finish("tool_calls")], words("x")])
     async with worker(memory, model, look) as runs:

@@ -122,9 +122,7 @@ async def test_server_calls_run_before_client_calls_are_handed_back(store: Store
     assert shown == [call_id, server_id]
 
 
-async def test_invalid_calls_are_answered_by_the_server_and_the_model_may_try_again(
-    store: Store,
-) -> None:
+async def test_invalid_calls_are_answered_and_the_model_retries(store: Store) -> None:
     bad: list[ModelDelta] = [
         ToolCallChunk(0, name="paint", arguments="{"),
         ToolCallChunk(1, name="fly", arguments="{}"),
@@ -438,9 +436,7 @@ async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
         ("look", "entries"),
     ],
 )
-async def test_a_plan_that_is_none_is_told_to_the_model(
-    memory: Store, entries: JsonValue, why: str
-) -> None:
+async def test_a_bad_plan_is_told_to_the_model(memory: Store, entries: JsonValue, why: str) -> None:
     script = [calls(("update_plan", {"entries": entries})), words("so")]
     async with worker(memory, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
         said = await events(runs, await post(runs, says()))

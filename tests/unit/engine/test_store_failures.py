@@ -83,9 +83,7 @@ async def test_a_failing_commit_leaves_a_sound_conversation(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_end_of_a_run_stands_although_its_first_try_failed(
-    memory: Store, fault: Fault
-) -> None:
+async def test_the_end_of_a_run_survives_a_failed_write(memory: Store, fault: Fault) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = [fault]
     deaf = replace(QUICK, heartbeat=3600)  # a lease that ended with its run is not asked about
@@ -94,9 +92,7 @@ async def test_the_end_of_a_run_stands_although_its_first_try_failed(
     assert faults.calls["commit"] == 2
 
 
-async def test_a_tools_result_that_the_store_refuses_fails_the_run_with_the_stores_code(
-    memory: Store,
-) -> None:
+async def test_a_refused_tool_result_fails_the_run_with_the_stores_code(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["none", "full"]
     async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
@@ -114,9 +110,7 @@ async def test_a_store_that_is_away_for_a_moment_is_waited_for(memory: Store) ->
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_store_that_stays_away_for_longer_than_the_lease_fails_the_run(
-    memory: Store,
-) -> None:
+async def test_a_store_away_for_longer_than_the_lease_fails_the_run(memory: Store) -> None:
     faults = Faults(memory)
     away: list[Fault] = ["refuse"] * 40
     faults.plan["commit"] = ["none", *away]
@@ -157,9 +151,7 @@ async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: St
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.promise("P3", "P15")
-async def test_text_whose_write_failed_is_stored_later(
-    memory: Store, fault: Fault, count: int
-) -> None:
+async def test_text_is_stored_after_a_failed_write(memory: Store, fault: Fault, count: int) -> None:
     faults = Faults(memory)
     faults.plan["append"] = [fault] * count
     gates = [anyio.Event(), anyio.Event()]
@@ -178,9 +170,7 @@ async def test_text_whose_write_failed_is_stored_later(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_hand_back_that_waits_behind_a_failed_write_is_not_lost(
-    memory: Store, fault: Fault
-) -> None:
+async def test_a_hand_back_behind_a_failed_write_is_kept(memory: Store, fault: Fault) -> None:
     """The commit cannot even be tried before the text ahead of it is stored."""
     faults = Faults(memory)
     faults.plan["append"] = ["refuse"] * 1000
@@ -247,9 +237,7 @@ async def test_a_heartbeat_that_fails_is_tried_again(memory: Store) -> None:
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_post_that_the_store_refused_was_not_stored_and_may_be_sent_again(
-    memory: Store,
-) -> None:
+async def test_a_post_refused_by_the_store_may_be_sent_again(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["begin"] = ["refuse"]
     async with worker(faults.store, ScriptedModel([words("done")])) as runs:
@@ -291,9 +279,7 @@ async def test_a_parked_result_may_be_sent_again(memory: Store, fault: Fault) ->
         assert (await runs.messages(KEY, start=0, limit=9)).total == 5
 
 
-async def test_a_cancellation_that_the_store_refused_is_told_and_may_be_sent_again(
-    memory: Store,
-) -> None:
+async def test_a_cancellation_refused_by_the_store_may_be_repeated(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["cancel"] = ["refuse"]
     async with worker(faults.store, ScriptedModel([["half", anyio.Event()]])) as runs:

@@ -105,9 +105,7 @@ async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -
         assert await reply(runs, user("/do")) == "The command failed: StrayCancellation."
 
 
-async def test_a_context_that_is_cancelled_by_nobody_is_missing_in_its_run_alone(
-    memory: Store,
-) -> None:
+async def test_a_stray_cancelled_context_is_missing_in_one_run(memory: Store) -> None:
     model = ScriptedModel([goes_on(), says("so")])
     told = extra_prompt(tells)
 
@@ -196,9 +194,7 @@ async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Stor
 
 
 @pytest.mark.promise("P7")
-async def test_a_function_that_will_not_be_cancelled_does_not_hold_up_its_run(
-    memory: Store,
-) -> None:
+async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Store) -> None:
     model = ScriptedModel([called("clings"), says("so")])
     async with clinging(60) as clings, worker(memory, model, clings) as runs:
         run = await post(runs, user())

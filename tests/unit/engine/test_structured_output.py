@@ -139,9 +139,7 @@ async def test_a_model_that_refuses_gives_no_output(memory: Store) -> None:
 
 
 @pytest.mark.promise("P6")
-async def test_a_run_without_a_valid_answer_fails_and_the_conversation_goes_on(
-    store: Store,
-) -> None:
+async def test_without_a_valid_answer_only_the_run_fails(store: Store) -> None:
     model = ScriptedModel([*[scripted.says(PINK)] * 3, scripted.says("hello")])
     async with worker(store, model) as runs:
         told = await events(runs, await post(runs, asks()))
@@ -349,9 +347,7 @@ async def test_a_valid_call_in_between_counts_anew(memory: Store) -> None:
 
 
 @pytest.mark.promise("P4")
-async def test_a_tool_of_the_server_that_did_not_run_for_its_arguments_says_so(
-    store: Store,
-) -> None:
+async def test_a_server_tool_with_bad_arguments_says_so(store: Store) -> None:
     @tool
     def add(a: int) -> int:
         return a + 1

@@ -134,9 +134,7 @@ async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
         (says(""), "The agent is done, and says nothing."),
     ],
 )
-async def test_what_becomes_of_a_sub_agent_is_told_to_the_other(
-    memory: Store, turn: Turn, told: str
-) -> None:
+async def test_a_sub_agents_end_is_told_to_the_other(memory: Store, turn: Turn, told: str) -> None:
     lead = ScriptedModel([TASK, says("ok")])
     async with lead_worker(memory, lead, helper(ScriptedModel([turn]))) as runs:
         assert await reply(runs, user()) == "ok"
@@ -215,9 +213,7 @@ async def test_sub_agents_work_side_by_side_whatever_their_tools_do() -> None:
         ("client a", "client a"),
     ],
 )
-async def test_what_may_change_something_runs_alone_but_for_sub_agents(
-    order: str, batches: str
-) -> None:
+async def test_writing_tools_run_alone_except_sub_agents(order: str, batches: str) -> None:
     model = ScriptedModel([])
     agents = [helper(model, name="a"), helper(model, name="b")]
     agents.append(helper(model, name="alone", concurrent=False))
@@ -247,9 +243,7 @@ async def test_only_so_many_sub_agents_work_at_once(memory: Store) -> None:
         assert answers(await record(runs)) == ["done"] * (MAX_CONCURRENT_AGENTS + 2)
 
 
-async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_turn(
-    memory: Store,
-) -> None:
+async def test_a_sub_agent_gets_the_same_time_in_every_turn(memory: Store) -> None:
     @tool
     def look() -> str:
         return "seen"
@@ -268,9 +262,7 @@ async def test_a_sub_agent_is_told_when_its_task_came_to_the_letter_in_every_tur
     )
 
 
-async def test_an_early_result_for_a_call_before_the_commit_of_another_sub_agent_waits(
-    store: Store,
-) -> None:
+async def test_an_early_result_waits_for_another_sub_agents_commit(store: Store) -> None:
     seen, gate = anyio.Event(), anyio.Event()
     tasks = calls(("painter", {"task": "paint"}), ("other", {"task": "look"}))
     begun: Turn = [ToolCallChunk(0, name="paint"), gate, Finish("tool_calls")]
@@ -405,9 +397,7 @@ async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(sto
 
 
 @pytest.mark.promise("P4")
-async def test_a_result_for_a_call_deep_within_that_is_not_handed_back_yet_waits(
-    memory: Store,
-) -> None:
+async def test_a_result_for_a_deep_call_waits_for_its_hand_back(memory: Store) -> None:
     gate = anyio.Event()
     paints: list[Step] = [*calls(("paint", {}))[:-1], gate, Finish("tool_calls")]
     inner = helper(ScriptedModel([paints, says("painted")]), name="inner")
@@ -446,9 +436,7 @@ async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store)
         assert answers(await record(runs)) == ["it is painted"]
 
 
-async def test_the_turns_of_a_task_count_together_whatever_was_owed_between_them(
-    store: Store,
-) -> None:
+async def test_turns_of_a_task_count_together(store: Store) -> None:
     """Also on another worker: an agent that asks again and again comes to an end."""
     other = ScriptedModel([calls(("paint", {}))] * 9)
     lead = ScriptedModel([TASK, says("Enough.")])

@@ -158,9 +158,7 @@ async def void_stream(other: RunService, store: Store) -> tuple[RunRef, list[Log
 
 
 @pytest.mark.promise("P3", "P10")
-async def test_a_stream_cut_anywhere_in_what_became_void_adds_up_to_the_good_one(
-    store: Store,
-) -> None:
+async def test_a_stream_cut_in_a_void_part_adds_up(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([words("three")]), look) as other,
         worker(store, ScriptedModel([])) as third,
@@ -215,9 +213,7 @@ async def test_a_reader_where_the_run_goes_on_reads_the_past_from_the_store_and_
         assert standing([*early_seen, *void.seen]) == fresh.seen
 
 
-async def test_a_place_that_nobody_was_shown_is_refused_where_the_run_goes_on(
-    memory: Store,
-) -> None:
+async def test_a_cursor_nobody_was_given_is_refused(memory: Store) -> None:
     gate = anyio.Event()
     async with (
         worker(memory, ScriptedModel([[gate, *words("x")]])) as other,

@@ -5,17 +5,20 @@ Counted in calls of our own functions, not in time.
 
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 
 import pytest
-from tests.support.counting import Calls, counted_calls
 from tests.support.runs import KEY, QUICK, outcome, post, worker
 from tests.support.runs import says as user
 from tests.support.store_values import change
 from typing_extensions import override
 
+import passback
 from passback.context.compaction import Compaction
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import Completed
@@ -26,6 +29,31 @@ from passback.stores.open import open_store
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
+
+
+_OURS = str(Path(passback.__file__).parent)
+
+
+class Calls:
+    """How many there were so far, in the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def profile(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(_OURS):
+            self.made += 1
+
+
+@contextmanager
+def counted_calls() -> Generator[Calls]:
+    assert threading.current_thread() is threading.main_thread()
+    calls, before = Calls(), sys.getprofile()
+    sys.setprofile(calls.profile)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
 
 
 STILL = replace(QUICK, heartbeat=3600, log_delay=3600)

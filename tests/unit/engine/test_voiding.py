@@ -97,9 +97,7 @@ async def committed(worker: Worker) -> Rewound:
     return Rewound((await worker.store.status(worker.log.run.key)).committed)
 
 
-async def test_a_log_is_not_read_where_nothing_is_committed_behind_its_last_commit(
-    worker: Worker,
-) -> None:
+async def test_a_log_is_not_read_behind_its_last_commit(worker: Worker) -> None:
     progress = [ToolProgressed(A, f"{number} " + "much " * 100) for number in range(12)]
     await worker.says(*progress)
     with pytest.raises(CursorExpired):
@@ -107,9 +105,7 @@ async def test_a_log_is_not_read_where_nothing_is_committed_behind_its_last_comm
     assert await worker.voided() == (await committed(worker),)
 
 
-async def test_a_log_that_has_lost_what_was_committed_behind_an_open_turn_is_void(
-    worker: Worker,
-) -> None:
+async def test_a_log_without_what_followed_an_open_turn_is_void(worker: Worker) -> None:
     await worker.begins(TurnStarted(MessageId("mb")), by=B)
     await worker.begins(TurnStarted(MessageId("m2")), TextDelta("done"), by=A)
     await worker.commits(DONE)
@@ -117,9 +113,7 @@ async def test_a_log_that_has_lost_what_was_committed_behind_an_open_turn_is_voi
     assert await worker.voided() == (Rewound(START),)
 
 
-async def test_a_turn_that_was_begun_again_behind_a_summary_keeps_what_was_committed(
-    worker: Worker,
-) -> None:
+async def test_a_turn_repeated_behind_a_summary_keeps_its_commits(worker: Worker) -> None:
     """The model refused the first request, and a summary made room for the second."""
     summary = ChildMessage(A, SummaryMessage(MessageId("s"), "in short", 0))
     made: list[RunEvent] = [UsageReported(Usage(100, 50)), Compacted("summary", 90, 10)]

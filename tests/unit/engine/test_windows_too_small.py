@@ -91,9 +91,7 @@ async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
     assert shown(model.requests[-1])[-1] == "sorry"
 
 
-async def test_a_large_message_before_the_last_one_and_a_large_result_are_not_refused(
-    memory: Store,
-) -> None:
+async def test_earlier_large_messages_and_results_are_not_refused(memory: Store) -> None:
     """Room can be made for them: the one is summarised, the other is shortened."""
     model = ScriptedModel([words("notes"), calls(("paint", {})), words("notes"), words("hi")])
     async with small_window_worker(memory, model) as runs:
@@ -141,9 +139,7 @@ async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
 
 
 # ---------------------------------------------------------------- a service that takes less
-async def test_a_request_that_is_refused_as_too_long_is_made_once_more_with_less(
-    memory: Store,
-) -> None:
+async def test_a_request_refused_as_too_long_is_shortened_once(memory: Store) -> None:
     """The window is set too high: the service knows better."""
     model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), words("c")])
     async with small_window_worker(memory, model, window=100_000) as runs:
@@ -172,9 +168,7 @@ async def test_what_readers_have_seen_is_not_said_again(memory: Store) -> None:
     assert failed.code == "model_context_exceeded"
 
 
-async def test_without_a_window_a_refusal_is_the_runs_end_and_nothing_is_left_out(
-    memory: Store,
-) -> None:
+async def test_without_a_window_a_refusal_ends_the_run(memory: Store) -> None:
     model = ScriptedModel([[TOO_LONG]])
     async with small_window_worker(memory, model, window=0) as runs:
         failed = await outcome(runs, await post(runs, says("u" * 900_000)))
@@ -184,9 +178,7 @@ async def test_without_a_window_a_refusal_is_the_runs_end_and_nothing_is_left_ou
 
 
 @pytest.mark.parametrize("estimated", [False, True])
-async def test_what_the_service_counts_corrects_the_estimate(
-    memory: Store, estimated: bool
-) -> None:
+async def test_the_services_count_corrects_the_estimate(memory: Store, estimated: bool) -> None:
     """By our estimate there is much room; by the service's count there is not. What is no count of its own teaches nothing."""
     usage = Usage(1_900, 10, estimated=estimated)
     model = ScriptedModel(
@@ -200,9 +192,7 @@ async def test_what_the_service_counts_corrects_the_estimate(
 
 # ---------------------------------------------------------------- workers that die
 @pytest.mark.promise("P5", "P10")
-async def test_a_worker_that_dies_after_the_summary_leaves_a_transcript_to_go_on_from(
-    store: Store,
-) -> None:
+async def test_a_worker_that_dies_after_the_summary_loses_nothing(store: Store) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), [anyio.Event()]])
     async with small_window_worker(store, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000)

@@ -142,9 +142,7 @@ async def test_a_client_that_left_is_a_line_too(lines: pytest.LogCaptureFixture)
     assert (line["status"], line["complete"]) == (200, False)
 
 
-async def test_a_client_that_left_before_an_answer_has_no_status(
-    lines: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_early_disconnect_has_no_status(lines: pytest.LogCaptureFixture) -> None:
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
 
@@ -180,9 +178,7 @@ async def test_a_failed_run_that_was_waited_for_is_a_line_with_its_code(
     assert (line["status"], line["code"], line["run_id"]) == (502, "model_rejected", RUN.run_id)
 
 
-async def test_an_answer_whose_making_is_cancelled_is_a_line(
-    lines: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_cancelled_answer_is_a_line(lines: pytest.LogCaptureFixture) -> None:
     async def endless(_: Request) -> Response:
         async def body() -> Any:
             yield b"a"

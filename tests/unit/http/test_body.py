@@ -341,7 +341,5 @@ UNFIT: dict[str, tuple[dict[str, JsonValue], list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("posted", "told"), UNFIT.values(), ids=UNFIT)
 @pytest.mark.promise("P12")
-def test_it_is_told_where_and_why(
-    posted: dict[str, JsonValue], told: list[tuple[str, str]]
-) -> None:
+def test_it_says_where_and_why(posted: dict[str, JsonValue], told: list[tuple[str, str]]) -> None:
     assert problems(posted) == told

@@ -117,9 +117,7 @@ async def test_a_head_of_thousands_of_fields_is_refused_at_the_first_too_many() 
     [(HEAD_BYTES - 100, 1, 200), (HEAD_BYTES, 1, 431), (20, HEAD_BYTES, 431)],
     ids=["just small enough", "too large a value", "too long a path"],
 )
-async def test_a_head_that_comes_in_one_read_is_measured(
-    value: int, path: int, status: int
-) -> None:
+async def test_a_head_in_one_read_is_measured(value: int, path: int, status: int) -> None:
     head = b"GET /%b HTTP/1.1\r\nx: %b\r\n\r\n" % (b"p" * (path - 1), b"v" * value)
     connection, written = asked(GREETING, head)
     await anyio.wait_all_tasks_blocked()
@@ -194,9 +192,7 @@ async def test_nothing_more_is_read_while_requests_wait() -> None:
     connection.connection_lost(None)
 
 
-async def test_all_that_wait_on_a_lost_connection_are_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_all_waiters_learn_of_a_lost_connection(caplog: pytest.LogCaptureFixture) -> None:
     """Not only the one that came last: the one that is answered would write where nobody is."""
     site = Site()
     connection, written = asked(site.app(), REQUEST * 3)
@@ -218,9 +214,7 @@ async def test_junk_in_place_of_a_body_is_answered_once() -> None:
     connection.connection_lost(None)
 
 
-async def test_what_is_no_request_is_a_line_of_the_access_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_malformed_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "passback.http.access_log")
     connection, written = asked(ECHO, b"secret\r\n\r\n")
     [line] = [each for each in caplog.records if each.levelname == "INFO"]
@@ -230,9 +224,7 @@ async def test_what_is_no_request_is_a_line_of_the_access_log(
     connection.connection_lost(None)
 
 
-async def test_an_upgrade_that_nobody_offers_is_not_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_upgrade_not_offered_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     upgrade = REQUEST[:-2] + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
     connection, written = asked(GREETING, upgrade)
     await anyio.wait_all_tasks_blocked()

@@ -318,9 +318,7 @@ async def test_a_page_of_this_machine_may_call_and_read(origin: str, host: str, 
         {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"},
     ],
 )
-async def test_what_only_looks_like_a_page_of_this_machine_is_refused(
-    headers: dict[str, str],
-) -> None:
+async def test_a_page_that_looks_local_is_refused(headers: dict[str, str]) -> None:
     answer = await _get(LOOPBACK_PAGES, **headers)
     assert (answer.status, answer.code) == (403, "foreign_origin")
     assert not [name for name in answer.headers if name.startswith("access-control")]

@@ -75,9 +75,7 @@ async def test_details_are_told_when_there_are_some() -> None:
         (errors.InvalidRequest(""), None),
     ],
 )
-async def test_a_client_is_told_when_to_come_back(
-    error: PassbackError, seconds: str | None
-) -> None:
+async def test_a_client_learns_when_to_retry(error: PassbackError, seconds: str | None) -> None:
     assert (await _error(error)).headers.get("retry-after") == seconds
 
 

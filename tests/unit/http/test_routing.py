@@ -296,9 +296,7 @@ KIB = 1024
     ("texts", "apart"),
     [([], False), (["x" * 15 * KIB], False), (["x" * 16 * KIB], True), ([""] * 200, True)],
 )
-async def test_large_texts_and_many_are_worked_on_in_a_thread(
-    texts: Sequence[str], apart: bool
-) -> None:
+async def test_large_inputs_are_handled_in_a_thread(texts: Sequence[str], apart: bool) -> None:
     async def place() -> bool:
         return await work_on(texts, lambda here: get_ident() != here, get_ident())
 

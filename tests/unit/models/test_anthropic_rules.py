@@ -189,9 +189,7 @@ async def test_a_thought_comes_back_as_it_was(answered: Json, status: int) -> No
     ],
     ids=json.dumps,
 )
-async def test_a_thought_comes_back_behind_the_words_that_it_answered(
-    changed: dict[str, Any],
-) -> None:
+async def test_a_thought_comes_back_behind_its_words(changed: dict[str, Any]) -> None:
     reply = message(thinking(0, "hm", "s"), text(1, "a"))
     async with anthropic_server(reply, says("b")) as server:
         assert await post(server, request(HI)) == 200

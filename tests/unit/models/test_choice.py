@@ -82,9 +82,7 @@ def test_a_model_beside_those_of_the_settings_is_where_they_are(
         (LOCAL, None),
     ],
 )
-def test_a_providers_key_goes_to_its_own_service_only(
-    base_url: str | None, key: str | None
-) -> None:
+def test_a_key_goes_to_its_own_service_only(base_url: str | None, key: str | None) -> None:
     keys = {"openai": "own", "anthropic": "other"}
     [chosen] = ModelServices("openai:a", base_url, None, keys).choices("openai:a")
     assert chosen.api_key == key

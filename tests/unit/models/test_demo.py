@@ -162,7 +162,7 @@ def test_a_named_tool_is_called_with_its_arguments_in_pieces() -> None:
         ("the backgrounder colors", []),
     ],
 )
-def test_the_tools_that_the_words_name_are_called(
+def test_tools_named_in_the_words_are_called(
     words: str, expected: list[tuple[str, JsonValue]]
 ) -> None:
     deltas = ask(words, *PAGE)
@@ -296,9 +296,7 @@ def _numbered(kinds: int, tool_description: str, /, **schema: JsonValue) -> Tool
     ],
     ids=["letters", "letters of a parameter", "lists", "quotation marks"],
 )
-def test_a_tool_that_is_made_to_be_slow_is_read_in_little_time(
-    words: str, tools: list[ToolSpec]
-) -> None:
+def test_a_tool_made_to_be_slow_is_read_quickly(words: str, tools: list[ToolSpec]) -> None:
     started = time.thread_time()
     assert called(ask(words, *tools))
     assert time.thread_time() - started < 1
@@ -349,9 +347,7 @@ def test_a_user_who_speaks_after_the_results_is_answered() -> None:
 
 # ---------------------------------------------------------------- any input
 @given(st.text(alphabet=st.characters()), st.text(min_size=1))
-def test_any_words_and_any_tool_name_give_the_same_well_formed_answer_twice(
-    words: str, name: str
-) -> None:
+def test_any_words_give_the_same_well_formed_answer_twice(words: str, name: str) -> None:
     tools = (*PAGE, spec(name, words, value={"type": "string", "description": words}))
     first = ask(f"{words} {name}", *tools)
     assert first == ask(f"{words} {name}", *tools)

@@ -58,9 +58,7 @@ SECOND = [TextChunk("second"), Finish("stop")]
     [[DOWN], [ModelRateLimited("slow", retry_after=60)], []],
     ids=["fails", "asks to wait", "ends"],
 )
-async def test_the_next_model_is_asked_when_one_fails_before_it_says_anything(
-    steps: list[Step],
-) -> None:
+async def test_the_next_model_is_asked_when_one_fails_early(steps: list[Step]) -> None:
     first, second = model(*steps, name="a"), model(*says("second"), name="b")
     assert await said(Fallback([first, second])) == [AnsweredBy("b"), *SECOND]
     assert [first.requests, second.requests] == [[HI], [HI]]
@@ -186,7 +184,7 @@ async def test_being_cancelled_before_the_first_word_closes_the_model() -> None:
     assert first.open_streams == 0
 
 
-async def test_the_name_shows_all_and_the_log_who_was_asked(
+async def test_the_name_lists_all_and_the_log_who_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     models = Fallback([model(DOWN, name="a:1"), model(*says("x"), name="b:2")])

@@ -1,18 +1,28 @@
-"""The tests' own model service: it must catch what providers refuse, and play scripts as a process too."""
+"""The tests' own model service: it refuses what providers refuse, and plays scripts as a process."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
 import pytest
-from tests.support.model_server import DONE, Act, Reply, event, model_server, read_script, says
+from tests.support.model_server import (
+    DONE,
+    Act,
+    Json,
+    Reply,
+    event,
+    model_server,
+    read_script,
+    says,
+)
+from tests.support.provider_rules import violations_of
 
 pytestmark = pytest.mark.anyio
 
-USER: dict[str, Any] = {"role": "user", "content": "hi"}
+
+USER: Json = {"role": "user", "content": "hi"}
 
 
 async def test_a_violation_is_refused_and_shown_with_its_request() -> None:
@@ -70,3 +80,76 @@ async def test_it_runs_as_a_process_until_its_input_ends(tmp_path: Path) -> None
             await process.stdin.aclose()
             assert await process.wait() == 0
     assert response.content.endswith(DONE)
+
+
+# ---------------------------------------------------------------- what providers refuse
+SYSTEM: Json = {"role": "system", "content": "be brief"}
+
+
+def call(call_id: str, **function: object) -> Json:
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": "look", "arguments": "{}"} | function,
+    }
+
+
+def asks(*calls: Json, content: str | None = None) -> Json:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+
+
+def answers(call_id: str, content: object = "") -> Json:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+A, B = call("a"), call("b")
+PICTURE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER],
+        [SYSTEM, SYSTEM, USER, SYSTEM, USER],
+        [USER, {"role": "assistant", "content": "hello"}, USER],
+        [{"role": "user", "content": [{"type": "text", "text": "look"}, PICTURE]}],
+        [USER, asks(A, B), answers("b"), answers("a"), USER],
+        [USER, asks(A, content="I look"), answers("a"), asks(B), answers("b", "seen")],
+    ],
+)
+def test_what_providers_accept_is_no_violation(messages: list[Json]) -> None:
+    assert violations_of(messages) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([], ["the first message behind the system's is missing, not user"]),
+        ([SYSTEM, asks(A), answers("a")], ["is assistant, not user"]),
+        ([USER, {"role": "function", "content": "x"}], ["message 1 has the role 'function'"]),
+        ([{"role": "user", "content": ""}], ["message 0 says nothing"]),
+        ([{"role": "user", "content": []}], ["message 0 says nothing"]),
+        ([{"role": "user", "content": [{"type": "text", "text": ""}]}], ["message 0 says nothing"]),
+        ([USER, {"role": "assistant", "content": None}], ["message 1 says nothing"]),
+        ([USER, asks(A, content=""), answers("a")], ["message 1 has an empty text"]),
+        ([USER, asks()], ["message 1 says nothing", "must not have `tool_calls`"]),
+        ([{**USER, "tool_calls": [A]}, answers("a")], ["must not have `tool_calls`"]),
+        ([USER, asks(A), answers("a", None)], ["message 2 is an answer without a text"]),
+        ([USER, asks(call("")), answers("")], ["a call without an id or a type"]),
+        ([USER, asks({"id": "a"}), answers("a")], ["or a type", "proper name", "no JSON object"]),
+        ([USER, asks(call("a", name="no name")), answers("a")], ["without a proper name"]),
+        ([USER, asks(call("a", arguments="[]")), answers("a")], ["that are no JSON object"]),
+        ([USER, asks(call("a", arguments="{")), answers("a")], ["that are no JSON object"]),
+        ([USER, asks(A)], ["no answers to ['a']"]),
+        ([USER, asks(A, B), answers("a")], ["no answers to ['b']"]),
+        ([USER, asks(A), USER, answers("a")], ["comes before the answers", "answers no open"]),
+        ([USER, asks(A), answers("a"), answers("a")], ["message 3 answers no open call"]),
+        ([USER, answers("a")], ["message 1 answers no open call"]),
+        ([USER, asks(A, A), answers("a"), answers("a")], ["message 1 has ids that were used"]),
+        ([USER, asks(A), answers("a"), asks(A), answers("a")], ["message 3 has ids that"]),
+    ],
+)
+def test_each_breach_is_told(messages: list[Json], told: list[str]) -> None:
+    violations = violations_of(messages)
+    assert len(violations) == len(told)
+    assert all(part in text for part, text in zip(told, violations, strict=True))

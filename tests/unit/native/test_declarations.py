@@ -75,9 +75,7 @@ FORMS: list[tuple[dict[str, JsonValue], str]] = [
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(("declared", "told"), FORMS)
-async def test_a_mixed_form_is_refused_with_its_place(
-    declared: dict[str, JsonValue], told: str
-) -> None:
+async def test_a_mixed_form_is_refused_in_place(declared: dict[str, JsonValue], told: str) -> None:
     with pytest.raises(InvalidTool) as refused:
         await _parse({"name": "first"}, declared)
     assert refused.value.message == told

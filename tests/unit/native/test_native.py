@@ -109,9 +109,7 @@ def test_of_every_event_that_has_to_be_asked_for_it_is_known_how() -> None:
         ),
     ],
 )
-def test_headers_tell_plain_numbers_of_what_is_limited(
-    left: Left | None, told: dict[str, str]
-) -> None:
+def test_headers_give_plain_numbers_of_limits(left: Left | None, told: dict[str, str]) -> None:
     assert left_headers(left) == told
 
 

@@ -196,9 +196,7 @@ def test_the_inline_attachments_of_a_message_have_a_limit(posted: JsonValue, fit
         ),
     ],
 )
-def test_an_attachment_that_is_not_what_it_says_is_refused(
-    posted: dict[str, JsonValue], wrong: str
-) -> None:
+def test_a_mislabelled_attachment_is_refused(posted: dict[str, JsonValue], wrong: str) -> None:
     with pytest.raises(InvalidRequest, match=re.escape(wrong)):
         read_content(_posted.validate_python([posted]), MOST)
 

@@ -207,9 +207,7 @@ def test_arguments_are_judged_as_by_jsonschema(
 @pytest.mark.parametrize(
     ("items", "fits"), [([1], True), ([1, "a"], True), ([1, "a", 2], False), ([1, 2], False)]
 )
-async def test_items_that_others_contain_are_not_left_over(
-    items: list[JsonValue], fits: bool
-) -> None:
+async def test_contained_items_are_not_left_over(items: list[JsonValue], fits: bool) -> None:
     schema: dict[str, JsonValue] = {
         "prefixItems": [{}],
         "contains": {"type": "string"},

@@ -62,9 +62,7 @@ JUDGED: dict[str, dict[str, JsonValue]] = {
 
 @pytest.mark.parametrize("dialect", OFFICIAL)
 @pytest.mark.parametrize("schema", JUDGED.values(), ids=JUDGED.keys())
-def test_a_schema_is_judged_as_by_the_official_check(
-    dialect: str, schema: dict[str, JsonValue]
-) -> None:
+def test_schemas_are_judged_as_by_jsonschema(dialect: str, schema: dict[str, JsonValue]) -> None:
     official = OFFICIAL[dialect]
     expected = next(official(official.META_SCHEMA).iter_errors(schema), None)
     assert _problem(dialect, schema) == (expected and expected.json_path)

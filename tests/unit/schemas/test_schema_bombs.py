@@ -91,9 +91,7 @@ BOMBS: dict[str, tuple[dict[str, JsonValue], str]] = {
 
 
 @pytest.mark.parametrize(("schema", "arguments"), BOMBS.values(), ids=BOMBS.keys())
-async def test_a_check_that_would_not_end_is_given_up(
-    schema: dict[str, JsonValue], arguments: str
-) -> None:
+async def test_an_endless_check_is_given_up(schema: dict[str, JsonValue], arguments: str) -> None:
     with anyio.fail_after(30):
         assert (
             await find_objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY)
@@ -141,7 +139,7 @@ async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
 
 
 @pytest.mark.parametrize("bomb", [_doubling, _dependent])
-async def test_others_go_on_while_a_bomb_is_checked(
+async def test_others_run_while_a_bomb_is_tried(
     bomb: Callable[[int], dict[str, JsonValue]],
 ) -> None:
     steps = 0

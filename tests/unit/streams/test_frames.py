@@ -157,9 +157,7 @@ def test_where_that_cannot_be_told_the_stream_ends_and_its_ids_lead_to_the_start
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("since", [None, "run_1.1-2"])
 @pytest.mark.parametrize("include", [frozenset[str](), frozenset({"rewind"})])
-def test_a_client_that_saw_nothing_of_it_is_told_nothing(
-    since: str | None, include: frozenset[str]
-) -> None:
+def test_a_client_that_saw_nothing_gets_nothing(since: str | None, include: frozenset[str]) -> None:
     assert _taken_over(since, include) == (GOES_ON, False)
 
 
@@ -238,9 +236,7 @@ def test_a_stream_resumed_after_its_end_says_that_it_is_done() -> None:
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), data=st.data()
 )
-def test_texts_add_up_however_they_are_batched_and_cut(
-    texts: list[str], data: st.DataObject
-) -> None:
+def test_texts_add_up_however_they_are_cut(texts: list[str], data: st.DataObject) -> None:
     log = _log(*map(TextDelta, texts))
     framer, got = SseFramer(NativeEncoder(), RUN), ""
     while log:

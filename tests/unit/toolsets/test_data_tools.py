@@ -376,9 +376,7 @@ def test_a_hostile_table_is_summarised_in_bounds(text: str) -> None:
         ("summarise_data", {"expression": "to_number('inf')"}, "a number that JSON does not have"),
     ],
 )
-async def test_what_the_model_did_wrong_is_told_to_it(
-    name: str, arguments: dict[str, Any], said: str
-) -> None:
+async def test_the_model_is_told_its_fault(name: str, arguments: dict[str, Any], said: str) -> None:
     result = await call(name, **arguments)
     assert result.is_error
     assert said in str(result.content)

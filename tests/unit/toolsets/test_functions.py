@@ -285,9 +285,7 @@ async def test_another_exception_is_named_but_its_text_goes_to_the_log_alone(
         assert (entry.levelno, entry.message) == (logging.ERROR, "tool failed")
 
 
-async def test_a_deadline_that_passes_is_an_error_and_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_passed_deadline_is_an_error_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     @tool(seconds=0.01)
     async def wait() -> None:
         await anyio.Event().wait()

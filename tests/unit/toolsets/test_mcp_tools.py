@@ -66,9 +66,7 @@ async def test_a_server_by_http_is_given_the_headers_and_nobody_else_sees_them()
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-async def test_what_a_server_says_of_its_tools_counts_only_when_it_is_trusted(
-    trusted: bool,
-) -> None:
+async def test_tool_hints_count_only_from_a_trusted_server(trusted: bool) -> None:
     async with running(tools(trust_hints=trusted)) as server:
         told = {
             name: (server.is_read_only(f"t__{name}"), server.is_repeatable(f"t__{name}"))

@@ -57,9 +57,7 @@ def free_port() -> int:
 
 
 # ---------------------------------------------------------------- losing and finding it
-async def test_a_server_that_dies_during_a_call_is_started_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_server_that_dies_in_a_call_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
     async with running(tools()) as server:
         before = await names(server)
         assert await called(server, "die") == LOST
@@ -69,9 +67,7 @@ async def test_a_server_that_dies_during_a_call_is_started_again(
     assert line.getMessage() == "MCP server t: lost: its process ended, with the code 3"
 
 
-async def test_a_server_by_http_that_comes_back_is_found_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_http_server_that_returns_is_found(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     site = RawHttp([[tool("say")]])
     port = free_port()
@@ -111,9 +107,7 @@ async def test_a_server_that_forgets_whenever_it_is_asked_is_given_up() -> None:
     assert site.asked.count("tools/call say") == 2
 
 
-async def test_a_server_by_http_is_missed_although_nobody_calls_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_idle_http_server_is_missed_too(caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
     server = MCPServer.http("t", f"http://127.0.0.1:{port}/mcp")
     with anyio.fail_after(30):
@@ -133,9 +127,7 @@ async def test_a_server_that_does_not_listen_any_more_is_started_again(tmp_path:
         assert await called(server, "say") == ToolResult("say")
 
 
-async def test_a_server_that_never_answers_costs_the_others_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_silent_server_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
     silent = MCPServer.stdio("silent", command=SILENT, cwd=ROOT, start_seconds=0.5)
     mine = FunctionTools([function(len_of)])
     script = [calls(("len_of", {"text": "four"})), words("4"), words("again")]
@@ -285,7 +277,7 @@ async def test_why_an_address_is_no_server_is_told_without_its_secrets(
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-async def test_a_proxy_of_the_environment_is_not_used(
+async def test_environment_proxies_are_not_used(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be sent the headers, and with them a key."""

@@ -119,9 +119,7 @@ async def test_ids_that_the_client_gave_are_kept() -> None:
         ([told("b", content=[{"type": "file"}]), user("c")], "input.0.content.0: file_url"),
     ],
 )
-async def test_what_is_wrong_with_a_history_is_kept_for_where_it_matters(
-    given: list[Json], flaw: str
-) -> None:
+async def test_faults_of_a_history_are_kept_for_later(given: list[Json], flaw: str) -> None:
     """Where there is such a conversation, nothing of it is read."""
     post = await _start(*given)
     assert (post.history, post.continues) == ((), True)

@@ -68,9 +68,7 @@ SERVERS = {"type": "plugin_call_output", "role": "tool", "content": None}
         ([{"role": "user", "type": "a2ui_action", "content": [text("a")]}], ["a"]),
     ],
 )
-async def test_only_what_comes_behind_the_agents_words_is_new(
-    given: list[Json], new: list[str]
-) -> None:
+async def test_only_what_follows_the_answer_is_new(given: list[Json], new: list[str]) -> None:
     messages = await _read(*given)
     told = [
         m.call_id if isinstance(m, ToAnswer) else as_text(m.content, media=lambda part: part.url)
@@ -90,9 +88,7 @@ async def test_only_what_comes_behind_the_agents_words_is_new(
         ([CALL, output("c1", "x")], True),
     ],
 )
-async def test_words_of_the_agent_say_that_there_is_a_conversation(
-    given: list[Json], continues: bool
-) -> None:
+async def test_answers_prove_that_a_conversation_exists(given: list[Json], continues: bool) -> None:
     runs = LoggedRuns(*SAID)
     await post(runs, {"session_id": "c", "input": given})
     assert (runs.posts[0].continues, runs.posts[0].resends) == (continues, True)
@@ -325,9 +321,7 @@ REFUSED: list[tuple[Json, str, str]] = [
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(("body", "code", "words"), REFUSED)
-async def test_what_is_wrong_is_refused_before_a_stream_begins(
-    body: Json, code: str, words: str
-) -> None:
+async def test_errors_are_refused_before_the_stream(body: Json, code: str, words: str) -> None:
     runs = LoggedRuns(*SAID)
     value = body if "input" in body or not body else {**HELLO, **body}
     answer = await post(runs, {"session_id": "c", **value} if value else {})

@@ -167,9 +167,7 @@ HISTORY = (
         ("GET", "/conversations/c/stream?wait=0", "/conversations/{id}/stream"),
     ],
 )
-async def test_what_is_answered_fits_its_description(
-    method: str, path: str, described: str
-) -> None:
+async def test_answers_fit_their_description(method: str, path: str, described: str) -> None:
     owed = (Owed(CallId("a"), "paint", "{}"),)
     RUNS.known[RUN.key] = Status(1, RUN.run_id, True, owed=owed, queued=(RunId("run_2"),))
     RUNS.history = HISTORY

@@ -101,9 +101,7 @@ async def test_structured_data_is_told_to_who_asks_for_it() -> None:
         ),
     ],
 )
-async def test_another_word_in_include_is_refused_with_those_that_there_are(
-    path: str, words: str
-) -> None:
+async def test_an_unknown_include_is_refused_with_the_known_ones(path: str, words: str) -> None:
     answer = await _get(_runs(), path)
     assert (answer.status, answer.code) == (422, "invalid_request")
     assert answer.json["message"] == f"include: each word has to be one of {words}"
@@ -332,9 +330,7 @@ async def test_what_goes_on_is_cancelled_or_else_the_first_that_waits(
     ("query", "body"),
     [("", {"runId": "run_3"}), ("?runId=run_3", {}), ("?runId=run_3", {"runId": "run_3"})],
 )
-async def test_a_run_is_cancelled_by_its_name(
-    status: Status, query: str, body: dict[str, str]
-) -> None:
+async def test_a_run_is_cancelled_by_id(status: Status, query: str, body: dict[str, str]) -> None:
     runs = _runs(status)
     answer = await ask_json(_app(runs), "POST", CANCEL + query, body)
     assert (answer.status, answer.json) == (202, {"cancelled": True})
@@ -400,9 +396,7 @@ async def test_a_named_run_that_ends_in_the_same_moment_has_ended() -> None:
         ("", b'{"runId": "' + b"x" * 257 + b'"}', 422),
     ],
 )
-async def test_a_cancel_that_cannot_be_read_cancels_nothing(
-    query: str, body: bytes, status: int
-) -> None:
+async def test_a_malformed_cancel_cancels_nothing(query: str, body: bytes, status: int) -> None:
     runs = _runs(RUNNING)
     headers = {"content-type": "application/json"}
     answer = await ask(_app(runs), "POST", CANCEL + query, headers=headers, body=body)

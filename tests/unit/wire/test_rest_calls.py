@@ -120,9 +120,7 @@ async def test_where_everyone_is_one_owner_nobody_is_told_which_conversations_th
         (f"?status=owed&after=%D9%A1-{'0' * 32}", "invalid_cursor"),
     ],
 )
-async def test_the_inbox_refuses_what_it_does_not_know(
-    runs: LoggedRuns, query: str, code: str
-) -> None:
+async def test_the_inbox_refuses_unknown_queries(runs: LoggedRuns, query: str, code: str) -> None:
     answer = await ask(app(runs), "GET", f"/tool-calls{query}")
     assert refusal(answer) == (422, code)
     assert len(answer.json["message"]) < 200
@@ -149,9 +147,7 @@ async def test_a_claim_holds_for_half_a_minute_unless_it_says_otherwise(runs: Lo
     assert answer.json["expiresAt"] == "1970-01-01T00:00:30.000Z"
 
 
-async def test_another_clients_claim_is_a_conflict_that_says_when_to_come_back(
-    runs: LoggedRuns,
-) -> None:
+async def test_a_foreign_claim_conflicts_and_says_when_to_retry(runs: LoggedRuns) -> None:
     await ask_json(app(runs), "POST", CALL, {"claimant": "tab"})
     answer = await ask_json(app(runs), "POST", CALL, {"claimant": "phone", "seconds": 7})
     assert refusal(answer) == (409, "call_claimed")
@@ -185,9 +181,7 @@ async def test_a_claim_is_given_back_without_a_body(runs: LoggedRuns, query: str
         {"claimant": "tab", "seconds": True},
     ],
 )
-async def test_a_claim_that_says_nonsense_is_refused(
-    runs: LoggedRuns, body: dict[str, object]
-) -> None:
+async def test_a_malformed_claim_is_refused(runs: LoggedRuns, body: dict[str, object]) -> None:
     assert refusal(await ask_json(app(runs), "POST", CALL, body)) == (422, "invalid_request")
     assert runs.claims == {}
 

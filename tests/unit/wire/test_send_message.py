@@ -290,9 +290,7 @@ async def test_a_post_that_does_not_say_it_means_what_the_server_is_set_up_for(
         ({"on_disconnect": "cancel"}, "cancel"),
     ],
 )
-async def test_a_post_says_what_becomes_of_its_run_without_readers(
-    said: dict[str, Any], meant: str
-) -> None:
+async def test_a_post_sets_on_disconnect_of_its_run(said: dict[str, Any], meant: str) -> None:
     runs = _runs()
     await _post(runs, HELLO | said)
     assert runs.posts[0].on_disconnect == meant
@@ -322,9 +320,7 @@ async def test_an_event_that_there_is_not_is_refused_with_those_that_there_are()
     ("seen", "rest"),
     [("run_1.1-2", b"id: run_1.1-3\ndata: [DONE]\n\n"), ("run_0.1-2", ANSWER), ("", ANSWER)],
 )
-async def test_a_repeated_post_gets_what_it_has_not_seen_of_the_run_it_joins(
-    seen: str, rest: bytes
-) -> None:
+async def test_a_repeated_post_gets_the_unseen_rest_of_its_run(seen: str, rest: bytes) -> None:
     answer = await _post(_runs(), HELLO, headers={"last-event-id": seen})
     assert answer.body == OPENING.encode() + rest
 

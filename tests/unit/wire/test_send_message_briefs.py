@@ -67,9 +67,7 @@ async def _read(*messages: dict[str, Any], **said: Any) -> list[MessageContext |
         ({"outputSchema": {}}, MessageContext(output_schema={"type": "object"})),
     ],
 )
-async def test_what_is_said_beside_words_is_read(
-    said: dict[str, Any], brief: MessageContext
-) -> None:
+async def test_media_beside_text_is_read(said: dict[str, Any], brief: MessageContext) -> None:
     assert await _read(HELLO, **said) == [brief]
 
 

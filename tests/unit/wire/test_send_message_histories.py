@@ -99,9 +99,7 @@ async def test_calls_need_no_words_and_may_be_named_as_elsewhere(content: object
         ([{"role": "system", "content": "x"}, SAYS, NEW], "messages.0: the role 'system' is not"),
     ],
 )
-async def test_what_is_wrong_with_a_history_is_told_with_its_place(
-    messages: list[object], why: str
-) -> None:
+async def test_faults_of_a_history_name_their_place(messages: list[object], why: str) -> None:
     runs = _runs()
     answer = await _post(runs, *messages)
     assert (answer.status, answer.code) == (422, "invalid_request")

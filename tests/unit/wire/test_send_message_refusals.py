@@ -262,9 +262,7 @@ async def test_only_posts_are_routed(method: str) -> None:
     ],
     ids=["messages", "parts", "many messages", "many parts", "include", "many words", "resume"],
 )
-async def test_of_a_list_that_is_wrong_all_over_only_the_beginning_is_told(
-    post: dict[str, object],
-) -> None:
+async def test_only_the_first_faults_of_a_list_are_told(post: dict[str, object]) -> None:
     runs = _runs()
     answer = await _post(runs, post)
     assert (answer.status, answer.json["code"]) == (422, "invalid_request")

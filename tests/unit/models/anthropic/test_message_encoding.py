@@ -144,9 +144,7 @@ def test_who_says_nothing_has_no_block_and_whose_turn_it_is_says_so() -> None:
     ("provider_id", "wire_id"),
     [("toolu_1", "toolu_1"), ("functions.get:0", "c1"), ("a b", "c1"), ("", "c1"), (None, "c1")],
 )
-def test_a_call_has_a_providers_id_where_this_one_allows_it(
-    provider_id: str | None, wire_id: str
-) -> None:
+def test_a_call_keeps_a_valid_id_of_its_provider(provider_id: str | None, wire_id: str) -> None:
     turns = sent(HI, AssistantMessage(ID, "", (call("c1", provider_id),)), result("c1"))
     assert turns[1] == ("assistant", [use(wire_id)])
     assert turns[2][1][0]["tool_use_id"] == wire_id

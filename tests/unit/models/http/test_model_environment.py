@@ -102,7 +102,7 @@ async def test_a_tunnel_is_asked_for_where_the_service_has_tls(
 
 
 @pytest.mark.parametrize("left_out", ["127.0.0.1", "*", "x.test,127.0.0.1"])
-async def test_a_host_of_no_proxy_is_asked_directly(
+async def test_no_proxy_hosts_are_asked_directly(
     monkeypatch: pytest.MonkeyPatch, left_out: str
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -203,9 +203,7 @@ def test_certificates_that_cannot_be_read_are_said_at_the_start(
 
 
 # ---------------------------------------------------------------- secrets
-async def test_a_key_in_the_query_is_in_no_log_and_no_traceback(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_key_in_the_query_is_never_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with (
         serving(once(OK + b"no header\r\n\r\n")) as service,

@@ -34,9 +34,7 @@ def error(**fields: object) -> bytes:
         (413, ModelContextExceeded),
     ],
 )
-def test_each_status_is_one_kind_of_failure_in_our_own_words(
-    status: int, kind: type[ModelError]
-) -> None:
+def test_each_status_is_a_failure_in_our_words(status: int, kind: type[ModelError]) -> None:
     failure = status_failure(status, error(code="whatever"), None)
     assert type(failure) is kind
     assert SECRET not in repr(failure)

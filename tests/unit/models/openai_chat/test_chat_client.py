@@ -182,9 +182,7 @@ UNASKED = (
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate, gzip", "br", "x-unknown"])
-async def test_an_answer_with_an_encoding_that_was_not_asked_for_is_refused_unread(
-    encoding: str,
-) -> None:
+async def test_an_unasked_content_encoding_is_refused_unread(encoding: str) -> None:
     """Unpacked, it could be of any size; of this one nothing may be read."""
     service = answering(ok(httpx.ReadError("read"), **{"content-encoding": encoding}))
     async with client_of(service) as client:
@@ -246,9 +244,7 @@ def listing(*names: str) -> httpx.Response:
         httpx.Response(200, json={"data": [1, {}]}),
     ],
 )
-async def test_a_service_that_has_the_model_or_tells_no_names_is_fine(
-    answer: httpx.Response,
-) -> None:
+async def test_a_service_with_the_model_or_no_list_is_fine(answer: httpx.Response) -> None:
     service = answering(answer, answer, answer)
     async with client_of(service) as client:
         warnings = await client.check()
@@ -315,9 +311,7 @@ def serving(*, key_is_wrong: bool = False) -> respx.Router:
         "http://model.test?secret=x",
     ],
 )
-async def test_a_wrong_base_url_is_found_and_the_right_one_said(
-    given: str, key_is_wrong: bool
-) -> None:
+async def test_a_wrong_base_url_is_met_with_the_right_one(given: str, key_is_wrong: bool) -> None:
     service = serving(key_is_wrong=key_is_wrong)
     async with client_of(service, given) as client:
         with pytest.raises(ModelRejected) as raised:

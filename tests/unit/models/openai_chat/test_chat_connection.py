@@ -93,9 +93,7 @@ async def test_being_cancelled_closes_the_connection() -> None:
 @pytest.mark.parametrize(
     ("status", "media_type"), [(400, "text/plain"), (200, "text/html")], ids=["refusal", "web page"]
 )
-async def test_what_is_no_answer_and_has_no_end_is_not_waited_for(
-    status: int, media_type: str
-) -> None:
+async def test_an_endless_non_answer_is_not_awaited(status: int, media_type: str) -> None:
     endless = Reply([b"x" * 100_000, Act.STALL], status, {"content-type": media_type})
     async with connected(endless) as (server, client):
         _, failure = await failed(client)
