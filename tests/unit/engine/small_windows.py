@@ -1,21 +1,18 @@
 """Conversations that become too large for their model's window."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
-import anyio
-from tests.support.runs import QUICK, events, post, says
+from tests.support.runs import QUICK, events, post, says, worker
 
 from passback.context.compaction import Compaction
 from passback.core.deltas import ModelRequest
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.messages import Message, SummaryMessage
 from passback.core.ports import ModelClient, Store
-from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
-from passback.engine.toolbox import ToolSources
-from passback.toolsets.functions import FunctionTool, FunctionTools, tool
+from passback.toolsets.functions import FunctionTool, tool
 
 WINDOW = 2_000
 """Tokens: 8,000 characters."""
@@ -27,21 +24,15 @@ def look(size: int) -> str:
     return "x" * size
 
 
-@asynccontextmanager
-async def small_window_worker(
+def small_window_worker(
     store: Store,
     model: ModelClient,
     *tools: FunctionTool,
     window: int = WINDOW,
     timing: Timing = QUICK,
-) -> AsyncGenerator[RunService]:
+) -> AbstractAsyncContextManager[RunService]:
     """A worker whose model has a small window."""
-    spec = AgentSpec(model, "be brief", context=Compaction(window))
-    tool_sources = ToolSources([FunctionTools(tools)] if tools else [])
-    service = RunService(store, Agents([ServedAgent(spec, tool_sources)]), timing)
-    with anyio.fail_after(10):
-        async with service.running():
-            yield service
+    return worker(store, model, *tools, timing=timing, context=Compaction(window), max_turns=20)
 
 
 def told(seen: Sequence[RunEvent]) -> list[RunEvent]:

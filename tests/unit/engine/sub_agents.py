@@ -1,15 +1,14 @@
 """Agents that give tasks to others, for the tests of the engine."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
-import anyio
-from tests.support.runs import QUICK
+from tests.support.runs import QUICK, worker
 
 from passback.core.events import Nested, RunEvent, ToolCallStarted, innermost_event
 from passback.core.messages import ApprovalMessage, CallId, Message, MessageId, RunRef, ToolMessage
 from passback.core.ports import ModelClient, Store
-from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.agents import AgentSpec, ServedAgent
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
@@ -38,20 +37,18 @@ def helper(
     return AgentTool.of(actor, "Helps.", concurrent=concurrent)
 
 
-@asynccontextmanager
-async def lead_worker(
+def lead_worker(
     store: Store,
     model: ModelClient,
     *helpers: AgentTool,
     timing: Timing = QUICK,
     tools: Sequence[FunctionTool] = (),
-) -> AsyncGenerator[RunService]:
-    tool_sources = ToolSources([AgentTools(helpers), FunctionTools(tools)])
-    agents = Agents([ServedAgent(AgentSpec(model, "lead", max_turns=5), tool_sources)])
-    service = RunService(store, agents, timing)
-    with anyio.fail_after(20):
-        async with service.running():
-            yield service
+) -> AbstractAsyncContextManager[RunService]:
+    """A worker whose agent gives tasks to these."""
+    toolsets = [AgentTools(helpers)]
+    return worker(
+        store, model, *tools, timing=timing, toolsets=toolsets, prompt="lead", max_turns=5
+    )
 
 
 def said_by_children(said: Sequence[RunEvent]) -> list[RunEvent]:
