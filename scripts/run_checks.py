@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import tools
@@ -37,7 +38,8 @@ def main() -> int:
         environment["PATH"] = f"{Path(node).parent}{os.pathsep}{environment['PATH']}"
         checks = [*_slow_checks(node), *checks]  # the longest first
     with ThreadPoolExecutor(os.cpu_count()) as at_once:
-        passed = at_once.map(lambda each: _passes(each[0], each[1], environment), checks)
+        names, commands = zip(*checks, strict=True)
+        passed = at_once.map(partial(_passes, environment), names, commands)
     failed = [name for (name, _), fine in zip(checks, passed, strict=True) if not fine]
     print(f"\nchecks failed: {', '.join(failed)}" if failed else "\nall checks passed", flush=True)
     return 1 if failed else 0
@@ -67,7 +69,7 @@ def _slow_checks(node: str) -> Iterator[Check]:
         yield "npm packages of the checks", ["false"]
 
 
-def _passes(name: str, command: list[str], environment: dict[str, str]) -> bool:
+def _passes(environment: dict[str, str], name: str, command: list[str]) -> bool:
     start = time.monotonic()
     done = subprocess.run(
         command,

@@ -54,8 +54,12 @@ def find_all(*, nightly: bool) -> dict[str, str]:
             "TEST_NEWEST_REDIS": find_newest_redis,
             "TEST_PLAIN_SERVER": find_plain_server,
         }
+
+    def find(name: str) -> str | None:
+        return os.environ.get(name) or finders[name]()
+
     with ThreadPoolExecutor(len(finders)) as at_once:  # mostly they wait for downloads
-        paths = at_once.map(lambda name: os.environ.get(name) or finders[name](), finders)
+        paths = list(at_once.map(find, finders))
     return {name: path for name, path in zip(finders, paths, strict=True) if path}
 
 
