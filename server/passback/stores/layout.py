@@ -236,7 +236,7 @@ def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[CallD
     return tuple(each for each in claims if each.call_id in open_calls and each.until > now)
 
 
-STATUS_FIELDS = (
+STATUS_FIELDS: tuple[str, ...] = (
     "version",
     "run_id",
     "running",
