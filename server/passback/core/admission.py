@@ -1,4 +1,7 @@
-"""Admission: decide what a post means for its conversation (DESIGN section 5). Pure."""
+"""Admission: decide what a post means for its conversation. Pure.
+
+The table is in docs/explanation/design.md, under "What a post means".
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace

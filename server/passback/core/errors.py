@@ -1,4 +1,4 @@
-"""The error tree. `code` is stable and public; each wire maps it to its own status and name.
+"""The error tree. `code` is stable and public; `http/answers.py` gives it a status.
 
 PassbackError
 ├── ClientError                 wrong request; nothing was stored, a repeat fails the same way

@@ -1,6 +1,6 @@
 """Pure rules over messages: open calls, answers that are owed, and the view that a model is shown.
 
-A transcript keeps one invariant (DESIGN P5): every tool call is answered once, between its
+A transcript keeps one invariant (P5): every tool call is answered once, between its
 assistant message and the next other message, or it is one of the calls of the last assistant
 message and nothing but answers follow it.
 """

@@ -1,7 +1,7 @@
 """Assemble one model answer: deltas in, events and an assistant message out. Sans-IO, total, one
 assembler per turn.
 
-Model output is hostile input (DESIGN section 7): ids are minted here, arguments are checked and
+Model output is hostile input: ids are minted here, arguments are checked and
 never repaired, and a call of an unknown tool never reaches the client.
 """
 

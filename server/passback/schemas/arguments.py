@@ -1,4 +1,4 @@
-"""Check the arguments of a call against the schema of its tool (DESIGN promise P4)."""
+"""Check the arguments of a call against the schema of its tool (P4)."""
 
 import json
 from collections.abc import Callable, Iterable
