@@ -12,7 +12,7 @@ from passback.messages import RunRef
 from passback.testing import ScriptedModel, says
 
 MEMORIES = Path("memories")  # from where `passback serve` is started
-# an owner is the name of a key, or `anonymous`; a name such as `../ben` is none of a folder
+# an owner is the name of a key, or `anonymous`; a name such as `../ben` is refused
 FOLDER = re.compile(r"[a-z0-9_-]{1,64}")
 MOST = 8_000  # characters
 
