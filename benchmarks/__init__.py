@@ -1,1 +1,1 @@
-"""What the server costs beside a minimal proxy of the same work: `benchmarks/run`, docs/explanation/performance.md."""
+"""The cost of the server beside a minimal proxy: see docs/explanation/performance.md."""

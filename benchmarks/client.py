@@ -1,12 +1,12 @@
-"""A client that costs little: raw HTTP/1.1 over asyncio's protocols, one request after the other on a connection."""
+"""A client that costs little: raw HTTP/1.1 over asyncio's protocols, one request at a time."""
 
 import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -15,28 +15,48 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How to ask, and how the answer's text looks: our wires', or the model's own for a look without a server."""
+    """The form of requests and answers: one of our wires', or the model's own.
+
+    Attributes:
+        first_text: bytes that show that text has come.
+    """
 
     path: str
-    first_text: bytes  # shows that text has come
+    first_text: bytes
 
-    def body(self, prompt: str, conversation: str) -> bytes:
+    def request_body(self, prompt: str, conversation: str) -> bytes:
         messages = [{"role": "user", "content": prompt}]
         request: dict[str, object] = {"conversationId": conversation, "messages": messages}
         if self is MODEL:
             request = {"model": "mock", "stream": True, "messages": messages}
         elif self is AGENT_API:
-            said = {"role": "user", "content": [{"type": "text", "text": prompt}]}
-            request = {"session_id": conversation, "input": [said]}
+            message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+            request = {"session_id": conversation, "input": [message]}
         return json.dumps(request).encode()
 
-    def text_of(self, event: dict[str, Any]) -> str:
+    def event_text(self, event: dict[str, Any]) -> str:
         if self is MODEL:
             choices = event["choices"]
             return (choices[0]["delta"].get("content") or "") if choices else ""
         if self is AGENT_API:
             return str(event["text"]) if event.get("delta") else ""
         return str(event["content"]) if event["type"] == "text" else ""
+
+    def stream_text(self, body: bytes) -> str:
+        """Return the text of a stream's whole events; what came of the next one is left out."""
+        whole, _, _ = body.replace(b"\r\n", b"\n").rpartition(b"\n\n")
+        return "".join(
+            self.event_text(json.loads(item)) for item in _data_lines(whole) if item != _DONE
+        )
+
+    def has_answer(self, body: bytes, text: str) -> bool:
+        """Return True if the stream carries exactly this text and ends as it must."""
+        data = _data_lines(body)
+        if self is AGENT_API:
+            ended = bool(data) and json.loads(data[-1])["status"] == "completed"
+        else:
+            ended = data[-1:] == [_DONE]
+        return ended and self.stream_text(body) == text
 
 
 WIRE = Dialect("/send-message", b'"content"')
@@ -46,49 +66,17 @@ DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API}
 _DONE = "[DONE]"
 
 
-def new_conversation() -> str:
-    return uuid.uuid4().hex
-
-
-def request_bytes(dialect: Dialect, netloc: str, prompt: str, conversation: str) -> bytes:
-    """A whole HTTP request."""
-    body = dialect.body(prompt, conversation)
-    head = (
-        f"POST {dialect.path} HTTP/1.1\r\nhost: {netloc}\r\ncontent-type: application/json\r\n"
-        f"accept: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-def follow_bytes(netloc: str, conversation: str) -> bytes:
-    """A request for the stream of a conversation's newest run, from its start."""
-    head = f"GET /conversations/{conversation}/stream HTTP/1.1\r\nhost: {netloc}\r\n"
-    return f"{head}accept: text/event-stream\r\n\r\n".encode()
-
-
-def says(dialect: Dialect, body: bytes, text: str) -> bool:
-    """Whether the stream carries exactly this text and ends as it must."""
-    data = _data(body)
-    if dialect is AGENT_API:
-        ended = bool(data) and json.loads(data[-1])["status"] == "completed"
-    else:
-        ended = data[-1:] == [_DONE]
-    return ended and text_so_far(dialect, body) == text
-
-
-def text_so_far(dialect: Dialect, body: bytes) -> str:
-    """The text of a stream's whole events; what came of the next one is left out."""
-    whole, _, _ = body.replace(b"\r\n", b"\n").rpartition(b"\n\n")
-    return "".join(dialect.text_of(json.loads(item)) for item in _data(whole) if item != _DONE)
-
-
-def _data(body: bytes) -> list[str]:
+def _data_lines(body: bytes) -> list[str]:
     return [line[5:].strip() for line in body.decode().split("\n") if line.startswith("data:")]
+
+
+def new_conversation_id() -> str:
+    return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for one request; `first_ms` from the request's write until text was there."""
+    """The response to one request; `first_ms` from the request's write until text was there."""
 
     status: int
     body: bytes
@@ -96,13 +84,28 @@ class Reply:
 
 
 class Connection(asyncio.Protocol):
-    """A keep-alive connection; `ask` one at a time. `text_came` is set when the answer's first text is there."""
+    """A keep-alive connection with one request at a time.
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._first_text = dialect.first_text
+    Attributes:
+        text_came: is set when the answer's first text is there.
+    """
+
+    def __init__(self, netloc: str, dialect: Dialect) -> None:
+        self._netloc = netloc
+        self._dialect = dialect
         self._body = bytearray()
         self.text_came = asyncio.Event()
         self._reply: asyncio.Future[Reply] | None = None
+
+    @classmethod
+    async def open(cls, url: str, dialect: Dialect = WIRE) -> Self:
+        address = urlsplit(url)
+        assert address.hostname is not None
+        assert address.port is not None
+        loop = asyncio.get_running_loop()
+        make = partial(cls, address.netloc, dialect)
+        _, connection = await loop.create_connection(make, address.hostname, address.port)
+        return connection
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -113,7 +116,22 @@ class Connection(asyncio.Protocol):
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(exc or ConnectionResetError("closed in the middle"))
 
-    def ask(self, request: bytes) -> "asyncio.Future[Reply]":
+    def ask(self, prompt: str, conversation: str) -> "asyncio.Future[Reply]":
+        """Post the prompt to a conversation."""
+        body = self._dialect.request_body(prompt, conversation)
+        head = (
+            f"POST {self._dialect.path} HTTP/1.1\r\nhost: {self._netloc}\r\n"
+            "content-type: application/json\r\naccept: text/event-stream\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        return self._send(head.encode() + body)
+
+    def follow(self, conversation: str) -> "asyncio.Future[Reply]":
+        """Ask for the stream of a conversation's newest run, from its start."""
+        head = f"GET /conversations/{conversation}/stream HTTP/1.1\r\nhost: {self._netloc}\r\n"
+        return self._send(f"{head}accept: text/event-stream\r\n\r\n".encode())
+
+    def _send(self, request: bytes) -> "asyncio.Future[Reply]":
         self._parser = httptools.HttpResponseParser(self)
         self._body.clear()
         self._first = 0.0
@@ -127,7 +145,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
         self._parser.feed_data(data)
-        if not self._first and self._first_text in self._body:
+        if not self._first and self._dialect.first_text in self._body:
             self._first = now
             self.text_came.set()
 
@@ -142,7 +160,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def body(self) -> bytes:
-        """What has come of the answer."""
+        """The part of the answer that has come."""
         return bytes(self._body)
 
     @property
@@ -151,15 +169,3 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self._transport.close()
-
-
-C = TypeVar("C", bound=Connection)
-
-
-async def connect(url: str, kind: Callable[[], C]) -> C:
-    address = urlsplit(url)
-    assert address.hostname is not None
-    assert address.port is not None
-    loop = asyncio.get_running_loop()
-    made = await loop.create_connection(kind, address.hostname, address.port)
-    return made[1]

@@ -1,12 +1,14 @@
-"""From samples to medians, ratios and goals."""
+"""The figures: from samples to medians, ratios and goals, and the medians committed before."""
 
-from collections.abc import Callable, Sequence
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from pathlib import Path
+from statistics import median, quantiles
 
-from benchmarks.goals import Goal
-from benchmarks.idle import Idle
-from benchmarks.rounds import MODEL_ALONE, HistorySample, Sample
+from benchmarks.measurements import MODEL_ALONE, HistorySample, Sample
+from benchmarks.open_streams import IdleStreams, SlowStreams
 from benchmarks.servers import (
     NAMES,
     PASSBACK_AGENT_API,
@@ -19,13 +21,56 @@ from benchmarks.servers import (
     PROXY,
     PROXY_REDIS,
 )
-from benchmarks.stalls import Stalls
-from benchmarks.workloads import BOUNDARY, BURST, CROWD, HISTORY, PACED, SCALING, SHORT, Workload
+from benchmarks.workloads import (
+    BOUNDARY,
+    BURST,
+    CROWD,
+    HISTORY,
+    PACED,
+    SCALING,
+    SHORT,
+    HistoryLength,
+    Workload,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure, the median of its rounds, that should be at most `limit`, or at least.
+
+    Attributes:
+        rounds: empty if it was not measured.
+    """
+
+    words: str
+    limit: float
+    unit: str
+    rounds: tuple[float, ...]
+    at_least: bool = False
+
+    @property
+    def measured(self) -> float | None:
+        return median(self.rounds) if self.rounds else None
+
+    @property
+    def quartiles(self) -> tuple[float, float] | None:
+        """The range of the middle half of the rounds. None: too few rounds to say."""
+        if len(self.rounds) < 4:
+            return None
+        low, _, high = quantiles(self.rounds, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def verdict(self) -> str:
+        if self.measured is None:
+            return "not measured"
+        beyond = self.limit - self.measured if self.at_least else self.measured - self.limit
+        return "met" if beyond <= 0 else "MISSED"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A server under a workload; medians over the rounds, ratios between figures of the same round."""
+    """A server under a workload: medians over the rounds, ratios between figures of one round."""
 
     workload: str
     server: str
@@ -43,206 +88,298 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """Posts to conversations of one length: medians over the rounds."""
+
+    length: HistoryLength
+    request_ms: float
+    streaming_ms: float
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that a run of the benchmarks found."""
+    """The results of a run of the benchmarks.
+
+    Attributes:
+        tools: milliseconds, the longest of each round.
+        left_out: what could not be measured, and why.
+        has_spare_core: for a second worker, so that requests per second can be compared.
+    """
 
     samples: Sequence[Sample]
     history: Sequence[HistorySample]
-    idle: dict[str, Idle]
-    stalls: dict[str, Stalls]
-    tools: Sequence[float]  # milliseconds: the longest of each round
-    left_out: dict[str, str]  # server -> why
-    has_spare_core: bool  # for a second worker, so that requests per second can be compared
+    idle: dict[str, IdleStreams]
+    slow: dict[str, SlowStreams]
+    tools: Sequence[float]
+    left_out: dict[str, str]
+    has_spare_core: bool
 
-    def of_work(self, work: Workload) -> list[Sample]:
-        return [sample for sample in self.samples if sample.workload == work.name]
-
-    def of_history(self, work: Workload) -> list[HistorySample]:
-        return [sample for sample in self.history if sample.workload == work.name]
+    def work_samples(self, work: Workload, server: str | None = None) -> list[Sample]:
+        return [
+            sample
+            for sample in self.samples
+            if sample.workload == work.name and server in (None, sample.server)
+        ]
 
     def rows(self, work: Workload) -> list[Row]:
-        of_work = self.of_work(work)
-        measured = {sample.server for sample in of_work}
-        return [_row(of_work, name) for name in (MODEL_ALONE, *NAMES) if name in measured]
+        measured = {sample.server for sample in self.work_samples(work)}
+        return [self.row(work, name) for name in (MODEL_ALONE, *NAMES) if name in measured]
+
+    def row(self, work: Workload, server: str) -> Row:
+        samples = self.work_samples(work, server)
+        firsts = sorted(first for sample in samples for first in sample.first_ms)
+        return Row(
+            workload=work.name,
+            server=server,
+            cpu_ms=median(sample.cpu_ms for sample in samples),
+            of_proxy=median_or_none(cpu_ratios(self, work, PROXY, server)),
+            of_proxy_redis=median_or_none(cpu_ratios(self, work, PROXY_REDIS, server)),
+            of_passback=median_or_none(cpu_ratios(self, work, PASSBACK_REDIS, server)),
+            store_cpu_ms=median(sample.store_cpu_ms for sample in samples),
+            waited=median_or_none([s.waited for s in samples if s.waited is not None]),
+            first_ms=median(firsts),
+            first_ms_p99=firsts[int(0.99 * (len(firsts) - 1))],
+            first_after_model_ms=median_or_none(first_delays(self, work, MODEL_ALONE, server)),
+            first_after_proxy_ms=median_or_none(first_delays(self, work, PROXY, server)),
+            per_second=median_or_none([s.per_second for s in samples if s.per_second]),
+        )
+
+    def history_samples(self, work: Workload) -> list[HistorySample]:
+        return [sample for sample in self.history if sample.workload == work.name]
+
+    def history_rows(self, work: Workload) -> list[HistoryRow]:
+        samples = self.history_samples(work)
+        rows: list[HistoryRow] = []
+        for length in sorted({sample.length for sample in samples}):
+            own = [sample for sample in samples if sample.length == length]
+            request = median(sample.request_ms for sample in own)
+            streaming = median(sample.streaming_ms for sample in own)
+            rows.append(HistoryRow(length, request, streaming, median(s.waited for s in own)))
+        return rows
 
     def goals(self) -> list[Goal]:
-        return [*self._beside_others(), *self._beside_itself(), self._scaling()]
-
-    def _beside_others(self) -> list[Goal]:
-        paced, burst, short = self.of_work(PACED), self.of_work(BURST), self.of_work(SHORT)
-        own = PASSBACK_REDIS
-        return [
-            *(
-                _goal(f"{work.name}: CPU, beside the minimal proxy", (limit, "times"), ratios)
-                for work, limit, ratios in (
-                    (PACED, 1.65, _ratios(paced, own, PROXY)),
-                    (BURST, 1.5, _ratios(burst, own, PROXY)),
-                    (SHORT, 6.5, _ratios(short, own, PROXY)),
-                )
-            ),
-            _goal(
-                "short: CPU, beside the proxy with a Redis history",
-                (2.0, "times"),
-                _ratios(short, own, PROXY_REDIS),
-            ),
-            _goal("paced: CPU, beside a plain server", (0.25, "times"), _ratios(paced, own, PLAIN)),
-            _goal("burst: CPU, beside a plain server", (0.05, "times"), _ratios(burst, own, PLAIN)),
-            _goal("paced: first event, after the proxy's", (2.0, "ms"), _delays(paced, own, PROXY)),
-            _goal(
-                "short: first event, one stream, after the proxy's",
-                (1.2, "ms"),
-                _delays(short, own, PROXY),
-            ),
-            _goal(
-                "crowd: first event, 200 streams, beside the proxy's",
-                (1.5, "times"),
-                _slowness(self.of_work(CROWD), own, PROXY),
-            ),
+        goals = [
+            Goal(words, limit, unit, tuple(find_rounds(self)))
+            for words, limit, unit, find_rounds in GOALS
         ]
-
-    def _beside_itself(self) -> list[Goal]:
-        paced, burst, own = self.of_work(PACED), self.of_work(BURST), PASSBACK_REDIS
-        weighed, late = self.idle.get(own), self.stalls.get(own)
-        return [
-            _goal(
-                "idle open stream: memory",
-                (36.0, "KiB"),
-                [weighed.kib_per_stream] if weighed else (),
-            ),
-            _goal(
-                "slow streams: how late an event is, p99",
-                (250.0, "ms"),
-                [late.late_ms[1]] if late else (),
-            ),
-            _goal(
-                "paced: CPU, beside the log off",
-                (1.5, "times"),
-                _ratios(paced, own, PASSBACK_UNLOGGED),
-            ),
-            _goal(
-                "burst: CPU, beside the log off",
-                (1.5, "times"),
-                _ratios(burst, own, PASSBACK_UNLOGGED),
-            ),
-            _goal(
-                "paced: CPU of the Agent API, beside `/send-message`",
-                (1.3, "times"),
-                _ratios(paced, PASSBACK_AGENT_API, own),
-            ),
-            _goal(
-                "burst: CPU of the Agent API, beside `/send-message`",
-                (1.3, "times"),
-                _ratios(burst, PASSBACK_AGENT_API, own),
-            ),
-            _goal(
-                "paced: CPU, beside the loop off",
-                (1.05, "times"),
-                _ratios(paced, own, PASSBACK_UNLOOPED),
-            ),
-            _goal(
-                "ten read-only tools of 100 ms at once: the longest of a round",
-                (150.0, "ms"),
-                self.tools,
-            ),
-            _goal(
-                "paced: CPU that a second reader adds, beside the first's",
-                (0.25, "times"),
-                [both - 1 for both in _ratios(paced, PASSBACK_TWO_READERS, own)],
-            ),
-            _goal(
-                "history: CPU while streaming, long beside short",
-                (1.1, "times"),
-                _lengthened(self.of_history(HISTORY), lambda sample: sample.streaming_ms),
-            ),
-            _goal(
-                "boundary: CPU per request, 10,000 messages beside 50, 50 behind it",
-                (1.1, "times"),
-                _lengthened(self.of_history(BOUNDARY), lambda sample: sample.request_ms),
-            ),
-        ]
-
-    def _scaling(self) -> Goal:
-        """What a second worker brings; without a core for it, what it costs: 2 / 1.8 is what doubling may lose."""
-        own, both, scaling = PASSBACK_REDIS, PASSBACK_TWO_WORKERS, self.of_work(SCALING)
+        both, scaling = PASSBACK_TWO_WORKERS, SCALING
         if self.has_spare_core:
             words = "scaling: requests per second, two workers on two cores beside one on one"
-            return Goal(words, 1.8, "times", tuple(_speedups(scaling, both, own)), at_least=True)
+            pairs = paired_figures(self, scaling, (both, PASSBACK_REDIS), lambda s: s.per_second)
+            ratios = tuple(own / other for own, other in pairs)
+            return [*goals, Goal(words, 1.8, "times", ratios, at_least=True)]
+        # without a core for it, what a second worker costs: the limit is what doubling may lose
         words = "scaling: CPU per request, two workers on one core beside one there"
-        return _goal(words, (round(2 / 1.8, 2), "times"), _ratios(scaling, both, own))
+        ratios = tuple(cpu_ratios(self, scaling, PASSBACK_REDIS, both))
+        return [*goals, Goal(words, round(2 / 1.8, 2), "times", ratios)]
 
 
-def _goal(words: str, limit: tuple[float, str], rounds: Sequence[float]) -> Goal:
-    return Goal(words, *limit, tuple(rounds))
-
-
-def _of(samples: Sequence[Sample], server: str) -> list[Sample]:
-    return [sample for sample in samples if sample.server == server]
-
-
-def _firsts(samples: Sequence[Sample]) -> list[float]:
-    return sorted(first for sample in samples for first in sample.first_ms)
-
-
-def _median(rounds: Sequence[float]) -> float | None:
+def median_or_none(rounds: Sequence[float], /) -> float | None:
     return median(rounds) if rounds else None
 
 
-def _ratios(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
-    """The CPU beside the reference's, round by round."""
-    if MODEL_ALONE in {server, reference}:
-        return []
-    other = {sample.round: sample.cpu_ms for sample in _of(samples, reference)}
-    return [s.cpu_ms / other[s.round] for s in _of(samples, server) if s.round in other]
-
-
-def _speedups(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
-    """The answers per second beside the reference's, round by round."""
-    other = {s.round: s.per_second for s in _of(samples, reference) if s.per_second}
-    own = [s for s in _of(samples, server) if s.round in other]
-    return [s.per_second / other[s.round] for s in own if s.per_second]
-
-
-def _firsts_beside(
-    samples: Sequence[Sample], server: str, reference: str
+def paired_figures(
+    results: Results,
+    work: Workload,
+    servers: tuple[str, str],
+    figure: Callable[[Sample], float | None],
 ) -> list[tuple[float, float]]:
-    """The median first event and the reference's, round by round."""
-    other = {sample.round: median(sample.first_ms) for sample in _of(samples, reference)}
-    return [(median(s.first_ms), other[s.round]) for s in _of(samples, server) if s.round in other]
+    """Return a figure of two servers, for each round in which both have it."""
+    own, other = (
+        {s.round: value for s in results.work_samples(work, name) if (value := figure(s))}
+        for name in servers
+    )
+    return [(own[number], other[number]) for number in own if number in other]
 
 
-def _delays(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
-    return [own - other for own, other in _firsts_beside(samples, server, reference)]
+def cpu_ratios(
+    results: Results, work: Workload, reference: str, server: str = PASSBACK_REDIS
+) -> list[float]:
+    """Return a server's CPU beside the reference's, round by round."""
+    pairs = paired_figures(results, work, (server, reference), lambda sample: sample.cpu_ms)
+    return [own / other for own, other in pairs]
 
 
-def _slowness(samples: Sequence[Sample], server: str, reference: str) -> list[float]:
-    return [own / other for own, other in _firsts_beside(samples, server, reference)]
+def paired_firsts(
+    results: Results, work: Workload, reference: str, server: str = PASSBACK_REDIS
+) -> list[tuple[float, float]]:
+    """Return the median first event of a server and of the reference, round by round."""
+    return paired_figures(results, work, (server, reference), lambda s: s.median_first_ms)
 
 
-def _lengthened(
+def first_delays(
+    results: Results, work: Workload, reference: str, server: str = PASSBACK_REDIS
+) -> list[float]:
+    """Return by how many ms a server's first event comes after the reference's."""
+    return [own - other for own, other in paired_firsts(results, work, reference, server)]
+
+
+def length_ratios(
     samples: Sequence[HistorySample], cpu_ms: Callable[[HistorySample], float]
 ) -> list[float]:
-    """The CPU after the longest history beside that after the shortest, round by round."""
-    records = sorted({sample.record for sample in samples})
-    short = {s.round: cpu_ms(s) for s in samples if s.record == records[0]}
-    long = [s for s in samples if s.record == records[-1]] if len(records) > 1 else []
+    """Return the CPU after the longest history beside that after the shortest, by rounds."""
+    lengths = sorted({sample.length for sample in samples})
+    short = {s.round: cpu_ms(s) for s in samples if s.length == lengths[0]}
+    long = [s for s in samples if s.length == lengths[-1]] if len(lengths) > 1 else []
     return [cpu_ms(s) / short[s.round] for s in long if s.round in short]
 
 
-def _row(samples: Sequence[Sample], server: str) -> Row:
-    own = _of(samples, server)
-    firsts = _firsts(own)
-    return Row(
-        workload=own[0].workload,
-        server=server,
-        cpu_ms=median(sample.cpu_ms for sample in own),
-        of_proxy=_median(_ratios(samples, server, PROXY)),
-        of_proxy_redis=_median(_ratios(samples, server, PROXY_REDIS)),
-        of_passback=_median(_ratios(samples, server, PASSBACK_REDIS)),
-        store_cpu_ms=median(sample.store_cpu_ms for sample in own),
-        waited=_median([sample.waited for sample in own if sample.waited is not None]),
-        first_ms=median(firsts),
-        first_ms_p99=firsts[int(0.99 * (len(firsts) - 1))],
-        first_after_model_ms=_median(_delays(samples, server, MODEL_ALONE)),
-        first_after_proxy_ms=_median(_delays(samples, server, PROXY)),
-        per_second=_median([sample.per_second for sample in own if sample.per_second]),
-    )
+# what, its limit and unit, and how the figures of its rounds are found
+GOALS: Sequence[tuple[str, float, str, Callable[[Results], Sequence[float]]]] = (
+    (
+        "paced: CPU, beside the minimal proxy",
+        1.65,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PROXY),
+    ),
+    (
+        "burst: CPU, beside the minimal proxy",
+        1.5,
+        "times",
+        lambda found: cpu_ratios(found, BURST, PROXY),
+    ),
+    (
+        "short: CPU, beside the minimal proxy",
+        6.5,
+        "times",
+        lambda found: cpu_ratios(found, SHORT, PROXY),
+    ),
+    (
+        "short: CPU, beside the proxy with a Redis history",
+        2.0,
+        "times",
+        lambda found: cpu_ratios(found, SHORT, PROXY_REDIS),
+    ),
+    (
+        "paced: CPU, beside a plain server",
+        0.25,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PLAIN),
+    ),
+    (
+        "burst: CPU, beside a plain server",
+        0.05,
+        "times",
+        lambda found: cpu_ratios(found, BURST, PLAIN),
+    ),
+    (
+        "paced: first event, after the proxy's",
+        2.0,
+        "ms",
+        lambda found: first_delays(found, PACED, PROXY),
+    ),
+    (
+        "short: first event, one stream, after the proxy's",
+        1.2,
+        "ms",
+        lambda found: first_delays(found, SHORT, PROXY),
+    ),
+    (
+        "crowd: first event, 200 streams, beside the proxy's",
+        1.5,
+        "times",
+        lambda found: [a / b for a, b in paired_firsts(found, CROWD, PROXY)],
+    ),
+    (
+        "idle open stream: memory",
+        36.0,
+        "KiB",
+        lambda found: [
+            each.kib_per_stream for name, each in found.idle.items() if name == PASSBACK_REDIS
+        ],
+    ),
+    (
+        "slow streams: how late an event is, p99",
+        250.0,
+        "ms",
+        lambda found: [
+            each.late_ms[1] for name, each in found.slow.items() if name == PASSBACK_REDIS
+        ],
+    ),
+    (
+        "paced: CPU, beside the log off",
+        1.5,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_UNLOGGED),
+    ),
+    (
+        "burst: CPU, beside the log off",
+        1.5,
+        "times",
+        lambda found: cpu_ratios(found, BURST, PASSBACK_UNLOGGED),
+    ),
+    (
+        "paced: CPU of the Agent API, beside `/send-message`",
+        1.3,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_AGENT_API),
+    ),
+    (
+        "burst: CPU of the Agent API, beside `/send-message`",
+        1.3,
+        "times",
+        lambda found: cpu_ratios(found, BURST, PASSBACK_REDIS, PASSBACK_AGENT_API),
+    ),
+    (
+        "paced: CPU, beside the loop off",
+        1.05,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_UNLOOPED),
+    ),
+    (
+        "ten read-only tools of 100 ms at once: the longest of a round",
+        150.0,
+        "ms",
+        lambda found: found.tools,
+    ),
+    (
+        "paced: CPU that a second reader adds, beside the first's",
+        0.25,
+        "times",
+        lambda found: [
+            both - 1 for both in cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_TWO_READERS)
+        ],
+    ),
+    (
+        "history: CPU while streaming, long beside short",
+        1.1,
+        "times",
+        lambda found: length_ratios(found.history_samples(HISTORY), lambda s: s.streaming_ms),
+    ),
+    (
+        "boundary: CPU per request, 10,000 messages beside 50, 50 behind it",
+        1.1,
+        "times",
+        lambda found: length_ratios(found.history_samples(BOUNDARY), lambda s: s.request_ms),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The medians by the goals' words, and where they are from, or why there are none."""
+
+    words: str
+    medians: Mapping[str, float]
+
+
+def last_committed(path: Path, /) -> Committed:
+    """Return the results in `path` as HEAD has them, whatever the file holds."""
+    command = ["git", "-C", str(path.parent), "show", f"HEAD:./{path.name}"]
+    missing = Committed(f"before: no {path.name} is committed, so there is nothing to compare", {})
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return missing
+    if done.returncode:
+        return missing
+    try:
+        document = json.loads(done.stdout)
+        medians = {goal["words"]: goal["measured"] for goal in document["goals"]}
+        measured = {words: float(each) for words, each in medians.items() if each is not None}
+        machine = ", ".join(f"{name} {value}" for name, value in document["machine"].items())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return Committed(f"before: the {path.name} that is committed cannot be read", {})
+    source = f"before: the medians of the {path.name} that is committed"
+    return Committed(f"{source}. It may be of another machine: {machine}", measured)

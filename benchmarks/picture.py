@@ -9,12 +9,12 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "performance.md"
 PICTURE = PAGE.parents[1] / "images" / "performance.svg"
+# rows of the table `paced`, and how the picture names them
 SHOWN = {
     "proxy": "minimal proxy, stores nothing",
     "passback, redis": "passback, Redis",
     "plain server, Redis history": "plain server, Redis history",
 }
-"""Rows of the table `paced`, and how the picture names them."""
 BAR = 340  # pixels of the longest
 ROW = 34  # pixels from one bar to the next
 LEFT = 230  # pixels for the names
@@ -27,11 +27,11 @@ def main() -> int:
 
 def draw(page: str, /) -> str:
     """Return the picture: CPU time for 1,000 deltas of paced streams, a bar for each server."""
-    costs = {label: _cost(page, server) for server, label in SHOWN.items()}
+    costs = {label: read_cost(page, server) for server, label in SHOWN.items()}
     height = ROW * len(costs) + 40
     most = max(costs.values())
     bars = "".join(
-        _bar(label, cost, cost / most, 36 + ROW * number)
+        draw_bar(label, cost, cost / most, 36 + ROW * number)
         for number, (label, cost) in enumerate(costs.items())
     )
     return (
@@ -45,14 +45,14 @@ def draw(page: str, /) -> str:
     )
 
 
-def _cost(page: str, server: str) -> float:
-    """The milliseconds of a server in the table `paced`."""
+def read_cost(page: str, server: str) -> float:
+    """Return the milliseconds of a server in the table `paced`."""
     [table] = re.findall(r"^### paced\n\n(.*?)\n\n", page, re.MULTILINE | re.DOTALL)
     [cost] = re.findall(rf"^\| {re.escape(server)} +\| +([\d.]+) \|", table, re.MULTILINE)
     return float(cost)
 
 
-def _bar(label: str, cost: float, share: float, top: int) -> str:
+def draw_bar(label: str, cost: float, share: float, top: int) -> str:
     width = round(BAR * share)
     color = "#2563eb" if label.startswith("passback") else "#9ca3af"
     return (

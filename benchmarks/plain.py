@@ -1,9 +1,10 @@
-"""A plain server of the packages that most would take: starlette, sse-starlette, pydantic and the openai SDK.
+"""A plain server of usual packages: starlette, sse-starlette, pydantic and the openai SDK.
 
-    python -m benchmarks.plain --port 9200 --model http://127.0.0.1:9100/v1 --history redis://127.0.0.1:6390/0
+    python -m benchmarks.plain --port 9200 --model http://127.0.0.1:9100/v1
+        --history redis://127.0.0.1:6390/0
 
-It keeps the conversation in Redis, one write for each message, and sends an event for each delta. No checks beyond
-pydantic's, no tools, no log, no resume. It is a measure, not an example.
+It keeps the conversation in Redis, one write for each message, and sends an event for each delta.
+No checks beyond pydantic's, no tools, no log, no resume. It is a measure, not an example.
 """
 
 import argparse
@@ -39,7 +40,7 @@ class TextEvent(BaseModel):
 
 
 class PlainServer:
-    """One route."""
+    """The handler of the only route."""
 
     def __init__(self, model_url: str, redis_url: str) -> None:
         self._openai = AsyncOpenAI(base_url=model_url, api_key="mock")
@@ -49,11 +50,13 @@ class PlainServer:
         post = Post.model_validate_json(await request.body())
         conversation = post.conversationId
         for message in post.messages:
-            await self._keep(conversation, message.model_dump_json())
+            await self._store_message(conversation, message.model_dump_json())
         stored = await self._redis.lrange(conversation, 0, -1)
-        return EventSourceResponse(self._events(conversation, [from_json(one) for one in stored]))
+        return EventSourceResponse(
+            self._stream_events(conversation, [from_json(one) for one in stored])
+        )
 
-    async def _events(
+    async def _stream_events(
         self, conversation: str, messages: list[ChatCompletionMessageParam]
     ) -> AsyncGenerator[dict[str, str]]:
         texts: list[str] = []
@@ -65,10 +68,10 @@ class PlainServer:
                 texts.append(text)
                 yield {"data": TextEvent(content=text).model_dump_json()}
         answer = {"role": "assistant", "content": "".join(texts)}
-        await self._keep(conversation, json.dumps(answer))
+        await self._store_message(conversation, json.dumps(answer))
         yield {"data": "[DONE]"}
 
-    async def _keep(self, conversation: str, message: str) -> None:
+    async def _store_message(self, conversation: str, message: str) -> None:
         await self._redis.rpush(conversation, message)
 
 

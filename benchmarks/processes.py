@@ -1,10 +1,15 @@
-"""Processes of a measurement: started on chosen cores, weighed by the kernel's own clocks, ended by id. Linux only."""
+"""Processes of a measurement: started on chosen cores, weighed by the kernel's clocks. Linux only.
+
+Each is ended by its id.
+"""
 
 import ctypes
 import itertools
 import os
+import resource
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,7 +18,7 @@ from pathlib import Path
 
 START_SECONDS = 30
 STOP_SECONDS = 3
-_POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -24,10 +29,10 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The server has a core of its own; load client, mock model and store share the others.
+    """The core of the server, and those that load client, mock model and store share.
 
     Attributes:
-        spare: one more for a server of two workers; empty where nothing would be left for the others.
+        spare: one more for a server of two workers; empty if none would be left for the others.
     """
 
     server: frozenset[int]
@@ -40,29 +45,32 @@ class Cores:
 
 
 def split_cores() -> Cores:
-    """The cores that this process may use, dealt out."""
+    """Assign the cores that this process may use."""
     usable = os.sched_getaffinity(0)
-    return deal({frozenset(_siblings(core) & usable) for core in usable})
+    physical_cores: set[frozenset[int]] = set()
+    for core in usable:
+        siblings = {core}  # what the kernel calls a core may be half of one
+        topology = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        with suppress(OSError):
+            for part in topology.read_text().strip().split(","):
+                low, _, high = part.partition("-")
+                siblings.update(range(int(low), int(high or low) + 1))
+        physical_cores.add(frozenset(siblings & usable))
+    return assign_cores(physical_cores)
 
 
-def deal(wholes: Iterable[frozenset[int]]) -> Cores:
-    """Each of `wholes` is what the kernel numbers of one core: two workers on its halves would disturb each other."""
-    first, *more = sorted(map(sorted, wholes))
+def assign_cores(physical_cores: Iterable[frozenset[int]], /) -> Cores:
+    """Assign physical cores to server and others: two workers on halves of one disturb each other.
+
+    Args:
+        physical_cores: the numbers that the kernel gives to each.
+    """
+    first, *more = sorted(map(sorted, physical_cores))
     rest = frozenset(itertools.chain(*more[1:]))
     if len(rest) >= 2:
         return Cores(frozenset(first[:1]), rest, frozenset(more[0][:1]))
     others = [*first[1:], *itertools.chain(*more)]
     return Cores(frozenset(first[:1]), frozenset(others or first))
-
-
-def _siblings(core: int) -> set[int]:
-    """What the kernel calls a core may be half of one; gives all that are the same."""
-    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-    try:
-        parts = [part.partition("-") for part in path.read_text().strip().split(",")]
-    except OSError:
-        return {core}
-    return {core}.union(*(range(int(low), int(high or low) + 1) for low, _, high in parts))
 
 
 def free_port() -> int:
@@ -71,9 +79,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def raise_file_limit() -> None:
+    """Allow as many open files as possible: a stream takes one here, and two in the server."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 # ------------------------------------------------------------------ weighing
-def _family(pid: int) -> list[int]:
-    """The process and all that descend from it."""
+def _process_tree(pid: int) -> list[int]:
+    """Return the ids of a process and of all that descend from it."""
     members = [pid]
     for member in members:
         for task in Path(f"/proc/{member}/task").glob("*/children"):
@@ -81,39 +95,33 @@ def _family(pid: int) -> list[int]:
     return members
 
 
-def _cpu_clock(pid: int) -> int:
-    clock = ctypes.c_int()
-    code = _libc.clock_getcpuclockid(pid, ctypes.byref(clock))
-    if code:
-        raise BenchmarkError(f"no CPU clock of process {pid}: {os.strerror(code)}")
-    return clock.value
-
-
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process and its children, all threads, in the kernel's nanoseconds."""
-    return sum(time.clock_gettime(_cpu_clock(member)) for member in _family(pid))
+    """Return the CPU time of a process and its children, by the kernel's nanosecond clock."""
+    total = 0.0
+    for member in _process_tree(pid):
+        clock = ctypes.c_int()
+        if code := _libc.clock_getcpuclockid(member, ctypes.byref(clock)):
+            raise BenchmarkError(f"no CPU clock of process {member}: {os.strerror(code)}")
+        total += time.clock_gettime(clock.value)
+    return total
 
 
 def waited_seconds(pid: int) -> float:
-    """How long the process's main thread was ready to run while something else had its core."""
+    """Return the time for which the main thread was ready to run while others had its core."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def resident_kib(pid: int) -> int:
-    """Resident memory of the process and its children, in KiB."""
-    return sum(_resident_kib(member) for member in _family(pid))
-
-
-def _resident_kib(pid: int) -> int:
-    return _status_kib(pid, "VmRSS:")
+    """Return the resident memory of a process and its children, in KiB."""
+    return sum(_status_kib(member, "VmRSS:") for member in _process_tree(pid))
 
 
 def peak_kib(pid: int) -> int:
-    """The most that the process had in memory since `forget_peak`, in KiB."""
+    """Return the most memory that a process had since `reset_peak`, in KiB."""
     return _status_kib(pid, "VmHWM:")
 
 
-def forget_peak(pid: int) -> None:
+def reset_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
@@ -126,14 +134,15 @@ def _status_kib(pid: int, field: str) -> int:
 
 # ------------------------------------------------------------------ starting and ending
 @contextmanager
-def running(
+def run_server(
     argv: Sequence[str],
+    *,
     port: int,
     log: Path,
     cores: frozenset[int],
     env: Mapping[str, str] | None = None,
 ) -> Generator[int]:
-    """Run a server until the block ends; gives its process id once it listens on the port.
+    """Run a server until the block ends; yield its process id once it listens on the port.
 
     Raises:
         BenchmarkError: it ended, or did not listen in time; the message has the end of its log.
@@ -147,28 +156,32 @@ def running(
         _wait_for_port(process, port, log)
         yield process.pid
     finally:
-        _end(process)
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
 
 
 def _wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
+    problem = f"not listening after {START_SECONDS} s"
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise BenchmarkError(f"exit code {process.returncode}: {_last_lines(log)}")
+            problem = f"exit code {process.returncode}"
+            break
         with socket.socket() as probe:
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
-        time.sleep(_POLL_SECONDS)
-    raise BenchmarkError(f"not listening after {START_SECONDS} s: {_last_lines(log)}")
+        time.sleep(POLL_SECONDS)
+    last_lines = " | ".join(log.read_text(errors="replace").splitlines()[-5:])
+    raise BenchmarkError(f"{problem}: {last_lines or 'its log is empty'}")
 
 
-def _last_lines(log: Path) -> str:
-    return " | ".join(log.read_text(errors="replace").splitlines()[-5:]) or "its log is empty"
-
-
-def ready_workers(keeper: int, port: int, count: int) -> list[int]:
-    """The ids of the processes that a server has started as its workers, once each has taken a connection.
+def wait_for_workers(parent: int, port: int, count: int) -> list[int]:
+    """Return the ids of a server's worker processes, once each has taken a connection.
 
     Raises:
         BenchmarkError: they did not in time.
@@ -176,27 +189,33 @@ def ready_workers(keeper: int, port: int, count: int) -> list[int]:
     deadline = time.monotonic() + START_SECONDS
     with ExitStack() as connections:
         while time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
             with suppress(OSError):  # one has ended, or closed a file while it was looked at
                 connections.enter_context(socket.create_connection(("127.0.0.1", port)))
-                workers = _family(keeper)[1:]
+                workers = _process_tree(parent)[1:]
                 if len(workers) == count and all(_has_connection(each, port) for each in workers):
                     return workers
     raise BenchmarkError(f"not {count} workers after {START_SECONDS} s")
 
 
 def _has_connection(pid: int, port: int) -> bool:
-    """Whether a process has a connection that came to this port."""
+    """Return True if a process has a connection that came to this port."""
     lines = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
     here = {line[9] for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"}
     files = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()]
     return not here.isdisjoint(file.removeprefix("socket:[").rstrip("]") for file in files)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(STOP_SECONDS)
+@contextmanager
+def run_client(
+    module: str, arguments: Sequence[str], cores: Cores
+) -> "Generator[subprocess.Popen[str]]":
+    """Run a client process until the block ends, on the cores that are not the server's."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        os.sched_setaffinity(process.pid, cores.others)
+        try:
+            yield process
+        finally:
+            process.kill()  # does nothing to one that has ended

@@ -1,10 +1,12 @@
-"""The minimal proxy: the least that a Python server can do to turn a model's stream into the wire's events.
+"""The minimal proxy: the least that turns a model's stream into the wire's events in Python.
 
-    python -m benchmarks.proxy --port 9200 --model http://127.0.0.1:9100/v1 [--history redis://127.0.0.1:6390/0]
+    python -m benchmarks.proxy --port 9200 --model http://127.0.0.1:9100/v1
+        [--history redis://127.0.0.1:6390/0]
 
-Bare ASGI, a reader of its own on asyncio's protocols, a JSON parser in Rust, one `send` for all that one read of the
-upstream brought. No checks, no errors, no tools, no log, no resume. With `--history` it loads the conversation from
-Redis before and appends the answer after. It is a measure, not an example.
+Bare ASGI, a reader of its own on asyncio's protocols, a JSON parser in Rust, one `send` for all
+that one read of the upstream brought. No checks, no errors, no tools, no log, no resume. With
+`--history` it loads the conversation from Redis before and appends the answer after. It is a
+measure, not an example.
 """
 
 import argparse
@@ -36,7 +38,7 @@ class ModelConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._came: list[bytes] = []
+        self._blocks: list[bytes] = []
         self._ended = True
         self._waiter: asyncio.Future[None] | None = None
 
@@ -51,11 +53,11 @@ class ModelConnection(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
-        if self._came:
+        if self._blocks:
             self._wake()
 
     def on_body(self, body: bytes) -> None:
-        self._came.append(body)
+        self._blocks.append(body)
 
     def on_message_complete(self) -> None:
         self._ended = True
@@ -75,12 +77,12 @@ class ModelConnection(asyncio.Protocol):
         self._transport.write(request)
 
     async def read(self) -> bytes:
-        """What came since the last read; waits for something; empty at the answer's end."""
-        if not self._came and not self._ended:
+        """Wait for something; return what came since the last read, nothing at the answer's end."""
+        if not self._blocks and not self._ended:
             self._waiter = self._loop.create_future()
             await self._waiter
-        block = b"".join(self._came)
-        self._came.clear()
+        block = b"".join(self._blocks)
+        self._blocks.clear()
         return block
 
     def close(self) -> None:
@@ -102,15 +104,15 @@ class Model:
 
     async def ask(self, messages: list[Any]) -> ModelConnection:
         body = to_json({"model": "mock", "stream": True, "messages": messages})
-        connection = self._free.pop() if self._free else await self._connect()
+        if self._free:
+            connection = self._free.pop()
+        else:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(ModelConnection, *self._address)
         connection.post(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
         return connection
 
-    async def _connect(self) -> ModelConnection:
-        loop = asyncio.get_running_loop()
-        return (await loop.create_connection(ModelConnection, *self._address))[1]
-
-    def give_back(self, connection: ModelConnection) -> None:
+    def release(self, connection: ModelConnection) -> None:
         if connection.is_free:
             self._free.append(connection)
         else:
@@ -118,7 +120,7 @@ class Model:
 
 
 class History:
-    """A conversation is a Redis list of messages."""
+    """Conversations in Redis, each a list of messages."""
 
     def __init__(self, url: str) -> None:
         self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url)
@@ -136,8 +138,8 @@ class History:
         await self._redis.rpush(conversation, message)
 
 
-def frames(block: bytes, texts: list[str]) -> bytes:
-    """The wire's events for a block of whole lines of the model's stream; their texts are appended to `texts`."""
+def encode_events(block: bytes, texts: list[str]) -> bytes:
+    """Return the wire's events for lines of the model's stream; append their texts to `texts`."""
     out: list[str] = []
     for line in block.split(b"\n"):
         if line.startswith(b"data: {"):
@@ -158,33 +160,33 @@ class Proxy:
         self._history = history
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = from_json(await _body(receive))
+        request = from_json(await read_body(receive))
         conversation, messages = request["conversationId"], request["messages"]
         if self._history is not None:
             messages = await self._history.extend(conversation, messages)
-        gone = asyncio.ensure_future(receive())  # completes when the client has left
+        disconnected = asyncio.ensure_future(receive())  # completes when the client has left
         await send(_START)
-        texts = await self._relay(messages, send, gone)
+        texts = await self._relay_answer(messages, send, disconnected)
         if self._history is not None:
             await self._history.append(conversation, "".join(texts))
-        gone.cancel()
+        disconnected.cancel()
         await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
-    async def _relay(
-        self, messages: list[Any], send: Send, gone: "asyncio.Future[Message]"
+    async def _relay_answer(
+        self, messages: list[Any], send: Send, disconnected: "asyncio.Future[Message]"
     ) -> list[str]:
         connection = await self._model.ask(messages)
         texts: list[str] = []
         rest = b""
-        while (block := await connection.read()) and not gone.done():
+        while (block := await connection.read()) and not disconnected.done():
             whole, newline, rest = (rest + block).rpartition(b"\n")
-            if out := frames(whole + newline, texts):
+            if out := encode_events(whole + newline, texts):
                 await send({"type": "http.response.body", "body": out, "more_body": True})
-        self._model.give_back(connection)
+        self._model.release(connection)
         return texts
 
 
-async def _body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
     message = await receive()
     body: bytes = message["body"]
     while message["more_body"]:

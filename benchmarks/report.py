@@ -1,29 +1,29 @@
-"""From figures to tables for people and a JSON file for programs."""
+"""The report: tables for people and a JSON file for programs."""
 
 import json
 import os
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from typing import TypeVar
 
-from benchmarks.committed import Committed
-from benchmarks.figures import Results, Row
-from benchmarks.goals import Goal
-from benchmarks.idle import Idle
-from benchmarks.rounds import MODEL_ALONE, HistorySample, Sample
+from benchmarks.figures import Committed, Goal, HistoryRow, Results, Row
+from benchmarks.measurements import MODEL_ALONE
+from benchmarks.open_streams import IdleStreams, SlowStreams
 from benchmarks.servers import PASSBACK_REDIS
-from benchmarks.stalls import Stalls
 from benchmarks.workloads import BOUNDARY, HISTORY, SCALING, Workload
 
-_DISTURBED = 0.1
-_NUMBERS = re.compile(r"\[[\s\d.,eE+-]+\]")
+DISTURBED = 0.1  # seconds of waiting for each second on the core
+NUMBER_LIST = re.compile(r"\[[\s\d.,eE+-]+\]")
+
+T = TypeVar("T")
+Column = tuple[str, Callable[[T], str]]
 
 
-def machine() -> dict[str, str]:
-    """What it was measured on, and how busy that was: figures of a busy machine deserve less trust."""
+def describe_machine() -> dict[str, str]:
+    """Return the machine's names and load: figures of a busy one deserve less trust."""
     return {
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -33,172 +33,142 @@ def machine() -> dict[str, str]:
 
 
 # ------------------------------------------------------------------ for people
-def _cell(value: float | None, digits: int) -> str:
+def format_number(value: float | None, digits: int = 2) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-Columns = tuple[tuple[str, Callable[[Row], str]], ...]
-_COLUMNS: Columns = (
+def format_share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def format_range(values: Sequence[float] | None) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}" if values else ""
+
+
+LOAD_COLUMNS: Sequence[Column[Row]] = (
     ("server", lambda row: row.server),
-    ("CPU ms/1000", lambda row: _cell(row.cpu_ms or None, 2)),
-    ("x proxy", lambda row: _cell(row.of_proxy, 2)),
-    ("x proxy+Redis", lambda row: _cell(row.of_proxy_redis, 2)),
-    ("x passback", lambda row: _cell(row.of_passback, 2)),
-    ("redis ms/1000", lambda row: _cell(row.store_cpu_ms or None, 2)),
-    ("waited", lambda row: "" if row.waited is None else f"{row.waited:.0%}"),
-    ("first ms", lambda row: _cell(row.first_ms, 2)),
-    ("p99", lambda row: _cell(row.first_ms_p99, 2)),
-    ("after model", lambda row: _cell(row.first_after_model_ms, 2)),
-    ("after proxy", lambda row: _cell(row.first_after_proxy_ms, 2)),
+    ("CPU ms/1000", lambda row: format_number(row.cpu_ms or None)),
+    ("x proxy", lambda row: format_number(row.of_proxy)),
+    ("x proxy+Redis", lambda row: format_number(row.of_proxy_redis)),
+    ("x passback", lambda row: format_number(row.of_passback)),
+    ("redis ms/1000", lambda row: format_number(row.store_cpu_ms or None)),
+    ("waited", lambda row: format_share(row.waited)),
+    ("first ms", lambda row: format_number(row.first_ms)),
+    ("p99", lambda row: format_number(row.first_ms_p99)),
+    ("after model", lambda row: format_number(row.first_after_model_ms)),
+    ("after proxy", lambda row: format_number(row.first_after_proxy_ms)),
 )
-_PER_SECOND = ("answers/s", lambda row: _cell(row.per_second, 0))
-_OF_SCALING = {"server", "CPU ms/1000", "x passback", "redis ms/1000", "waited", "first ms", "p99"}
+PER_SECOND_COLUMN: Column[Row] = ("answers/s", lambda row: format_number(row.per_second, 0))
+OF_SCALING = {"server", "CPU ms/1000", "x passback", "redis ms/1000", "waited", "first ms", "p99"}
+IDLE_COLUMNS: Sequence[Column[tuple[str, IdleStreams]]] = (
+    ("server", lambda row: row[0]),
+    ("empty MiB", lambda row: f"{row[1].empty_kib / 1024:.1f}"),
+    ("with streams", lambda row: f"{row[1].open_kib / 1024:.1f}"),
+    ("KiB per stream", lambda row: f"{row[1].kib_per_stream:.1f}"),
+    ("idle CPU ms/s", lambda row: f"{row[1].cpu_ms:.2f}"),
+)
+SLOW_COLUMNS: Sequence[Column[tuple[str, SlowStreams]]] = (
+    ("server", lambda row: row[0]),
+    ("streams", lambda row: str(row[1].streams)),
+    ("late ms, median", lambda row: f"{row[1].late_ms[0]:.1f}"),
+    ("p99", lambda row: f"{row[1].late_ms[1]:.1f}"),
+    ("most", lambda row: f"{row[1].late_ms[2]:.1f}"),
+    ("CPU s/s", lambda row: f"{row[1].cpu:.2f}"),
+    ("waited", lambda row: format_share(row[1].waited)),
+)
+HISTORY_COLUMNS: Sequence[Column[HistoryRow]] = (
+    ("messages before", lambda row: str(row.length.messages)),
+    ("read", lambda row: str(row.length.behind)),
+    ("CPU ms/request", lambda row: format_number(row.request_ms)),
+    ("while streaming, ms/1000", lambda row: format_number(row.streaming_ms)),
+    ("waited", lambda row: format_share(row.waited)),
+)
+GOAL_COLUMNS: Sequence[Column[Goal]] = (
+    ("goal", lambda goal: goal.words),
+    ("median", lambda goal: format_number(goal.measured)),
+    ("middle half", lambda goal: format_range(goal.quartiles)),
+    ("all rounds", lambda goal: format_range(goal.rounds if len(goal.rounds) > 1 else None)),
+    ("limit", lambda goal: f"{'>=' if goal.at_least else '<='} {goal.limit:g} {goal.unit}"),
+    ("verdict", lambda goal: goal.verdict),
+)
 
 
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table that reads well as it is; the first line is the heading."""
+def format_table(columns: Sequence[Column[T]], rows: Iterable[T]) -> str:
+    """Return a Markdown table that reads well as it is."""
+    heading = [title for title, _ in columns]
+    lines = [heading, *([cell(row) for _, cell in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = [f"{'-' * widths[0]}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
+    rule = ["-" * widths[0], *(f"{'-' * (width - 1)}:" for width in widths[1:])]
     padded = [
         [cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]
-        for cells in (lines[0], rule, *lines[1:])
+        for cells in (heading, rule, *lines[1:])
     ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
 
 
-def _work_table(results: Results, work: Workload) -> str:
-    columns = _COLUMNS if work.name != SCALING.name else _scaling_columns(results)
-    rows = results.rows(work)
-    heading = [title for title, _ in columns]
-    return _table([heading, *([cell(row) for _, cell in columns] for row in rows)])
+def format_load(results: Results, work: Workload) -> list[str]:
+    """Return the title and the table of a workload.
 
-
-def _scaling_columns(results: Results) -> Columns:
-    """Answers per second only where the workers had the cores for it."""
-    columns = tuple(column for column in _COLUMNS if column[0] in _OF_SCALING)
-    return (*columns, _PER_SECOND) if results.has_spare_core else columns
-
-
-def _title(results: Results, work: Workload) -> str:
+    Scaling is judged by answers per second only where the workers had the cores for it.
+    """
     if work.name != SCALING.name:
-        return work.title
+        return [work.title, format_table(LOAD_COLUMNS, results.rows(work))]
+    columns = [column for column in LOAD_COLUMNS if column[0] in OF_SCALING]
+    judged = "judged by CPU: too few cores for the second worker to have its own"
     if results.has_spare_core:
-        return f"{work.title}; judged by answers per second: two workers have two cores"
-    return f"{work.title}; judged by CPU: too few cores for the second worker to have its own"
+        columns.append(PER_SECOND_COLUMN)
+        judged = "judged by answers per second: two workers have two cores"
+    return [f"{work.title}; {judged}", format_table(columns, results.rows(work))]
 
 
-def _idle_table(idle: dict[str, Idle]) -> str:
-    heading = ["server", "empty MiB", "with streams", "KiB per stream", "idle CPU ms/s"]
-    lines = [
-        [
-            name,
-            f"{found.empty_kib / 1024:.1f}",
-            f"{found.open_kib / 1024:.1f}",
-            f"{found.kib_per_stream:.1f}",
-            f"{found.cpu_ms:.2f}",
-        ]
-        for name, found in idle.items()
-    ]
-    return _table([heading, *lines])
-
-
-def _stalls_table(stalls: dict[str, Stalls]) -> str:
-    heading = ["server", "streams", "late ms, median", "p99", "most", "CPU s/s", "waited"]
-    lines = [
-        [
-            name,
-            str(found.streams),
-            *(_cell(late, 1) for late in found.late_ms),
-            _cell(found.cpu, 2),
-            f"{found.waited:.0%}",
-        ]
-        for name, found in stalls.items()
-    ]
-    return _table([heading, *lines])
-
-
-def _history_table(samples: Sequence[HistorySample]) -> str:
-    heading = ["messages before", "read", "CPU ms/request", "while streaming, ms/1000", "waited"]
-    lines: list[list[str]] = []
-    for record in sorted({sample.record for sample in samples}):
-        own = [sample for sample in samples if sample.record == record]
-        request = median(sample.request_ms for sample in own)
-        streaming = median(sample.streaming_ms for sample in own)
-        waited = median(sample.waited for sample in own)
-        counts = [str(record.messages), str(record.behind)]
-        lines.append([*counts, _cell(request, 2), _cell(streaming, 2), f"{waited:.0%}"])
-    return _table([heading, *lines])
-
-
-def _range(values: Sequence[float] | None) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}" if values else ""
-
-
-def _goal_table(goals: Sequence[Goal], before: Committed) -> str:
-    """`before` is a column of its own, if there is anything in it."""
-    heading = ["goal", "before", "median", "middle half", "all rounds", "limit", "verdict"]
-    lines = [
-        [
-            goal.words,
-            _cell(before.medians.get(goal.words), 2),
-            _cell(goal.measured, 2),
-            _range(goal.quartiles),
-            _range(goal.rounds if len(goal.rounds) > 1 else None),
-            f"{'>=' if goal.at_least else '<='} {goal.limit:g} {goal.unit}",
-            goal.verdict,
-        ]
-        for goal in goals
-    ]
-    table = [heading, *lines]
-    return _table(table if before.medians else [[line[0], *line[2:]] for line in table])
-
-
-def _disturbance(samples: Sequence[Sample | HistorySample]) -> list[str]:
-    """That the machine was busy with other things, if it was."""
-    waited = sum((sample.waited or 0) > _DISTURBED for sample in samples)
-    if not waited:
-        return []
-    return [f"disturbed: {waited} of {len(samples)} samples waited more than {_DISTURBED:.0%}"]
-
-
-def text(results: Results, works: Sequence[Workload], before: Committed) -> str:
-    parts = [", ".join(f"{name} {value}" for name, value in machine().items())]
+def format_report(results: Results, works: Sequence[Workload], before: Committed) -> str:
+    """Return all tables; the goals have a column `before` if there is anything in it."""
+    parts = [", ".join(f"{name} {value}" for name, value in describe_machine().items())]
     for work in works:
-        parts += [_title(results, work), _work_table(results, work)]
+        parts += format_load(results, work)
     for work in (HISTORY, BOUNDARY):
-        if samples := results.of_history(work):
-            parts += [f"{work.title}; {PASSBACK_REDIS}", _history_table(samples)]
+        if rows := results.history_rows(work):
+            parts += [f"{work.title}; {PASSBACK_REDIS}", format_table(HISTORY_COLUMNS, rows)]
     if results.idle:
         streams = next(iter(results.idle.values())).streams
-        parts += [f"idle: {streams} open streams, silent", _idle_table(results.idle)]
-    if results.stalls:
-        parts += ["slow: many streams, a word each second", _stalls_table(results.stalls)]
-    parts += [_goal_table(results.goals(), before), before.words]
-    of_servers = [sample for sample in results.samples if sample.server != MODEL_ALONE]
-    parts += _disturbance([*of_servers, *results.history])
+        table = format_table(IDLE_COLUMNS, results.idle.items())
+        parts += [f"idle: {streams} open streams, silent", table]
+    if results.slow:
+        table = format_table(SLOW_COLUMNS, results.slow.items())
+        parts += ["slow: many streams, a word each second", table]
+    columns = list(GOAL_COLUMNS)
+    if before.medians:
+        columns.insert(1, ("before", lambda goal: format_number(before.medians.get(goal.words))))
+    parts += [format_table(columns, results.goals()), before.words]
+    waits = [sample.waited or 0 for sample in results.samples if sample.server != MODEL_ALONE]
+    waits += [sample.waited for sample in results.history]
+    if disturbed := sum(waited > DISTURBED for waited in waits):
+        parts.append(
+            f"disturbed: {disturbed} of {len(waits)} samples waited more than {DISTURBED:.0%}"
+        )
     parts += [f"left out: {name}: {why}" for name, why in results.left_out.items()]
     return "\n\n".join(parts)
 
 
-def checked(results: Results) -> str:
-    """What can be said where nothing was to be measured."""
+def format_check(results: Results, /) -> str:
+    """Return the report of a run in which nothing was to be measured."""
     samples = [*results.samples, *results.history, *results.tools]
     parts = [f"left out: {name}: {why}" for name, why in results.left_out.items()]
     return "\n".join([*parts, f"{len(samples)} rounds had the right answers, {len(parts)} not"])
 
 
 # ------------------------------------------------------------------ for programs
-def save(results: Results, works: Sequence[Workload], path: Path) -> None:
-    """Write all that was measured, with what machine it was, as JSON."""
+def save_json(results: Results, works: Sequence[Workload], path: Path) -> None:
+    """Write all that was measured, and on what machine, as JSON."""
     document = {
-        "machine": machine(),
+        "machine": describe_machine(),
         "workloads": [asdict(work) for work in (*works, HISTORY, BOUNDARY)],
         "rows": [asdict(row) for work in works for row in results.rows(work)],
         "idle": {
             name: asdict(found) | {"kib_per_stream": found.kib_per_stream}
             for name, found in results.idle.items()
         },
-        "stalls": {name: asdict(found) for name, found in results.stalls.items()},
+        "slow": {name: asdict(found) for name, found in results.slow.items()},
         "goals": [
             asdict(goal) | {"measured": goal.measured, "verdict": goal.verdict}
             for goal in results.goals()
@@ -209,4 +179,4 @@ def save(results: Results, works: Sequence[Workload], path: Path) -> None:
         "history": [asdict(sample) for sample in results.history],
     }
     lines = json.dumps(document, indent=1) + "\n"
-    path.write_text(_NUMBERS.sub(lambda found: " ".join(found[0].split()), lines))
+    path.write_text(NUMBER_LIST.sub(lambda found: " ".join(found[0].split()), lines))

@@ -3,15 +3,16 @@
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.processes import BenchmarkError, Cores, free_port, ready_workers, running
+from benchmarks.processes import BenchmarkError, Cores, free_port, run_server, wait_for_workers
 from benchmarks.workloads import BURST, PACED, SCALING, Workload
 
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 PROXY = "proxy"
 PROXY_REDIS = "proxy, Redis history"
@@ -25,16 +26,18 @@ PASSBACK_AGENT_API = "passback, redis, Agent API"
 PASSBACK_TWO_WORKERS = "passback, redis, two workers"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
+PROXIES = (PLAIN, PROXY, PROXY_REDIS)
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
     *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
-PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.tools`
+PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.ten_tools`
 UNLOGGED = "unlogged"  # the scheme of a store's URL, see `benchmarks.unlogged`
 
-_WORKS: Mapping[str, tuple[Workload, ...]] = {
+# servers that answer one question, and under which workloads
+WORKLOADS_OF_SERVER: Mapping[str, tuple[Workload, ...]] = {
     PLAIN: (PACED, BURST),
     PASSBACK_UNLOGGED: (PACED, BURST),
     PASSBACK_AGENT_API: (PACED, BURST),
@@ -43,30 +46,26 @@ _WORKS: Mapping[str, tuple[Workload, ...]] = {
     PASSBACK_ELSEWHERE: (PACED,),
     PASSBACK_TWO_WORKERS: (SCALING,),
 }
-"""Those that answer one question, and under which workloads."""
-_SERVERS: Mapping[str, tuple[str, ...]] = {SCALING.name: (PASSBACK_REDIS, PASSBACK_TWO_WORKERS)}
-"""Workloads that answer one question, and of which servers."""
-
-_PRODUCTS = {
-    PASSBACK_UNLOGGED: "benchmarks.unlogged",
-    PASSBACK_UNLOOPED: "benchmarks.unlooped",
+# workloads that answer one question, and of which servers
+SERVERS_OF_WORKLOAD: Mapping[str, tuple[str, ...]] = {
+    SCALING.name: (PASSBACK_REDIS, PASSBACK_TWO_WORKERS)
 }
 
 
-def takes_part(name: str, work: Workload) -> bool:
-    if name in _WORKS:
-        return work.name in {each.name for each in _WORKS[name]}
-    return name in _SERVERS.get(work.name, NAMES)
+def is_measured(name: str, work: Workload) -> bool:
+    if name in WORKLOADS_OF_SERVER:
+        return work.name in {each.name for each in WORKLOADS_OF_SERVER[name]}
+    return name in SERVERS_OF_WORKLOAD.get(work.name, NAMES)
 
 
-def is_whole(name: str) -> bool:
-    """Whether it is a server that is compared in everything, not one that answers a single question."""
-    return name not in _WORKS
+def is_general(name: str) -> bool:
+    """Return True for a server that is compared in everything, not in a single question."""
+    return name not in WORKLOADS_OF_SERVER
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What the servers stand on: a mock model, a real redis-server, a folder for files and logs."""
+class Testbed:
+    """The surroundings of the servers: a mock model, a real redis-server, a folder for files."""
 
     folder: Path
     cores: Cores
@@ -91,7 +90,7 @@ class Server:
         store_pid: of a store outside the server.
         second_reader: the URL where each run has a second reader.
         second_pid: of a second worker that has a part in it.
-        shares_core: whether its two workers do, and wait for each other.
+        shares_core: True if its two workers share a core, and wait for each other.
         dialect: in which it is asked.
     """
 
@@ -106,53 +105,58 @@ class Server:
 
 
 @contextmanager
-def site(folder: Path, cores: Cores, redis_server: str) -> Generator[Site]:
-    """Start the mock model and Redis, a program with this name, the latter with an append-only file as in production."""
+def start_testbed(folder: Path, cores: Cores, redis_server: str) -> Generator[Testbed]:
+    """Start the mock model, and the program `redis_server` with a log file as in production."""
     model_port, redis_port = free_port(), free_port()
     model = [sys.executable, "-m", "benchmarks.upstream", "--port", str(model_port)]
     redis = [redis_server, "--bind", "127.0.0.1", "--port", str(redis_port), "--save", ""]
     redis += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "everysec"]
-    with ExitStack() as stack:
-        stack.enter_context(running(model, model_port, folder / "model.log", cores.others))
-        store = running(redis, redis_port, folder / "redis.log", cores.others)
-        yield Site(folder, cores, model_port, redis_port, stack.enter_context(store))
+    model_log, redis_log = folder / "model.log", folder / "redis.log"
+    with (
+        run_server(model, port=model_port, log=model_log, cores=cores.others),
+        run_server(redis, port=redis_port, log=redis_log, cores=cores.others) as redis_pid,
+    ):
+        yield Testbed(folder, cores, model_port, redis_port, redis_pid)
 
 
 @contextmanager
-def server(name: str, place: Site, *, checkout: Path = _ROOT) -> Generator[Server]:
-    """Start a server on the servers' core, one of two workers on the spare one too, if there is one.
+def start_server(name: str, testbed: Testbed, *, checkout: Path = ROOT) -> Generator[Server]:
+    """Start a server, of the passback in the folder `checkout`, on the servers' core.
 
-    `checkout`: the folder whose passback it is.
+    The second of two workers has the spare core, if there is one.
 
     Raises:
         BenchmarkError: it did not start.
     """
     port = free_port()
-    python = _plain_python() if name == PLAIN else sys.executable
-    argv = [python, *_arguments(name, place, port)]
-    log = place.folder / f"{name.replace(', ', '-').replace(' ', '-')}-{port}.log"
-    store_pid = place.redis_pid if "redis" in name.lower() else None
-    url, cores = f"http://127.0.0.1:{port}", place.cores
-    env = _environment() | {"PYTHONPATH": f"{checkout / 'server'}"}
+    argv = proxy_command(name, testbed) if name in PROXIES else passback_command(name, testbed)
+    argv += ["--port", str(port)]
+    log = testbed.folder / f"{name.replace(', ', '-').replace(' ', '-')}-{port}.log"
+    store_pid = testbed.redis_pid if "redis" in name.lower() else None
+    url, cores = f"http://127.0.0.1:{port}", testbed.cores
+    # without settings that would change what is measured
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PASSBACK_")}
+    env |= {"PASSBACK_MODEL_API_KEY": "mock", "PYTHONPATH": str(checkout / "server")}
     if name != PASSBACK_TWO_WORKERS:
-        with running(argv, port, log, cores.server, env) as pid:
+        with run_server(argv, port=port, log=log, cores=cores.server, env=env) as pid:
             yield Server(name, url, pid, store_pid)
         return
-    with running(argv, port, log, cores.server | cores.spare, env) as keeper:
-        first, second = ready_workers(keeper, port, 2)
-        alone = not cores.spare
-        yield Server(name, url, first, store_pid, second_pid=second, shares_core=alone)
+    both = cores.server | cores.spare
+    with run_server(argv, port=port, log=log, cores=both, env=env) as parent:
+        first, second = wait_for_workers(parent, port, 2)
+        shared = not cores.spare
+        yield Server(name, url, first, store_pid, second_pid=second, shares_core=shared)
 
 
 @contextmanager
-def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generator[Server]:
-    """A server of `NAMES`: one of its own, or one that has started already, with more readers or asked in another dialect.
+def start_or_reuse(name: str, testbed: Testbed, started: Mapping[str, Server]) -> Generator[Server]:
+    """Start a server of `NAMES`, or take one that has started, with other readers or dialect.
 
     Raises:
-        BenchmarkError: it did not start, or that one is missing.
+        BenchmarkError: it did not start, or the one to take is missing.
     """
     if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_AGENT_API}:
-        with server(name, place) as target:
+        with start_server(name, testbed) as target:
             yield target
         return
     if PASSBACK_REDIS not in started:
@@ -164,45 +168,43 @@ def contestant(name: str, place: Site, started: Mapping[str, Server]) -> Generat
     if name == PASSBACK_TWO_READERS:
         yield replace(first, second_reader=first.url)
         return
-    with server(PASSBACK_REDIS, place) as other:
+    with start_server(PASSBACK_REDIS, testbed) as other:
         second = replace(first, second_reader=other.url, second_pid=other.pid)
         yield replace(second, shares_core=True)
 
 
-def _arguments(name: str, place: Site, port: int) -> list[str]:
-    if name in (PLAIN, PROXY, PROXY_REDIS):
-        module = "benchmarks.plain" if name == PLAIN else "benchmarks.proxy"
-        argv = ["-m", module, "--port", str(port), "--model", place.model_url]
-        return argv if name == PROXY else [*argv, "--history", place.redis_url]
+def proxy_command(name: str, testbed: Testbed) -> list[str]:
+    python, module = sys.executable, "benchmarks.proxy"
+    if name == PLAIN:
+        # of an environment of its own: the SDK's packages would cost our server time
+        module = "benchmarks.plain"
+        finder = [sys.executable, str(ROOT / "scripts" / "tools.py"), "--plain-server"]
+        done = subprocess.run(finder, stdout=subprocess.PIPE, text=True, check=False)
+        python = done.stdout.strip()
+        if not python:
+            raise BenchmarkError("its packages cannot be had")
+    history = [] if name == PROXY else ["--history", testbed.redis_url]
+    return [python, "-m", module, "--model", testbed.model_url, *history]
+
+
+def passback_command(name: str, testbed: Testbed) -> list[str]:
+    modules = {
+        PASSBACK_UNLOGGED: "benchmarks.unlogged",
+        PASSBACK_UNLOOPED: "benchmarks.unlooped",
+    }
     stores = {
-        PASSBACK_UNLOGGED: f"{UNLOGGED}:{place.redis_url}",
-        PASSBACK_SQLITE: f"sqlite:///{place.folder}/conversations-{port}.db",
+        PASSBACK_UNLOGGED: f"{UNLOGGED}:{testbed.redis_url}",
+        PASSBACK_SQLITE: f"sqlite:///{testbed.folder}/conversations-{uuid.uuid4().hex}.db",
         PASSBACK_MEMORY: "memory:",
     }
-    store = stores.get(name, place.redis_url)
-    argv = ["-m", _PRODUCTS.get(name, "passback"), "serve", "--no-env-file"]
-    argv += ["--port", str(port), "--store", store]
+    argv = [sys.executable, "-m", modules.get(name, "passback"), "serve", "--no-env-file"]
+    argv += ["--store", stores.get(name, testbed.redis_url)]
     argv += ["--limits", "owner_runs=100000,connections=100000"]  # one owner has all streams
-    if name == PASSBACK_TWO_WORKERS:
-        argv += ["--workers", "2"]
     if name == PASSBACK_TOOLS:
         return [*argv, "benchmarks.ten_tools:agent"]
-    argv += ["--model", "openai:mock", "--model-base-url", place.model_url]
-    return (
-        [*argv, "--timing", "lease=60"] if name == PASSBACK_UNLOGGED else argv
-    )  # nothing renews it
-
-
-def _plain_python() -> str:
-    """Of an environment of its own: the SDK brings packages along that would cost our server time."""
-    finder = [sys.executable, str(_ROOT / "scripts" / "tools.py"), "--plain-server"]
-    found = subprocess.run(finder, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
-    if not found:
-        raise BenchmarkError("its packages cannot be had")
-    return found
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without settings that would change what is measured."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PASSBACK_")}
-    return kept | {"PASSBACK_MODEL_API_KEY": "mock"}
+    argv += ["--model", "openai:mock", "--model-base-url", testbed.model_url]
+    if name == PASSBACK_TWO_WORKERS:
+        argv += ["--workers", "2"]
+    if name == PASSBACK_UNLOGGED:
+        argv += ["--timing", "lease=60"]  # nothing renews it
+    return argv

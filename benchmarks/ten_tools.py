@@ -1,62 +1,83 @@
-"""An agent whose model calls ten read-only tools at once, each of which takes 100 ms, and then says a word.
+"""An agent that calls ten read-only tools of 100 ms at once, and a client that asks it.
 
-passback serve benchmarks.ten_tools:agent
+    passback serve benchmarks.ten_tools:agent
+    python -m benchmarks.ten_tools --url http://127.0.0.1:9200 --requests 20
+
+The client prints a JSON list: for each request the milliseconds from the last end of a call to the
+last result.
 """
 
+import argparse
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+import time
+from asyncio import Future
 
 import anyio
+import uvloop
+from typing_extensions import override
 
+from benchmarks.client import Connection, Reply, new_conversation_id
 from passback import Agent, tool
-from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk, ToolCallChunk
-from passback.core.messages import MediaPart, ToolMessage
+from passback.testing import ScriptedModel, calls, says
 
 CALLS = 10
-_SECONDS = 0.1
-
-
-class Caller:
-    """The model. It is asked twice for each post."""
-
-    @property
-    def name(self) -> str:
-        return "caller"
-
-    @asynccontextmanager
-    async def stream(
-        self, request: ModelRequest, /
-    ) -> AsyncGenerator[AsyncIterator[Sequence[ModelDelta]]]:
-        answered = isinstance(request.messages[-1], ToolMessage)
-        async with aclosing(_says() if answered else _calls()) as batches:
-            yield batches
-
-    def refuses(self, _part: MediaPart, /) -> str | None:
-        return None
-
-    async def check(self) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
-async def _says() -> AsyncGenerator[Sequence[ModelDelta]]:
-    yield TextChunk("done"), Finish("stop")
-
-
-async def _calls() -> AsyncGenerator[Sequence[ModelDelta]]:
-    calls = (
-        ToolCallChunk(place, f"call_{place}", "look_up", json.dumps({"word": f"word {place}"}))
-        for place in range(CALLS)
-    )
-    yield *calls, Finish("tool_calls")
+TOOL_SECONDS = 0.1
 
 
 @tool(read_only=True)
 async def look_up(word: str) -> str:
     """Look a word up."""
-    await anyio.sleep(_SECONDS)
+    await anyio.sleep(TOOL_SECONDS)
     return f"{word}: found"
 
 
-agent = Agent(model=Caller(), tools=[look_up])
+_script = [calls(*(("look_up", {"word": f"word {n}"}) for n in range(CALLS))), says("done")]
+agent = Agent(model=ScriptedModel(_script, per_message=True), tools=[look_up])
+
+
+class ToolTimer(Connection):
+    """A connection that notes when all calls of an answer had ended, and all had their results."""
+
+    calls_ended = results_came = 0.0
+
+    @override
+    def ask(self, prompt: str, conversation: str) -> Future[Reply]:
+        self.calls_ended = self.results_came = 0.0
+        return super().ask(prompt, conversation)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        now = time.perf_counter()
+        super().data_received(data)
+        if not self.calls_ended and self.body.count(b'"type":"tool-call-end"') == CALLS:
+            self.calls_ended = now
+        if not self.results_came and self.body.count(b'"type":"tool-result"') == CALLS:
+            self.results_came = now
+
+
+async def measure(url: str, requests: int) -> list[float]:
+    """Ask, one request after the other.
+
+    Raises:
+        SystemExit: an answer has not all the results.
+    """
+    connection = await ToolTimer.open(url)
+    taken: list[float] = []
+    for _ in range(requests):
+        await connection.ask("look", new_conversation_id())
+        if not (connection.calls_ended and connection.results_came):
+            raise SystemExit(f"the answer has not all the results: {connection.body[-300:]!r}")
+        taken.append((connection.results_came - connection.calls_ended) * 1000)
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="ten tools at once")
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--requests", type=int, required=True)
+    options = parser.parse_args()
+    print(json.dumps(uvloop.run(measure(options.url, options.requests))))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,11 +2,12 @@
 
     python -m benchmarks.unlogged serve --store unlogged:redis://127.0.0.1:6379/0 ...
 
-All is `passback serve` as it comes, but for one more line in the table of stores: `unlogged:` and the URL of a store.
-What that opens is a store at the same door, whose `append` and `renew` answer at once that the lease is held, and whose
-`commit` takes the messages and the events that reveal them, but not the deltas that waited for the log's writer. So what
-is left out is the packing and writing of deltas and the renewing of leases; the log in memory and its writer's timer are
-there. A run may last as long as the lease that it begins with, and can be resumed in its own process only.
+All is `passback serve` as it comes, but for one more line in the table of stores: `unlogged:` and
+the URL of a store. What that opens is a store at the same door, whose `append` and `renew` answer
+at once that the lease is held, and whose `commit` takes the messages and the events that reveal
+them, but not the deltas that waited for the log's writer. So what is left out is the packing and
+writing of deltas and the renewing of leases; the log in memory and its writer's timer are there. A
+run may last as long as the lease that it begins with, and can be resumed in its own process only.
 """
 
 import sys
@@ -25,14 +26,13 @@ from passback.stores import open as stores
 from passback.stores.options import StoreOptions
 
 
-class Unlogged:
+class UnloggedStore:
     """A store that writes no deltas; for everything else the one behind it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._last: dict[
-            str, int
-        ] = {}  # number of the last event that was stored under a lease, by its fence
+        # number of the last event that was stored under a lease, by its fence
+        self._last: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         await self._store.__aenter__()
@@ -60,7 +60,7 @@ class Unlogged:
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
         fence = commit.log.lease.fence
-        revealed = tuple(takewhile(_is_no_delta, reversed(commit.log.events)))[::-1]
+        revealed = tuple(takewhile(is_no_delta, reversed(commit.log.events)))[::-1]
         log = replace(commit.log, first=self._last[fence] + 1, events=revealed)
         self._last[fence] += len(revealed)
         if commit.ends:
@@ -68,14 +68,14 @@ class Unlogged:
         return await self._store.commit(replace(commit, log=log), lease=lease)
 
 
-def _is_no_delta(event: RunEvent) -> bool:
+def is_no_delta(event: RunEvent) -> bool:
     return not isinstance(event, (TextDelta, ReasoningDelta, ToolCallArguments))
 
 
-def _open(rest: str, options: StoreOptions) -> Store:
-    return cast("Store", Unlogged(stores.open_store(rest, options=options)))
+def open_unlogged(rest: str, options: StoreOptions) -> Store:
+    return cast("Store", UnloggedStore(stores.open_store(rest, options=options)))
 
 
 if __name__ == "__main__":
-    stores.OPENERS = {**stores.OPENERS, UNLOGGED: _open}
+    stores.OPENERS = {**stores.OPENERS, UNLOGGED: open_unlogged}
     sys.exit(cli.main())

@@ -1,12 +1,14 @@
-"""The product with its agent's loop off: one model call, streamed through the same log and wire, and nothing besides.
+"""The product with its agent's loop off: one model call, through the same log and wire.
 
     python -m benchmarks.unlooped serve --store redis://127.0.0.1:6379/0 ...
 
-All is `passback serve` as it comes, but what works in a run is another: the text of the model's one answer goes to the
-log as it comes, and the whole message is committed together with the run's end. So what is left out is all that makes
-an agent of it: watching the context, pairing the transcript, assembling calls and thoughts and judging them, tools,
-commands, output schemas, turns, counting what is spent, and the conversation's state. The post, the lease, the supervisor with its
-deadlines, the log and the wire are there. It answers with text only, and an answer that breaks off ends as if it were whole.
+All is `passback serve` as it comes, but for the loop of a run: the text of the model's one answer
+goes to the log as it comes, and the whole message is committed together with the run's end. So what
+is left out is all that makes an agent of it: watching the context, pairing the transcript,
+assembling calls and thoughts and judging them, tools, commands, output schemas, turns, counting
+what is spent, and the conversation's state. The post, the lease, the supervisor with its deadlines,
+the log and the wire are there. It answers with text only, and an answer that breaks off ends as if
+it were whole.
 """
 
 import sys

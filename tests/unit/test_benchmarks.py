@@ -1,4 +1,4 @@
-"""What the benchmarks make of what they measured, and of the machine that they run on."""
+"""The benchmarks judge what they measured, and divide the cores of their machine."""
 
 import json
 import os
@@ -6,9 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from benchmarks.committed import last_committed
-from benchmarks.goals import Goal
-from benchmarks.processes import Cores, deal
+from benchmarks.figures import Goal, last_committed
+from benchmarks.processes import Cores, assign_cores
 
 MACHINE = {"system": "Linux", "cores": "2"}
 
@@ -78,7 +77,7 @@ def test_a_limit_is_the_most_or_the_least(at_least: bool, measured: float, verdi
 
 
 @pytest.mark.parametrize(
-    ("wholes", "cores"),
+    ("physical_cores", "cores"),
     [
         ([{0}], Cores(frozenset({0}), frozenset({0}))),
         ([{0}, {1}], Cores(frozenset({0}), frozenset({1}))),
@@ -89,6 +88,6 @@ def test_a_limit_is_the_most_or_the_least(at_least: bool, measured: float, verdi
     ],
 )
 def test_a_second_worker_gets_a_core_where_two_are_left_for_the_others(
-    wholes: list[set[int]], cores: Cores
+    physical_cores: list[set[int]], cores: Cores
 ) -> None:
-    assert deal(map(frozenset, wholes)) == cores
+    assert assign_cores(map(frozenset, physical_cores)) == cores
