@@ -60,7 +60,7 @@ class Module:
     @property
     def is_public(self) -> bool:
         """Return True for a module that users import, or read to understand the product."""
-        return self.name.startswith(("server/", "client_tools/", "scripts/"))
+        return self.name.startswith(("server/", "client_tools/", "scripts/", "benchmarks/"))
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         return (node for node in self.nodes if isinstance(node, FUNCTIONS))
