@@ -7,11 +7,11 @@ Usage: .venv/bin/python scripts/settings_reference.py [--check]
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import MISSING, Field
 from typing import Any, cast
 
 from passback.setting_forms import Form
-from passback.settings import Settings, flag_name, variable_name
+from passback.settings import all_settings, flag_name, variable_name
 from repository import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "settings.md"
@@ -68,8 +68,8 @@ def main() -> int:
 
 
 def page() -> str:
-    common = [one for one in fields(Settings) if not one.metadata["is_rare"]]
-    rare = [one for one in fields(Settings) if one.metadata["is_rare"]]
+    common = [one for one in all_settings() if not one.metadata["is_rare"]]
+    rare = [one for one in all_settings() if one.metadata["is_rare"]]
     return "\n".join(
         [HEAD, settings_table(common), "## Rarely needed\n", settings_table(rare), PARTS]
         + [parts_section(form, names) for form, names in settings_of_parts().items()]
@@ -78,14 +78,14 @@ def page() -> str:
 
 
 def secrets_table() -> str:
-    secrets = [variable_name(one.name) for one in fields(Settings) if one.metadata["is_secret"]]
+    secrets = [variable_name(one.name) for one in all_settings() if one.metadata["is_secret"]]
     return table(("secret", "its file"), ((f"`{name}`", f"`{name}_FILE`") for name in secrets))
 
 
 def settings_of_parts() -> Mapping[Form, list[str]]:
     """Return the forms that have parts, each with the settings that have this form."""
     names: dict[Form, list[str]] = {}
-    for one in fields(Settings):
+    for one in all_settings():
         if one.metadata["form"].parts:
             names.setdefault(one.metadata["form"], []).append(one.name)
     return names
@@ -98,12 +98,16 @@ def settings_table(settings: Iterable[Field[Any]]) -> str:
             (
                 f"`{variable_name(one.name)}`",
                 parts_link(one.name) if one.metadata["form"].parts else one.metadata["form"].text,
-                default_text(getattr(Settings(), one.name)),
+                default_text(default_of(one)),
                 one.metadata["text"],
             )
             for one in settings
         ),
     )
+
+
+def default_of(one: Field[Any]) -> object:
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def parts_link(name: str) -> str:
@@ -112,7 +116,7 @@ def parts_link(name: str) -> str:
 
 
 def parts_section(form: Form, names: list[str]) -> str:
-    defaults = getattr(Settings(), names[0])
+    [defaults] = [default_of(one) for one in all_settings() if one.name == names[0]]
     heading = ", ".join(f"`{variable_name(name)}`" for name in names)
     rows = (
         (f"`{name}`", part.form.text, default_text(getattr(defaults, name)), part.text)

@@ -1,19 +1,14 @@
 """The composition root: builds one ASGI application from settings and agents."""
 
-import importlib
-import importlib.util
-import pkgutil
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.types import ASGIApp
 
-import passback.wire
 from passback import __version__
 from passback.agent import Agent
 from passback.backend import Backend, bodies_of, request_limits
 from passback.core.errors import ConfigurationError
-from passback.core.messages import JsonObject
 from passback.core.ports import ModelClient, Store
 from passback.core.text import did_you_mean, nearest_names
 from passback.core.toolsets import ConnectedToolset
@@ -21,9 +16,10 @@ from passback.http.access import Access
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.native.openapi import compose_document
+from passback.native.openapi import document_wire
 from passback.settings import Settings
 from passback.toolsets.mcp import MCPServer
+from passback.wire import NAMES, load_wire_types
 
 
 class Application:
@@ -40,20 +36,18 @@ class Application:
         services = Services(
             runs=self._backend.runs,
             stopping=self._stopping,
-            describe=self._describe_api,
             limits=request_limits(settings),
             bodies=bodies_of(settings),
             ping_seconds=settings.timing.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
-            inbox=bool(settings.api_keys) or settings.is_loopback,
-            process_path=settings.process_path,
             mcp_servers=frozenset(
                 one.name for one in self._backend.connected if isinstance(one, MCPServer)
             ),
         )
-        self._wires = [load_wire(name, services) for name in settings.wires]
-        self.asgi: ASGIApp = build_site(self._wires, _access_rules(settings), self._lifespan)
+        wires = [build_wire(name, services, settings) for name in settings.wires]
+        wires.append(document_wire(wires, version=__version__))
+        self.asgi: ASGIApp = build_site(wires, _access_rules(settings), self._lifespan)
 
     @property
     def store(self) -> Store:
@@ -93,9 +87,6 @@ class Application:
         async with self.running():
             yield
 
-    def _describe_api(self) -> JsonObject:
-        return compose_document(self._wires, version=__version__)
-
 
 def create_app(settings: Settings, *agents: Agent) -> ASGIApp:
     """Return an ASGI application with its own lifespan, for any ASGI server.
@@ -105,19 +96,17 @@ def create_app(settings: Settings, *agents: Agent) -> ASGIApp:
     return Application(settings, *agents).asgi
 
 
-def load_wire(name: str, services: Services) -> Wire:
-    """Import a wire and build it. Raises ConfigurationError if there is no such wire."""
-    module = f"passback.wire.{name}"
-    # a dotted name would import another module of the package
-    if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        wires = [each.name for each in pkgutil.iter_modules(passback.wire.__path__)]
-        suggestion = did_you_mean(nearest_names(name, wires))
+def build_wire(name: str, services: Services, settings: Settings) -> Wire:
+    """Build a wire. Raises ConfigurationError if there is no such wire."""
+    kind = load_wire_types().get(name)
+    if kind is None:
         raise ConfigurationError(
-            f"PASSBACK_WIRES: there is no wire called {name!r}{suggestion};"
-            f" the wires are {', '.join(sorted(wires))}"
+            f"PASSBACK_WIRES: there is no wire called {name!r}"
+            f"{did_you_mean(nearest_names(name, NAMES))}; the wires are {', '.join(sorted(NAMES))}"
         )
-    wire: Wire = importlib.import_module(module).build(services)
-    return wire
+    if kind.settings is None:
+        return kind.build(services)
+    return kind.build(services, settings.of_wires.get(name) or kind.settings())
 
 
 def _access_rules(settings: Settings) -> Access:

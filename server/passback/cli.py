@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -35,7 +34,14 @@ from passback.loading import load_agents
 from passback.logs import log_to_stderr
 from passback.replay.player import replay_site
 from passback.replay.recording import load_recording as load_recording
-from passback.settings import Settings, flag_name, load_settings, moved_flag, variable_name
+from passback.settings import (
+    Settings,
+    all_settings,
+    flag_name,
+    load_settings,
+    moved_flag,
+    variable_name,
+)
 from passback.workers import (
     EXIT_FAILED,
     STOP_SIGNALS,
@@ -137,7 +143,7 @@ def _add_agent_command(
     parser: argparse.ArgumentParser,
     prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
 ) -> None:
-    flags = [*(flag_name(one.name) for one in fields(Settings)), "--env-file", "--no-env-file"]
+    flags = [*(flag_name(one.name) for one in all_settings()), "--env-file", "--no-env-file"]
     parser.set_defaults(prepare=prepare, flags=flags)
     parser.add_argument(
         "agents",
@@ -156,7 +162,7 @@ def _add_agent_command(
     env_file.add_argument(
         "--no-env-file", dest="env_file", action="store_const", const=None, help="read no .env"
     )
-    for one in fields(Settings):
+    for one in all_settings():
         form = one.metadata["form"]
         takes = f": {form.text}; may be repeated" if form.parts else ""
         parser.add_argument(
@@ -222,7 +228,7 @@ def _require_keys(settings: Settings) -> None:
 
 def _given_flags(options: argparse.Namespace) -> dict[str, str]:
     given: dict[str, str | list[str] | None] = {
-        variable_name(one.name): getattr(options, one.name) for one in fields(Settings)
+        variable_name(one.name): getattr(options, one.name) for one in all_settings()
     }
     return {
         # a flag with parts may be repeated

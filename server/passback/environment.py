@@ -7,22 +7,20 @@ environment of the process.
 import io
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotenv.parser import parse_stream
 
 from passback.core.errors import ConfigurationError
-from passback.settings import PREFIX, STATE_HOME, Settings, variable_name
+from passback.settings import PREFIX, STATE_HOME, all_settings, variable_name
 
 DEFAULT_ENV_FILE = Path(".env")
 _SUFFIX = "_FILE"  # of the variable that has the path of a file with a secret
 _MAX_SECRET_BYTES = 64 * 1024
 
-_VARIABLES = frozenset(variable_name(one.name) for one in fields(Settings))
-_SECRETS = frozenset(
-    variable_name(one.name) for one in fields(Settings) if one.metadata["is_secret"]
-)
+_VARIABLES = frozenset(variable_name(one.name) for one in all_settings())
+_SECRETS = frozenset(variable_name(one.name) for one in all_settings() if one.metadata["is_secret"])
 _SECRET_FILES = frozenset(name + _SUFFIX for name in _SECRETS)
 
 

@@ -1,6 +1,7 @@
 """The forms that settings take: each reads a text, and says in words what the text must be."""
 
 import re
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -48,6 +49,26 @@ class Part:
 
     form: Form
     text: str
+
+
+def setting(
+    default: object, form: Form, text: str, *, secret: bool = False, rare: bool = False
+) -> typing.Any:
+    """Return the field of a setting, for a frozen dataclass.
+
+    Args:
+        default: its value, or a function that makes the value.
+        form: what it takes.
+        text: what it means; the help of its flag.
+        secret: its value is never shown.
+        rare: it stands in the second table of the reference.
+    """
+    metadata = types.MappingProxyType(
+        {"form": form, "text": text, "is_secret": secret, "is_rare": rare}
+    )
+    if callable(default):
+        return field(default_factory=default, metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def number_form(low: float, high: float, /) -> Form:

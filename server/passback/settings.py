@@ -8,10 +8,9 @@ pydantic-settings is not used: it passes unknown variables and malformed lines o
 refuses foreign names there, and reads neither a mapping nor `*_FILE`, so it would save no code.
 """
 
-import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,40 +27,28 @@ from passback.setting_forms import (
     HOSTS,
     KEYS,
     ORIGINS,
-    PATH,
     PERMISSIONS,
     PRICES,
     ROLES,
     TEXT,
     WINDOW,
     WORDS,
-    Form,
     Part,
     choice_form,
     integer_form,
     number_form,
     parts_form,
+    setting,
 )
 from passback.stores.options import StoreOptions
+from passback.wire import NAMES, load_wire_types
 
 PREFIX = "PASSBACK_"
 STATE_HOME = "XDG_STATE_HOME"
 # As the providers' tools call them.
 _UNPREFIXED = frozenset({"openai_api_key", "anthropic_api_key"})
 
-
-def _setting(
-    default: object, form: Form, text: str, *, secret: bool = False, rare: bool = False
-) -> typing.Any:
-    metadata = types.MappingProxyType(
-        {"form": form, "text": text, "is_secret": secret, "is_rare": rare}
-    )
-    if callable(default):
-        return field(default_factory=default, metadata=metadata, repr=not secret)
-    return field(default=default, metadata=metadata, repr=not secret)
-
-
-_secret = partial(_setting, secret=True)
+_secret = partial(setting, secret=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +178,9 @@ _STORE_OPTIONS = parts_form(
 class Settings:
     """All settings. The text of each is also the help of its flag."""
 
-    host: str = _setting("127.0.0.1", TEXT, "address to listen on")
-    port: int = _setting(8000, integer_form(0, 65535), "port to listen on; 0: any free one")
-    workers: int = _setting(
+    host: str = setting("127.0.0.1", TEXT, "address to listen on")
+    port: int = setting(8000, integer_form(0, 65535), "port to listen on; 0: any free one")
+    workers: int = setting(
         1,
         integer_form(1, 64),
         "processes that serve the address; more than one share the store, which is SQLite or "
@@ -205,24 +192,24 @@ class Settings:
         "where conversations are kept: redis://, rediss://, redis+sentinel://, redis+cluster://, "
         "sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
     )
-    store_options: StoreOptions = _setting(
+    store_options: StoreOptions = setting(
         StoreOptions,
         _STORE_OPTIONS,
         "how long the store keeps conversations and logs, and how much",
     )
-    model: str = _setting(
+    model: str = setting(
         "demo",
         TEXT,
         "the model: demo, openai:NAME or anthropic:NAME; of several, "
         "separated by commas, the next one is asked if one fails",
     )
-    models: tuple[str, ...] = _setting(
+    models: tuple[str, ...] = setting(
         (),
         WORDS,
         "models that a request may choose, separated by commas; without "
         "any, a request's choice is ignored",
     )
-    model_base_url: str | None = _setting(
+    model_base_url: str | None = setting(
         None,
         TEXT,
         "address of a service that speaks the model's protocol, such as http://127.0.0.1:11434/v1",
@@ -234,49 +221,46 @@ class Settings:
     anthropic_api_key: str | None = _secret(
         None, TEXT, "key for Anthropic's own service, where the model's key is not set"
     )
-    model_timeout: float = _setting(
+    model_timeout: float = setting(
         60, number_form(1, 3600), "seconds that a model may be silent before or in its answer"
     )
-    model_window: int = _setting(
+    model_window: int = setting(
         128_000,
         WINDOW,
         "tokens that the model takes, request and answer together; older parts of a "
         "conversation make room for new ones (0: nothing is left out)",
     )
-    prompt: str | None = _setting(None, TEXT, "system prompt (default: the agent's)")
-    max_turns: int = _setting(20, integer_form(1, 1000), "model calls in one run")
-    prices: Mapping[str, Price] = _setting(
+    prompt: str | None = setting(None, TEXT, "system prompt (default: the agent's)")
+    max_turns: int = setting(20, integer_form(1, 1000), "model calls in one run")
+    prices: Mapping[str, Price] = setting(
         dict[str, Price], PRICES, "price of a million tokens, in any currency"
     )
-    run_budget: BudgetLimits = _setting(BudgetLimits, _BUDGET, "what one run may use")
-    conversation_budget: BudgetLimits = _setting(
+    run_budget: BudgetLimits = setting(BudgetLimits, _BUDGET, "what one run may use")
+    conversation_budget: BudgetLimits = setting(
         BudgetLimits, _BUDGET, "what all runs of a conversation together may use"
     )
-    owner_budget: BudgetLimits = _setting(
+    owner_budget: BudgetLimits = setting(
         BudgetLimits, _BUDGET, "what all runs of an owner on one day (UTC) together may use"
     )
-    permissions: Mapping[str, Decision] = _setting(
+    permissions: Mapping[str, Decision] = setting(
         dict[str, Decision],
         PERMISSIONS,
         "which server tools may be called; the first pattern that fits counts",
     )
-    commands: bool = _setting(
+    commands: bool = setting(
         True,
         FLAG,
         "whether messages such as /help are commands",
         rare=True,
     )
-    wires: tuple[str, ...] = _setting(
-        ("send_message", "agent_api", "rest", "page"), WORDS, "protocols that are served"
-    )
-    process_path: str = _setting("/process", PATH, "where the Agent API is served", rare=True)
-    allowed_hosts: frozenset[str] = _setting(
+    wires: tuple[str, ...] = setting(NAMES, WORDS, "protocols that are served")
+    allowed_hosts: frozenset[str] = setting(
         frozenset[str](), HOSTS, "names under which clients reach the server, besides localhost"
     )
-    allowed_origins: frozenset[str] = _setting(
+    allowed_origins: frozenset[str] = setting(
         frozenset[str](), ORIGINS, "origins of web pages elsewhere that may call the server"
     )
-    allow_loopback_pages: bool = _setting(
+    allow_loopback_pages: bool = setting(
         True,
         FLAG,
         "whether pages of this machine, such as those of http://localhost:5173, may call a "
@@ -286,37 +270,41 @@ class Settings:
     api_keys: Mapping[str, OwnerId] = _secret(
         dict[str, OwnerId], KEYS, "require one of these as bearer token"
     )
-    allow_anonymous: bool = _setting(
+    allow_anonymous: bool = setting(
         False, FLAG, "serve everybody without a key, also beyond this machine"
     )
-    allow_roles: frozenset[str] = _setting(
+    allow_roles: frozenset[str] = setting(
         frozenset({"user", "tool"}),
         ROLES,
         "roles of messages that clients may post, besides user and tool: "
         "system, assistant (a history)",
     )
-    limits: LimitSettings = _setting(
+    limits: LimitSettings = setting(
         LimitSettings, _LIMITS, "sizes and counts per request, conversation and owner"
     )
-    timing: TimingSettings = _setting(TimingSettings, _TIMING, "timeouts and intervals of a worker")
-    on_busy: OnBusy = _setting(
+    timing: TimingSettings = setting(TimingSettings, _TIMING, "timeouts and intervals of a worker")
+    on_busy: OnBusy = setting(
         "reject",
         choice_form("reject", "enqueue", "interrupt", "rollback"),
         "what happens to a message during a run, unless the request says it",
     )
-    tool_timeout: float | None = _setting(
+    tool_timeout: float | None = setting(
         None,
         number_form(0.1, 1e9),
         "seconds that a client may take to answer its tool calls; then the model continues without",
     )
-    log_level: str = _setting(
+    log_level: str = setting(
         "warning", choice_form("debug", "info", "warning", "error"), "how much is logged to stderr"
     )
-    log_format: str = _setting(
+    log_format: str = setting(
         "text",
         choice_form("text", "json"),
         "format of the log: lines for people, or one JSON object per line",
     )
+
+    of_wires: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The settings that only one wire has, by its name: the value that its package declares. A wire
+    that is not here has its defaults."""
 
     @property
     def budget(self) -> Budget:
@@ -384,6 +372,23 @@ def flag_name(name: str, /) -> str:
     return "--" + name.replace("_", "-")
 
 
+def own_settings() -> Sequence[Field[typing.Any]]:
+    """Return the fields of `Settings` that are settings."""
+    return [one for one in fields(Settings) if one.metadata]
+
+
+def wire_settings() -> Mapping[str, Sequence[Field[typing.Any]]]:
+    """Return the settings that only one wire has, by the name of the wire."""
+    return {
+        name: fields(each.settings) for name, each in load_wire_types().items() if each.settings
+    }
+
+
+def all_settings() -> Sequence[Field[typing.Any]]:
+    """Return all settings, those of single wires last."""
+    return [*own_settings(), *(one for each in wire_settings().values() for one in each)]
+
+
 def load_settings(values: Mapping[str, str], /) -> Settings:
     """Read settings from variables; variables without the prefix are ignored.
 
@@ -391,7 +396,7 @@ def load_settings(values: Mapping[str, str], /) -> Settings:
         ConfigurationError: names each `PASSBACK_*` that is unknown or wrong, a line each, without
             its value.
     """
-    known = {variable_name(one.name): one for one in fields(Settings)}
+    known = {variable_name(one.name): one for one in all_settings()}
     wrong = _name_errors([name for name in values if name.startswith(PREFIX) and name not in known])
     chosen: dict[str, typing.Any] = {}
     for name, one in known.items():
@@ -406,7 +411,12 @@ def load_settings(values: Mapping[str, str], /) -> Settings:
         raise ConfigurationError("\n".join(wrong))
     # not the field's default, because the folder depends on the environment
     chosen.setdefault("store", f"sqlite:///{quote(str(state_folder(values)))}/passback.db")
-    return Settings(**chosen)
+    of_wires: dict[str, object] = {}
+    for name, kind in load_wire_types().items():
+        if kind.settings:
+            given = {one.name: chosen.pop(one.name, None) for one in fields(kind.settings)}
+            of_wires[name] = kind.settings(**{n: v for n, v in given.items() if v is not None})
+    return Settings(**chosen, of_wires=of_wires)
 
 
 def _name_errors(unknown: Iterable[str]) -> list[str]:
@@ -433,7 +443,7 @@ def moved_flag(name: str, /) -> str | None:
 
 def _suggest_variable(unknown: str) -> str:
     """Return an unknown variable with the one that may be meant."""
-    names = [one.name for one in fields(Settings)]
+    names = [one.name for one in all_settings()]
     # without the prefix, which would make all names alike
     near = nearest_names(unknown.removeprefix(PREFIX).lower(), names)
     return f"{unknown}{did_you_mean([variable_name(name) for name in near])}"

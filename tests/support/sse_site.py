@@ -43,7 +43,6 @@ class Site:
         self.services = Services(
             self.runs,
             self.stopping,
-            dict,
             RequestLimits(send_seconds=patience, answer_chars=chars),
             ping_seconds=ping,
         )

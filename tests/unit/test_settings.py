@@ -1,7 +1,7 @@
 """Every setting from its variable, and what is said when one is wrong."""
 
 import re
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,14 @@ from passback.settings import (
     LimitSettings,
     Settings,
     TimingSettings,
+    all_settings,
     load_settings,
+    own_settings,
     state_folder,
     variable_name,
 )
 from passback.stores.options import StoreOptions
+from passback.wire.agent_api import AgentApiSettings
 
 KEY = "0123456789abcdef"
 
@@ -55,7 +58,6 @@ GOOD: list[tuple[str, str, object]] = [
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
     ("wires", "send_message, rest", ("send_message", "rest")),
-    ("process_path", "/agents/v1.0/process", "/agents/v1.0/process"),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (
         "allowed_origins",
@@ -158,7 +160,7 @@ def test_a_setting_is_read_from_its_variable(name: str, text: str, value: object
     if name != "store":
         assert {
             one.name
-            for one in fields(Settings)
+            for one in own_settings()
             if getattr(settings, one.name) != getattr(load_settings({}), one.name)
         } == {name}
 
@@ -176,9 +178,19 @@ def test_roles_are_added_to_the_two_that_are_always_there(text: str, more: set[s
     assert load_settings({"PASSBACK_ALLOW_ROLES": text}).allow_roles == {"user", "tool", *more}
 
 
+def test_a_setting_of_one_wire_is_read_like_all_others_and_given_to_that_wire() -> None:
+    settings = load_settings({"PASSBACK_PROCESS_PATH": "/agents/v1.0/process"})
+    assert settings.of_wires == {"agent_api": AgentApiSettings("/agents/v1.0/process")}
+    assert load_settings({}).of_wires == {"agent_api": AgentApiSettings("/process")}
+
+
+def test_no_two_settings_have_one_name() -> None:
+    assert len({one.name for one in all_settings()}) == len(all_settings())
+
+
 def test_every_setting_is_tested_here_and_has_a_help_text() -> None:
-    assert [one.name for one in fields(Settings)] == [name for name, _, _ in GOOD]
-    assert all(one.metadata["text"] for one in fields(Settings))
+    assert [one.name for one in own_settings()] == [name for name, _, _ in GOOD]
+    assert all(one.metadata["text"] for one in own_settings())
 
 
 @pytest.mark.parametrize(
@@ -290,9 +302,7 @@ def test_an_old_name_is_refused_with_the_setting_that_has_it(old: list[str], new
     # and the new one is there, with these names
     variable, _, parts = new.partition("=")
     [form] = [
-        one.metadata["form"]
-        for one in fields(Settings)
-        if variable_name(one.name).endswith(variable)
+        one.metadata["form"] for one in own_settings() if variable_name(one.name).endswith(variable)
     ]
     assert set(re.findall(r"(\w+)=", parts)) <= form.parts.keys()
 
@@ -307,11 +317,11 @@ def test_the_first_table_of_the_reference_is_short_and_no_setting_is_left_out() 
     common, rest = page.partition("\n## Secrets in files\n")[0].split("\n## Rarely needed\n")
     rows = [re.findall(r"^\| `([A-Z_]+)` \|", part, re.MULTILINE) for part in (common, rest)]
     assert len(rows[0]) <= 32
-    assert sorted(rows[0] + rows[1]) == sorted(variable_name(one.name) for one in fields(Settings))
+    assert sorted(rows[0] + rows[1]) == sorted(variable_name(one.name) for one in all_settings())
 
 
 def test_the_names_of_parts_are_those_of_the_values() -> None:
-    for one in fields(Settings):
+    for one in own_settings():
         if parts := one.metadata["form"].parts:
             made = getattr(Settings(), one.name)
             assert all(hasattr(made, name) and part.text for name, part in parts.items())

@@ -50,6 +50,11 @@ class Access:
     loopback_only: bool = True
     loopback_pages: bool = False
 
+    @property
+    def may_list(self) -> bool:
+        """Conversations may be listed: not everybody who reaches the server is the same owner."""
+        return bool(self.keys) or self.loopback_only
+
 
 def check_host(headers: Headers, access: Access, /) -> None:
     """Refuse a host name that is not ours.

@@ -4,17 +4,19 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import TypeAlias
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from passback.core.errors import PassbackError
+from passback.core.errors import KeysNeeded, PassbackError
 from passback.core.events import Failed
 from passback.core.messages import ConversationId, OwnerId, RunId
+from passback.core.values import value
 from passback.http.headers import headers_of, is_plain_id
 
 logger = logging.getLogger(__name__)
@@ -107,8 +109,33 @@ _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
     "request_timeout": {"connection": "close"},
 }
 
+
+@value
+class ErrorView:
+    """An error as a client sees it.
+
+    Args:
+        status: of the HTTP response.
+        code: stable, for programs.
+        message: one sentence, for people.
+        details: more, for some codes.
+        request_id: of the request.
+    """
+
+    status: int
+    code: str
+    message: str
+    request_id: str
+    details: Mapping[str, object] | None = None
+
+
+ErrorBody: TypeAlias = Callable[[ErrorView], Mapping[str, object]]
+"""The form of a protocol's errors: returns the JSON body of one."""
+
+_ERROR_BODY_KEY = "passback.error_body"
 _REQUEST_ID_KEY = "passback.request_id"
 _OWNER_KEY = "passback.owner"
+_MAY_LIST_KEY = "passback.may_list"
 _CODE_KEY = "passback.code"
 _VISIBLE_CHARACTERS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
@@ -126,9 +153,10 @@ def request_id(scope: Scope, /) -> str:
     return known
 
 
-def set_owner(scope: Scope, owner: OwnerId, /) -> None:
-    """Record the owner of this request. Only the gate calls this."""
+def set_owner(scope: Scope, owner: OwnerId, may_list: bool = True, /) -> None:
+    """Record the owner of this request, and `Access.may_list`. Only the gate calls this."""
     scope[_OWNER_KEY] = owner
+    scope[_MAY_LIST_KEY] = may_list
 
 
 def owner_of(request: Request, /) -> OwnerId:
@@ -141,10 +169,43 @@ def owner_of(request: Request, /) -> OwnerId:
     return owner
 
 
+def lister_of(request: Request, /) -> OwnerId:
+    """Return the owner of a request that lists conversations.
+
+    Raises:
+        KeysNeeded: everybody has the same owner, and the ids of its conversations are secrets.
+    """
+    if not request.scope[_MAY_LIST_KEY]:
+        raise KeysNeeded(
+            "the inbox shows the ids of all conversations: it needs API keys, or a server that "
+            "listens on loopback only"
+        )
+    return owner_of(request)
+
+
 def known_owner(scope: Scope, /) -> OwnerId | None:
     """Return the owner of this request, or None if the gate refused it before that was known."""
     owner: OwnerId | None = scope.get(_OWNER_KEY)
     return owner
+
+
+def set_error_body(scope: Scope, form: ErrorBody, /) -> None:
+    """Give the errors of this request the form of its wire. Only the site calls this."""
+    scope[_ERROR_BODY_KEY] = form
+
+
+def error_body(scope: Scope, error: ErrorView, /) -> Mapping[str, object]:
+    """Return the body of an error, in the form of the request's wire.
+
+    It is `{"code", "message", "details"?, "request_id"}` where the wire has no form of its own.
+    """
+    form: ErrorBody | None = scope.get(_ERROR_BODY_KEY)
+    if form is not None:
+        return form(error)
+    body: dict[str, object] = {"code": error.code, "message": error.message}
+    if error.details:
+        body["details"] = error.details
+    return body | {"request_id": error.request_id}
 
 
 def note_code(scope: Scope, code: str, /) -> None:
@@ -211,7 +272,7 @@ def empty_answer(scope: Scope, /, *, headers: Mapping[str, str] | None = None) -
 def error_answer(
     scope: Scope, error: PassbackError, /, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return an error as the response `{"code", "message", "details"?, "request_id"}`."""
+    """Return an error as a response."""
     if STATUS[error.code] >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.warning("request %s failed: %s", request_id(scope), error.code)
     return _error_document(scope, error, headers)
@@ -230,12 +291,8 @@ def _error_document(
     wait = error.retry_after or (_DEFAULT_RETRY_AFTER if status in _REPEATABLE_STATUSES else None)
     extra = _EXTRA_HEADERS.get(error.code, {})
     headers = {**(headers or {}), **extra, **_retry_after_header(wait)}
-    body: dict[str, object] = {"code": error.code, "message": error.message}
-    if error.details:
-        body["details"] = error.details
-    return json_answer(
-        scope, body | {"request_id": request_id(scope)}, status=status, headers=headers
-    )
+    view = ErrorView(status, error.code, error.message, request_id(scope), error.details or None)
+    return json_answer(scope, error_body(scope, view), status=status, headers=headers)
 
 
 def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str]) -> Response:
@@ -244,11 +301,12 @@ def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str
     It has `Retry-After` only if the failure itself names a time.
     """
     note_code(scope, failed.code)
-    body = {"code": failed.code, "message": failed.message, "request_id": request_id(scope)}
+    status = STATUS.get(failed.code, STATUS["internal"])
+    view = ErrorView(status, failed.code, failed.message, request_id(scope))
     return json_answer(
         scope,
-        body,
-        status=STATUS.get(failed.code, STATUS["internal"]),
+        error_body(scope, view),
+        status=status,
         headers={**headers, **_retry_after_header(failed.retry_after)},
     )
 

@@ -65,8 +65,8 @@ class _Gate:
             await self._serve_request(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        else:  # no route of ours is a WebSocket
-            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._serve_socket(scope, receive, send)
 
     async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
@@ -76,16 +76,31 @@ class _Gate:
         try:
             answer = self._check_request(scope, headers)
         except ClientError as error:
-            # logged by name, because mostly it is one that the settings should list
-            if isinstance(error, ForeignHost):
-                self._hosts.warn_once(listable_host(headers))
-            elif isinstance(error, ForeignOrigin):
-                self._origins.warn_once(listable_origin(headers, self._access))
+            self._warn_of_refusal(headers, error)
             answer = error_answer(scope, error)
         try:
             await (answer or self._app)(scope, receive, send)
         finally:
             forget_send_now(scope)
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        try:
+            check_host(headers, self._access)
+            check_origin(headers, self._access)  # browsers send one with each WebSocket
+            set_owner(scope, authenticate(headers, self._access), self._access.may_list)
+        except ClientError as error:
+            self._warn_of_refusal(headers, error)
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        await self._app(scope, receive, send)
+
+    def _warn_of_refusal(self, headers: Headers, error: ClientError) -> None:
+        # by name, because mostly it is one that the settings should list
+        if isinstance(error, ForeignHost):
+            self._hosts.warn_once(listable_host(headers))
+        elif isinstance(error, ForeignOrigin):
+            self._origins.warn_once(listable_origin(headers, self._access))
 
     def _check_request(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a preflight, or None for a request that may pass.
@@ -98,7 +113,8 @@ class _Gate:
         check_site(headers, self._access, is_open=is_open)
         if _is_preflight(scope, headers):  # before the key: browsers send none with a preflight
             return empty_answer(scope, headers=_PREFLIGHT_HEADERS)
-        set_owner(scope, ANONYMOUS if is_open else authenticate(headers, self._access))
+        owner = ANONYMOUS if is_open else authenticate(headers, self._access)
+        set_owner(scope, owner, self._access.may_list)
         return None
 
 

@@ -14,7 +14,9 @@ from typing_extensions import override
 
 from passback.core.errors import BadRequest, InvalidRequest, NotFound, PassbackError
 from passback.http.answers import (
+    ErrorView,
     error_answer,
+    error_body,
     internal_error_answer,
     json_answer,
     note_code,
@@ -134,6 +136,9 @@ class Endpoint(Route):
 
 async def answer_not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request for an address that no route has."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
     error = NotFound("there is nothing at this address")
     await error_answer(scope, error)(scope, receive, send)
 
@@ -158,9 +163,6 @@ def _check_query(request: Request, names: Collection[str]) -> None:
 def _wrong_method_answer(scope: Scope, allowed: Collection[str]) -> ASGIApp:
     status = HTTPStatus.METHOD_NOT_ALLOWED
     note_code(scope, "method_not_allowed")
-    body: dict[str, object] = {
-        "code": "method_not_allowed",
-        "message": status.description,
-        "request_id": request_id(scope),
-    }
-    return json_answer(scope, body, status=status, headers={"allow": ", ".join(sorted(allowed))})
+    view = ErrorView(status, "method_not_allowed", status.description, request_id(scope))
+    headers = {"allow": ", ".join(sorted(allowed))}
+    return json_answer(scope, error_body(scope, view), status=status, headers=headers)

@@ -1,16 +1,16 @@
 """All wires as one ASGI application, behind the gate."""
 
 import re
-from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Match, Router, WebSocketRoute
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.core.errors import ConfigurationError
 from passback.http.access import Access
 from passback.http.access_log import AccessLog
+from passback.http.answers import set_error_body
 from passback.http.gate import protect
 from passback.http.routing import Endpoint, answer_not_found
 from passback.http.wires import Wire
@@ -35,39 +35,36 @@ def build_site(
         lifespan=lifespan,
     )
     public = frozenset(path for wire in wires for path in wire.public)
-    site = protect(_with_shortcuts(router, routes), access, public=public)
-    return AccessLog(site, routes)
+    site = protect(router, access, public=public)
+    return AccessLog(_with_error_bodies(site, wires), routes)
 
 
 def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:
     """Raise ConfigurationError if two routes have one address, as one would never be reached."""
     served: set[str] = set()
-    endpoints = [each for each in routes if isinstance(each, Endpoint)]
     for place in (
         f"{method} {_PARAMETER.sub('{}', each.path)}"
-        for each in endpoints
-        for method in sorted(each.methods or ())
+        for each in routes
+        if isinstance(each, Endpoint | WebSocketRoute)
+        for method in (sorted(each.methods or ()) if isinstance(each, Endpoint) else ["WebSocket"])
     ):
         if place in served:
             raise ConfigurationError(f"{place} is served by two routes")
         served.add(place)
 
 
-def _with_shortcuts(router: Router, routes: Sequence[BaseRoute]) -> ASGIApp:
-    """Return an application that finds endpoints without parameters in a table.
+def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
+    """Return the site, in which each error has the form of its wire, also at the gate."""
+    forms = [(each, wire.error_body) for wire in wires if wire.error_body for each in wire.routes]
+    if not forms:
+        return site
 
-    The router finds the others: it tries one pattern after the other, which takes longer.
-    """
-    plain = [each for each in routes if isinstance(each, Endpoint) and not each.param_convertors]
-    uses = Counter(each.path for each in plain)
-    endpoints = {each.path.encode("ascii"): each for each in plain if uses[each.path] == 1}
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            # a path with another method is the wire's, too
+            found = (form for route, form in forms if route.matches(scope)[0] is not Match.NONE)
+            if (form := next(found, None)) is not None:
+                set_error_body(scope, form)
+        await site(scope, receive, send)
 
-    def route_request(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        # below a root path, the raw path has a prefix that no route_request has
-        path = scope.get("raw_path") if not scope.get("root_path") else None
-        if path is not None and (endpoint := endpoints.get(path)):
-            scope["path_params"] = {}
-            return endpoint.handle(scope, receive, send)
-        return router(scope, receive, send)
-
-    return route_request
+    return serve

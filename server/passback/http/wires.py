@@ -1,20 +1,22 @@
-"""The arguments and the result of a wire's `build`.
+"""The declaration of a wire, the services that it may use, and the parts that it gives.
 
-A wire is a module `passback.wire.<name>` with `build(services: Services) -> Wire`.
-`http.site.build_site` mounts the wires as one ASGI application.
+A wire is a package `passback.wire.<name>` with `WIRE`, a `WireType`. `http.site.build_site` mounts
+the wires as one ASGI application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from pydantic import JsonValue
 from starlette.routing import BaseRoute
 
 from passback.core.errors import ServerBusy
-from passback.core.messages import JsonObject, OwnerId
+from passback.core.messages import OwnerId
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy
 from passback.core.values import value
+from passback.http.answers import ErrorBody
 from passback.http.sending import Signal
 
 MOST_BYTES = 64 * 1024 * 1024  # of request bodies that are arriving
@@ -81,7 +83,7 @@ class RequestLimits:
 
 @value
 class Services:
-    """The services and settings that a wire may use.
+    """The services and settings that all wires may use.
 
     Args:
         runs: the only way to the agents.
@@ -89,28 +91,20 @@ class Services:
         bodies: counts the bodies of all requests that are still arriving.
         stopping: set when the server is about to stop. Open streams then end, and clients
             reconnect.
-        describe: returns the OpenAPI document of all wires together. Called once, at the first
-            request for it.
         ping_seconds: silence after which a stream sends a comment.
         allow_roles: roles of messages that a client may post: `user`, `tool`, and optionally
             `system` and `assistant`, with which a conversation begins with a history.
         on_busy: default for a post that arrives during a run.
-        inbox: conversations may be listed. False where everyone who reaches the server is the
-            same owner.
-        process_path: path of the Agent API.
         mcp_servers: names of the agents' MCP servers. Their tools are named `<name>__<tool>`.
     """
 
     runs: Runs
     stopping: Signal
-    describe: Callable[[], JsonObject]
     limits: RequestLimits = field(default_factory=RequestLimits)
     bodies: PartialBodies = field(default_factory=PartialBodies)
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"
-    inbox: bool = True
-    process_path: str = "/process"
     mcp_servers: frozenset[str] = frozenset()
 
 
@@ -119,13 +113,29 @@ class Wire:
     """One protocol, ready to be mounted.
 
     Args:
-        routes: Starlette routes, mostly `routing.Endpoint`.
+        routes: Starlette routes: `routing.Endpoint` for HTTP, `WebSocketRoute` for WebSockets.
         paths: its part of the OpenAPI document's `paths`.
         schemas: its part of `components.schemas`. Two wires may have one name for one schema.
         public: paths that answer GET and HEAD without credentials.
+        error_body: the body of its errors, where the protocol has a form of its own.
     """
 
     routes: Sequence[BaseRoute]
     paths: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     schemas: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     public: frozenset[str] = frozenset()
+    error_body: ErrorBody | None = None
+
+
+@value
+class WireType:
+    """The declaration of a wire, `WIRE` in its package.
+
+    Args:
+        build: returns the wire, from the services and, if there are `settings`, their value.
+        settings: the settings that only this wire has: a frozen dataclass whose fields are made by
+            `setting_forms.setting`. All have defaults.
+    """
+
+    build: Callable[..., Wire]
+    settings: type[Any] | None = None

@@ -1,16 +1,20 @@
 """The OpenAPI 3.1 document, composed of the wires' parts and of what they share."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
+from starlette.requests import Request
+from starlette.responses import Response
 from typing_extensions import override
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
-from passback.http.answers import STATUS
+from passback.http.answers import STATUS, write_json, written_answer
+from passback.http.routing import Endpoint
 from passback.http.wires import Wire
 from passback.native.document import MAX_WAIT_SECONDS, RunAnswer, RunGoesOn
 from passback.native.shapes import NATIVE_EVENT
@@ -168,6 +172,30 @@ def compose_document(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonO
             },
         },
     }
+
+
+def document_wire(wires: Sequence[Wire], /, *, version: str) -> Wire:
+    """Return the wire that serves the document of the given wires, with itself, at `/openapi.json`.
+
+    Raises:
+        ConfigurationError: as `compose_document`.
+    """
+
+    async def get_document(request: Request) -> Response:
+        return written_answer(request.scope, text())
+
+    @cache
+    def text() -> str:  # once, at the first request: it takes as long as a run, and never changes
+        return write_json(compose_document([*wires, own], version=version))
+
+    described = describe_operation(
+        "describe",
+        "This document.",
+        {"200": json_response("The OpenAPI document.", {"type": "object"})},
+    )
+    path = "/openapi.json"
+    own = Wire([Endpoint(path, get_document, methods=["GET"])], {path: {"get": described}})
+    return own
 
 
 def _merge_parts(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from passback.http.answers import SAFE_HEADERS, request_id
 from passback.http.routing import Endpoint
-from passback.http.wires import Services, Wire
+from passback.http.wires import Services, Wire, WireType
 from passback.native.openapi import REQUEST_ID_HEADER
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,9 @@ _HEADERS = {
 
 def build(_: Services, /) -> Wire:
     return build_page()
+
+
+WIRE = WireType(build)
 
 
 def build_page() -> Wire:

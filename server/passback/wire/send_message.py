@@ -54,7 +54,7 @@ from passback.http.requests import (
     validate_model,
 )
 from passback.http.routing import Endpoint
-from passback.http.wires import Services, Wire
+from passback.http.wires import Services, Wire, WireType
 from passback.native.declarations import DeclaredTool, parse_tools
 from passback.native.encoder import INCLUDABLE, NativeEncoder
 from passback.native.message_context import PostedBrief, add_context, read_context
@@ -210,6 +210,9 @@ def build(services: Services, /) -> Wire:
         paths={path: {"post": _describe_post(path)} for path in _PATHS},
         schemas=schemas_of(SendMessage, Questions),
     )
+
+
+WIRE = WireType(build)
 
 
 class _SendMessage:

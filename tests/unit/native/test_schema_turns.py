@@ -49,7 +49,7 @@ async def post(declared: Sequence[JsonValue], key: ConversationKey) -> None:
 
 
 def wire_app() -> ASGIApp:
-    services = Services(LoggedRuns(RunFinished(Completed())), Signal(), dict)
+    services = Services(LoggedRuns(RunFinished(Completed())), Signal())
     return build_site([send_message.build(services), agent_api.build(services)], Access())
 
 

@@ -84,7 +84,7 @@ async def _split(batches: AsyncIterator[Sequence[Logged]]) -> AsyncGenerator[Seq
 
 def _app(runs: LoggedRuns) -> ASGIApp:
     async def stream(request: Request) -> ASGIApp:
-        services = Services(runs, Signal(), dict)
+        services = Services(runs, Signal())
         return EventStream(services, RUN, Sum(), last_event_id(request), remembers=True)
 
     return build_site([Wire([Endpoint("/", stream, methods=["GET"])])], Access())

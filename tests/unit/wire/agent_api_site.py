@@ -32,7 +32,7 @@ SAID: tuple[RunEvent, ...] = (
 
 
 def site(runs: LoggedRuns, access: Access | None = None, **settings: Any) -> ASGIApp:
-    services = Services(runs, Signal(), dict, **settings)
+    services = Services(runs, Signal(), **settings)
     return build_site([build(services)], access or Access())
 
 

@@ -47,7 +47,10 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.http.access import Access
-from passback.http.wires import RequestLimits
+from passback.http.sending import Signal
+from passback.http.site import build_site
+from passback.http.wires import RequestLimits, Services
+from passback.wire.agent_api import AgentApiSettings, build
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +96,8 @@ async def test_what_sub_agents_used_is_the_responses_and_no_messages() -> None:
 async def test_the_path_is_a_setting() -> None:
     runs = LoggedRuns(*SAID)
     runs.known[RUN.key] = Status(1, RUN.run_id)
-    app = site(runs, process_path="/agents/one")
+    wire = build(Services(runs, Signal()), AgentApiSettings(process_path="/agents/one"))
+    app = build_site([wire], Access())
     assert (await ask_json(app, "POST", "/agents/one", HELLO)).status == 200
     assert (await ask(app, "GET", "/agents/one/c/stream")).status == 200
     assert (await ask_json(app, "POST", PATH, HELLO)).status == 404

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
-from passback.app import load_wire
+from passback.app import build_wire
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import CallId, Owed
 from passback.core.ports import Parked
@@ -16,7 +16,7 @@ from passback.http.routing import Endpoint
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services
-from passback.native.openapi import compose_document
+from passback.native.openapi import compose_document, document_wire
 from passback.settings import Settings
 from passback.wire import rest, send_message
 
@@ -52,7 +52,7 @@ def _runs() -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns) -> ASGIApp:
-    services = Services(runs, Signal(), dict)
+    services = Services(runs, Signal())
     return build_site([send_message.build(services), rest.build(services)], Access())
 
 
@@ -186,8 +186,9 @@ async def test_what_is_still_owed_is_told_in_each_form(query: str) -> None:
 
 
 # ---------------------------------------------------------------- queries
-SERVICES = Services(LoggedRuns(RunFinished(Completed())), Signal(), dict)
-WIRES = {name: load_wire(name, SERVICES) for name in Settings().wires}
+SERVICES = Services(LoggedRuns(RunFinished(Completed())), Signal())
+WIRES = {name: build_wire(name, SERVICES, Settings()) for name in Settings().wires}
+WIRES["document"] = document_wire([*WIRES.values()], version="1")
 APP = build_site(list(WIRES.values()), Access())
 PATHS: dict[str, Any] = compose_document(list(WIRES.values()))["paths"]  # type: ignore[assignment]
 QUERY_ROUTES = {

@@ -16,7 +16,6 @@ from passback.core.events import Completed, RunFinished
 from passback.core.messages import (
     AssistantMessage,
     CallId,
-    JsonObject,
     MessageId,
     Owed,
     RunId,
@@ -29,14 +28,15 @@ from passback.http.answers import STATUS
 from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.native.openapi import compose_document
+from passback.native.openapi import compose_document, document_wire
 from passback.wire import page, rest, send_message
 
 pytestmark = pytest.mark.anyio
 
 RUNS = LoggedRuns(RunFinished(Completed()))
-SERVICES = Services(RUNS, Signal(), lambda: DOCUMENT)
+SERVICES = Services(RUNS, Signal())
 WIRES = [module.build(SERVICES) for module in (send_message, rest, page)]
+WIRES.append(document_wire([*WIRES], version="1.2.3"))
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose_document(WIRES, version="1.2.3")))
 APP = build_site(WIRES, Access())
 METHODS = {"get", "post", "put", "delete", "patch"}
@@ -184,15 +184,12 @@ def test_two_wires_cannot_claim_one_path() -> None:
 
 
 async def test_the_document_is_made_once() -> None:
-    made: list[str] = []
-
-    def describe() -> JsonObject:
-        made.append("a document")
-        return {"number": len(made)}
-
-    app = build_site([rest.build(Services(RUNS, Signal(), describe))], Access())
-    told = [(await ask(app, "GET", "/openapi.json")).json for _ in range(3)]
-    assert (told, made) == ([{"number": 1}] * 3, ["a document"])
+    wires = [Wire([], paths={"/a": {}})]
+    app = build_site([document_wire(wires, version="1")], Access())
+    first = (await ask(app, "GET", "/openapi.json")).json
+    wires.append(Wire([], paths={"/b": {}}))
+    assert (await ask(app, "GET", "/openapi.json")).json == first
+    assert first["paths"].keys() == {"/a", "/openapi.json"}
 
 
 def test_no_name_of_a_schema_tells_where_it_is_written() -> None:

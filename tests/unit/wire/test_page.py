@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3] / "client_tools"
 
 
 def _app() -> ASGIApp:
-    wire = build(Services(LoggedRuns(), Signal(), dict))
+    wire = build(Services(LoggedRuns(), Signal()))
     return build_site([wire], Access(keys={"a-key": OwnerId("alice")}))
 
 

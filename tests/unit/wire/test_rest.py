@@ -43,7 +43,7 @@ def _runs(status: Status = IDLE, conversation: str = "c") -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns, access: Access = OPEN) -> ASGIApp:
-    services = Services(runs, Signal(), lambda: {"openapi": "3.1.0"})
+    services = Services(runs, Signal())
     return build_site([build(services)], access)
 
 
@@ -423,7 +423,3 @@ async def test_health_needs_no_key() -> None:
     app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))
     paths = ("/healthz", "/readyz", "/openapi.json")
     assert [(await ask(app, "GET", path)).status for path in paths] == [200, 200, 401]
-
-
-async def test_the_server_describes_itself() -> None:
-    assert (await _get(_runs(), "/openapi.json")).json == {"openapi": "3.1.0"}

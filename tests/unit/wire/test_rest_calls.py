@@ -30,7 +30,7 @@ def runs() -> LoggedRuns:
 
 
 def app(runs: LoggedRuns, access: Access = OPEN) -> ASGIApp:
-    return build_site([build(Services(runs, Signal(), dict))], access)
+    return build_site([build(Services(runs, Signal()))], access)
 
 
 def other(name: str) -> ConversationKey:
@@ -94,7 +94,7 @@ async def test_the_inbox_is_that_of_the_keys_owner(runs: LoggedRuns) -> None:
 async def test_where_everyone_is_one_owner_nobody_is_told_which_conversations_there_are(
     runs: LoggedRuns,
 ) -> None:
-    site = build_site([build(Services(runs, Signal(), dict, inbox=False))], OPEN)
+    site = app(runs, Access(loopback_only=False))
     answer = await ask(site, "GET", "/tool-calls?status=owed")
     assert refusal(answer) == (403, "keys_needed")
     assert runs.pages == []

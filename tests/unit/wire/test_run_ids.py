@@ -59,7 +59,7 @@ class _Watched(LoggedRuns):
 
 
 def _app(runs: LoggedRuns) -> ASGIApp:
-    services = Services(runs, Signal(), dict)
+    services = Services(runs, Signal())
     wires = [wire.build(services) for wire in (send_message, agent_api, rest)]
     return build_site(wires, Access())
 

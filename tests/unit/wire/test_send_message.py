@@ -46,7 +46,7 @@ def _runs() -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns, access: Access = OPEN, **settings: Any) -> ASGIApp:
-    services = Services(runs, Signal(), dict, **settings)
+    services = Services(runs, Signal(), **settings)
     return build_site([build(services)], access)
 
 

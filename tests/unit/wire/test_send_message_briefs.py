@@ -33,7 +33,7 @@ PICTURE: dict[str, Any] = {
 def _app(runs: LoggedRuns, data_bytes: int) -> ASGIApp:
     limits = RequestLimits(data_bytes=data_bytes, attachment_bytes=100)
     roles = frozenset({"user", "tool", "system"})
-    services = Services(runs, Signal(), dict, limits=limits, allow_roles=roles)
+    services = Services(runs, Signal(), limits=limits, allow_roles=roles)
     return build_site([build(services)], Access())
 
 

@@ -32,7 +32,7 @@ TRUSTING = frozenset({"user", "tool", "assistant"})
 async def _post(
     runs: LoggedRuns, *messages: object, roles: frozenset[str] = TRUSTING, **more: Any
 ) -> Answer:
-    services = Services(runs, Signal(), dict, allow_roles=roles)
+    services = Services(runs, Signal(), allow_roles=roles)
     app = build_site([build(services)], Access())
     return await ask_json(app, "POST", "/send-message", {"messages": list(messages), **more})
 

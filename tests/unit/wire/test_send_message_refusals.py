@@ -26,7 +26,7 @@ def _runs() -> LoggedRuns:
 
 
 def _app(runs: LoggedRuns) -> ASGIApp:
-    return build_site([build(Services(runs, Signal(), dict))], Access())
+    return build_site([build(Services(runs, Signal()))], Access())
 
 
 async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:

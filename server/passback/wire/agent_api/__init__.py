@@ -5,6 +5,7 @@ calls are `function_call` messages that end the response, and the next request b
 `function_call_output` for each.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
@@ -26,11 +27,12 @@ from passback.http.requests import (
     validate_model,
 )
 from passback.http.routing import Endpoint
-from passback.http.wires import Services, Wire
+from passback.http.wires import Services, Wire, WireType
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
 from passback.native.openapi import schemas_of
 from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOW_QUERY, followed_run
 from passback.native.tracks import Calls, earlier_calls
+from passback.setting_forms import PATH, setting
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EventStream,
@@ -54,8 +56,16 @@ from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest
 from passback.wire.agent_api.reading import read_request
 
 
-def build(services: Services, /) -> Wire:
-    wire, path = _Process(services), services.process_path
+@dataclass(frozen=True, slots=True)
+class AgentApiSettings:
+    """The settings of this wire."""
+
+    process_path: str = setting("/process", PATH, "where the Agent API is served", rare=True)
+
+
+def build(services: Services, settings: AgentApiSettings = AgentApiSettings(), /) -> Wire:
+    path = settings.process_path
+    wire = _Process(services, path)
     return Wire(
         routes=[
             Endpoint(path, wire.process_request, methods=["POST"]),
@@ -71,8 +81,12 @@ def build(services: Services, /) -> Wire:
     )
 
 
+WIRE = WireType(build, AgentApiSettings)
+
+
 class _Process:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, path: str) -> None:
+        self._path = path
         self._services = services
         self._runs = services.runs
 
@@ -140,7 +154,7 @@ class _Process:
             run,
             seconds=MAX_WAIT_SECONDS,
             gatherer=lambda _: encoder(),
-            follow=services.process_path,
+            follow=self._path,
         )
 
 

@@ -1,6 +1,6 @@
 """Routes for the conversations of every wire, in a vocabulary of our own."""
 
-from passback.http.wires import Services, Wire
+from passback.http.wires import Services, Wire, WireType
 from passback.wire.rest import calls, commands, conversations
 
 
@@ -12,3 +12,6 @@ def build(services: Services, /) -> Wire:
         schemas={name: schema for part in parts for name, schema in part.schemas.items()},
         public=frozenset(path for part in parts for path in part.public),
     )
+
+
+WIRE = WireType(build)

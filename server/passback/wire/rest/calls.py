@@ -14,9 +14,9 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from passback.core.changes import InboxPlace
-from passback.core.errors import InvalidCursor, InvalidRequest, KeysNeeded
+from passback.core.errors import InvalidCursor, InvalidRequest
 from passback.core.messages import CallId, OwedKind
-from passback.http.answers import empty_answer, json_answer, owner_of
+from passback.http.answers import empty_answer, json_answer, lister_of
 from passback.http.body import read_object, read_optional_object
 from passback.http.requests import validate_model
 from passback.http.routing import Endpoint
@@ -126,14 +126,9 @@ class _Calls:
         self._runs = services.runs
 
     async def get_inbox(self, request: Request) -> Response:
-        # without keys everybody has the same owner, and the ids of its conversations are secrets
-        if not self._services.inbox:
-            raise KeysNeeded(
-                "the inbox shows the ids of all conversations: it needs API keys, or a server that "
-                "listens on loopback only"
-            )
+        owner = lister_of(request)
         after, limit = _read_page(request)
-        page = await self._runs.inbox(owner_of(request), after=after, limit=limit)
+        page = await self._runs.inbox(owner, after=after, limit=limit)
         shown: InboxView = {
             "toolCalls": [
                 {"conversationId": each.key.id, "runId": each.status.run_id, **call}

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -14,7 +13,7 @@ from typing_extensions import TypedDict
 
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
 from passback.core.messages import RunId, RunRef
-from passback.http.answers import empty_answer, json_answer, write_json, written_answer
+from passback.http.answers import empty_answer, json_answer
 from passback.http.body import read_optional_object
 from passback.http.requests import check_run_id, parse_include, validate_model
 from passback.http.routing import Endpoint
@@ -112,7 +111,6 @@ def build(services: Services, /) -> Wire:
             # load balancers ask for these every few seconds: kept out of the log at INFO
             Endpoint("/healthz", wire.report_alive, methods=["GET"], log_level=logging.DEBUG),
             Endpoint("/readyz", wire.report_ready, methods=["GET"], log_level=logging.DEBUG),
-            Endpoint("/openapi.json", wire.get_openapi, methods=["GET"]),
         ],
         paths=_PATHS,
         schemas=schemas_of(
@@ -221,14 +219,6 @@ class _Rest:
     async def report_ready(self, request: Request) -> Response:
         await self._runs.ready()
         return json_answer(request.scope, {"status": "ready"})
-
-    async def get_openapi(self, request: Request) -> Response:
-        return written_answer(request.scope, self._openapi_text)
-
-    @cached_property
-    def _openapi_text(self) -> str:
-        """The OpenAPI document as JSON. Made once: it takes as long as a run, and never changes."""
-        return write_json(self._services.describe())
 
 
 def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
@@ -426,13 +416,6 @@ _PATHS: Mapping[str, JsonValue] = {
             },
             *STORE_ERRORS,
             "shutting_down",
-        )
-    },
-    "/openapi.json": {
-        "get": describe_operation(
-            "describe",
-            "This document.",
-            {"200": json_response("The OpenAPI document.", {"type": "object"})},
         )
     },
 }
