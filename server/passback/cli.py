@@ -23,12 +23,12 @@ from typing_extensions import override
 from passback import __version__
 from passback.agent import Agent
 from passback.app import Application
-from passback.collecting import collect_when_idle
 from passback.core.errors import ConfigurationError, PassbackError, ToolsetUnavailable
 from passback.core.ports import ModelClient
 from passback.core.text import did_you_mean, nearest_names
 from passback.engine.guarding import count_left_behind
 from passback.environment import DEFAULT_ENV_FILE, load_env_file, read_variables
+from passback.hotpath.collecting import collect_when_idle
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.loading import load_agents
 from passback.logs import log_to_stderr

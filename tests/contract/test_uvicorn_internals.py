@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from starlette.types import Message, Receive, Scope, Send
-from tests.support.played_connection import REQUEST, Written
+from tests.support.http_connection import REQUEST, Written
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState

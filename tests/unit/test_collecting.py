@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 from anyio.lowlevel import checkpoint
 
-from passback.collecting import collect_when_idle
+from passback.hotpath.collecting import collect_when_idle
 from passback.pacing import wait_for_large_work
 
 pytestmark = pytest.mark.anyio

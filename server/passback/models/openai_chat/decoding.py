@@ -15,7 +15,7 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelIncomplete, ModelUnavailable
 from passback.core.messages import Reasoning, Usage
-from passback.models.http.alike import DeltaTemplate
+from passback.hotpath.templates import DeltaTemplate
 from passback.models.http.decoding import MAX_ANSWER, Decoder, dicts_in, token_count
 from passback.models.http.events import JsonDict
 from passback.models.http.failures import reported_failure
