@@ -85,30 +85,30 @@ def own_classes(texts: Iterable[str], /) -> set[str]:
 
 
 def check(module: Module, budget: Budget, classes: set[str], /) -> Iterator[Finding]:
-    yield from _sizes(module, budget)
+    yield from check_sizes(module, budget)
     # tests build values as rows of a table
     if not module.is_test:
-        yield from _positional_calls(module, budget, classes)
+        yield from check_positional_calls(module, budget, classes)
     if module.name not in budget.broad_except:
-        yield from _broad_excepts(module)
+        yield from check_broad_excepts(module)
     if module.name not in budget.late_import:
-        yield from _late_imports(module)
+        yield from check_late_imports(module)
     if module.is_public:
-        yield from _words(module, frozenset(budget.banned_words))
+        yield from check_words(module, frozenset(budget.banned_words))
     if module.is_test:
-        yield from _patches(module)
+        yield from check_patches(module)
         if module.name not in budget.sleep_in_tests:
-            yield from _sleeps(module)
+            yield from check_sleeps(module)
 
 
-def _sizes(module: Module, budget: Budget) -> Iterator[Finding]:
+def check_sizes(module: Module, budget: Budget) -> Iterator[Finding]:
     if (lines := module.text.count("\n")) > budget.file_lines:
         yield 1, f"{lines} lines; at most {budget.file_lines}"
     for function in module.functions():
-        yield from _function_sizes(function, budget)
+        yield from check_function_sizes(function, budget)
 
 
-def _function_sizes(
+def check_function_sizes(
     function: ast.FunctionDef | ast.AsyncFunctionDef, budget: Budget
 ) -> Iterator[Finding]:
     where = function.lineno
@@ -122,92 +122,86 @@ def _function_sizes(
             where,
             f"{function.name} takes {count} arguments; at most {budget.positional_arguments}",
         )
-    if (depth := _depth(function)) > budget.nesting:
+    if (depth := nesting_depth(function)) > budget.nesting:
         yield where, f"{function.name} nests {depth} deep; at most {budget.nesting}"
 
 
-def _depth(node: ast.AST) -> int:
+def nesting_depth(node: ast.AST) -> int:
     """Return how deep blocks are nested below this node; a function inside counts for itself."""
     deepest = 0
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             continue
-        step = isinstance(child, BLOCKS) and not _is_elif(node, child)
-        deepest = max(deepest, step + _depth(child))
+        nests = isinstance(child, BLOCKS)
+        if isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]:
+            nests = False  # an elif
+        deepest = max(deepest, nests + nesting_depth(child))
     return deepest
 
 
-def _is_elif(parent: ast.AST, child: ast.AST) -> bool:
-    return isinstance(parent, ast.If) and isinstance(child, ast.If) and parent.orelse == [child]
-
-
-def _words(module: Module, banned: frozenset[str]) -> Iterator[Finding]:
+def check_words(module: Module, banned: frozenset[str]) -> Iterator[Finding]:
     """Check docstrings and names against the rules under Words in CONTRIBUTING.md."""
     for node in module.nodes:
         if not isinstance(node, (*DOCUMENTED, ast.arg)):
             continue
         line = getattr(node, "lineno", 1)
         name = node.arg if isinstance(node, ast.arg) else getattr(node, "name", "")
-        said = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)]
+        words = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+", name)]
         if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
             if clause := NOUN_CLAUSE.match(docstring):
                 yield line, f"a docstring begins with {clause[0]}; begin with a verb or a noun"
-            said += re.findall(r"[a-z]+", docstring.lower())
-        for word in sorted(banned.intersection(said)):
+            words += re.findall(r"[a-z]+", docstring.lower())
+        for word in sorted(banned.intersection(words)):
             yield line, f"the word {word!r} is not the field's; see Words in CONTRIBUTING.md"
 
 
-def _positional_calls(module: Module, budget: Budget, classes: set[str]) -> Iterator[Finding]:
+def check_positional_calls(module: Module, budget: Budget, classes: set[str]) -> Iterator[Finding]:
     for node in module.nodes:
         if not isinstance(node, ast.Call) or len(node.args) <= budget.positional_arguments:
             continue
-        if (name := _last_name(node.func)) in {"cls", *classes}:
+        if (name := last_name(node.func)) in {"cls", *classes}:
             problem = f"{name} is made from {len(node.args)} arguments by position"
             yield node.lineno, f"{problem}; at most {budget.positional_arguments}, name the rest"
 
 
-def _broad_excepts(module: Module) -> Iterator[Finding]:
+def check_broad_excepts(module: Module) -> Iterator[Finding]:
     for node in module.nodes:
-        if isinstance(node, ast.ExceptHandler) and _is_broad(node.type):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        names = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        if any(name is None or (isinstance(name, ast.Name) and name.id in BROAD) for name in names):
             yield node.lineno, "catches everything; only the places in pyproject.toml may"
 
 
-def _is_broad(caught: ast.expr | None) -> bool:
-    if caught is None:
-        return True
-    names = caught.elts if isinstance(caught, ast.Tuple) else [caught]
-    return any(isinstance(name, ast.Name) and name.id in BROAD for name in names)
-
-
-def _late_imports(module: Module) -> Iterator[Finding]:
+def check_late_imports(module: Module) -> Iterator[Finding]:
     for function in module.functions():
         for node in ast.walk(function):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield node.lineno, f"{function.name} imports when it is called; import on top"
 
 
-def _sleeps(module: Module) -> Iterator[Finding]:
+def check_sleeps(module: Module) -> Iterator[Finding]:
     for node in module.nodes:
-        if isinstance(node, ast.Call) and _last_name(node.func) == "sleep":
+        if isinstance(node, ast.Call) and last_name(node.func) == "sleep":
             yield node.lineno, "sleeps; wait for what should happen, with a bound"
 
 
-def _patches(module: Module) -> Iterator[Finding]:
-    own = _own_names(module)
+def check_patches(module: Module) -> Iterator[Finding]:
+    own = own_names(module)
     for node in module.nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in _imported(node):
+        if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in imported_names(node):
             yield node.lineno, "imports a mock library; use a real or a scripted part"
-        if isinstance(node, ast.Call) and _patches_own(node, own):
+        if isinstance(node, ast.Call) and patches_own(node, own):
             yield node.lineno, "patches our own code; give it another part instead"
 
 
-def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+def imported_names(node: ast.Import | ast.ImportFrom) -> set[str]:
     names = {part for alias in node.names for part in alias.name.split(".")}
     return names | set((node.module or "").split(".") if isinstance(node, ast.ImportFrom) else ())
 
 
-def _own_names(module: Module) -> set[str]:
-    """The names by which this module knows parts of our packages."""
+def own_names(module: Module) -> set[str]:
+    """Return the names by which a module knows parts of our packages."""
     own = set(OWN_PACKAGES)
     for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OWN_PACKAGES:
@@ -215,8 +209,8 @@ def _own_names(module: Module) -> set[str]:
     return own
 
 
-def _patches_own(call: ast.Call, own: set[str]) -> bool:
-    if _last_name(call.func) not in {"setattr", "delattr", "patch"} or not call.args:
+def patches_own(call: ast.Call, own: set[str]) -> bool:
+    if last_name(call.func) not in {"setattr", "delattr", "patch"} or not call.args:
         return False
     target = call.args[0]
     if isinstance(target, ast.Constant):
@@ -226,7 +220,7 @@ def _patches_own(call: ast.Call, own: set[str]) -> bool:
     return isinstance(target, ast.Name) and target.id in own
 
 
-def _last_name(function: ast.expr) -> str:
+def last_name(function: ast.expr) -> str:
     match function:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name

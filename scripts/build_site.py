@@ -27,21 +27,23 @@ def main() -> int:
     if zensical is None:
         print("zensical cannot be had, so the site is not built")
         return 1
-    _stage()
+    stage_pages()
     environment = os.environ | {"NO_COLOR": "1"}
     done = subprocess.run(
         [zensical, "build", "--strict", "--clean"], cwd=STAGE, env=environment, check=False
     )
     if done.returncode:
         return done.returncode
-    site = STAGE / "site"
-    _write_llms(site)
+    site, docs = STAGE / "site", STAGE / "docs"
+    for page in docs.rglob("*.md"):  # programs get the pages as they are written, and their list
+        shutil.copy(page, site / page.relative_to(docs))
+    (site / "llms.txt").write_text((docs / "index.md").read_text())
     if len(sys.argv) > 1:
         shutil.copytree(site, sys.argv[1], dirs_exist_ok=True)
     return 0
 
 
-def _stage() -> None:
+def stage_pages() -> None:
     """Copy the pages to one folder, so that no link leads out of it."""
     docs = STAGE / "docs"
     shutil.rmtree(docs, ignore_errors=True)
@@ -51,17 +53,15 @@ def _stage() -> None:
         (docs / name).parent.mkdir(parents=True)
         shutil.copy(ROOT / name, docs / name)
     for page in docs.rglob("*.md"):
-        page.write_text(_relinked(page.read_text(), _source(page.relative_to(docs)), page))
+        name = page.relative_to(docs).as_posix()
+        source = ROOT / name if name in CLIENTS else ROOT / "docs" / name
+        page.write_text(relink_page(page.read_text(), source, page))
 
 
-def _source(staged: Path) -> Path:
-    return ROOT / staged if staged.as_posix() in CLIENTS else ROOT / "docs" / staged
-
-
-def _relinked(text: str, source: Path, page: Path) -> str:
+def relink_page(text: str, source: Path, page: Path) -> str:
     """Return a page's text whose links lead to where the staged pages are."""
 
-    def mend(link: re.Match[str]) -> str:
+    def relink(link: re.Match[str]) -> str:
         target = link[1]
         if ":" in target:
             return link[0]
@@ -73,15 +73,7 @@ def _relinked(text: str, source: Path, page: Path) -> str:
         # the build names a link that is left as it is
         return f"]({os.path.relpath(staged, page.parent)}" if staged.exists() else link[0]
 
-    return LINK.sub(mend, text)
-
-
-def _write_llms(site: Path) -> None:
-    """Give programs the pages as they are written, and their list as llms.txt."""
-    docs = STAGE / "docs"
-    for page in docs.rglob("*.md"):
-        shutil.copy(page, site / page.relative_to(docs))
-    (site / "llms.txt").write_text((docs / "index.md").read_text())
+    return LINK.sub(relink, text)
 
 
 if __name__ == "__main__":

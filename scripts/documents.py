@@ -33,8 +33,8 @@ def main() -> int:
 
 
 def check(page: Path, text: str, /) -> Iterator[str]:
-    """The place of each bad line of a page, and what is wrong with it."""
-    for number, line in _prose(text):
+    """Return the place of each bad line of a page, and what is wrong with it."""
+    for number, line in prose_lines(text):
         if len(line) > COLUMNS and not UNWRAPPABLE.match(line):
             yield f":{number}: has {len(line)} columns, more than {COLUMNS}"
         for target in LINK.findall(line):
@@ -42,8 +42,8 @@ def check(page: Path, text: str, /) -> Iterator[str]:
                 yield f":{number}: links to {target}, which is not there"
 
 
-def _prose(text: str) -> Iterator[tuple[int, str]]:
-    """The lines outside code blocks."""
+def prose_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Return the lines outside code blocks, with their numbers."""
     is_code = False
     for number, line in enumerate(text.splitlines(), 1):
         if FENCE.match(line):

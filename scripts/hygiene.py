@@ -30,7 +30,7 @@ def main() -> int:
     found = [
         f"{relative(path)}:{line}: {problem}"
         for path in files()
-        if (text := _text(path.read_bytes())) is not None
+        if (text := decode_text(path.read_bytes())) is not None
         for line, problem in check(text)
     ]
     print("\n".join(found), end="\n" if found else "")
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def check(text: str, /) -> Iterator[tuple[int, str]]:
-    """The number of each bad line, and what is wrong with it."""
+    """Return the number of each bad line, and what is wrong with it."""
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         for problem, pattern in PATTERNS.items():
@@ -48,7 +48,7 @@ def check(text: str, /) -> Iterator[tuple[int, str]]:
         yield len(lines), "has no newline at its end"
 
 
-def _text(content: bytes) -> str | None:
+def decode_text(content: bytes) -> str | None:
     if b"\0" in content:
         return None
     try:

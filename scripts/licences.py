@@ -14,8 +14,8 @@ COMPATIBLE = {
     "0BSD", "Apache", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause",
     "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0",
 }  # fmt: skip
-# packages that say it in words of their own, or in none
-SPOKEN = {
+# what packages write instead of an SPDX name
+SPDX_NAMES = {
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
@@ -28,39 +28,36 @@ SPOKEN = {
 
 def main() -> int:
     failed = False
-    for name in _locked():
+    for name in locked_packages():
         try:
-            found = licence(distribution(name))
+            found = find_licence(distribution(name))
         except PackageNotFoundError:
             found = None  # for another platform or Python
-        bad = found is not None and not _is_compatible(found)
+        parts = set(re.split(r" (?:AND|OR|WITH) |[()]", found or "")) - {""}
+        bad = not parts <= COMPATIBLE
         failed |= bad
         if bad or "--table" in sys.argv:
             print(f"| {name} | {found or 'not used on this machine'} |{' NOT KNOWN TO FIT' * bad}")
     return 1 if failed else 0
 
 
-def licence(package: Distribution, /) -> str:
-    """An SPDX expression where the package gives one, else its own short word."""
-    if expressions := _fields(package, "License-Expression"):
+def find_licence(package: Distribution, /) -> str:
+    """Return an SPDX expression where the package gives one, else its own short word."""
+    if expressions := metadata_fields(package, "License-Expression"):
         return expressions[0]
-    classifiers = _fields(package, "Classifier")
-    spoken = [one.split(" :: ")[-1] for one in classifiers if one.startswith("License :: OSI")]
-    first = [*spoken, *_fields(package, "License"), "unknown"][0]
+    classifiers = metadata_fields(package, "Classifier")
+    classified = [one.split(" :: ")[-1] for one in classifiers if one.startswith("License :: OSI")]
+    first = [*classified, *metadata_fields(package, "License"), "unknown"][0]
     if "Redistribution and use in source and binary forms" in first:
         return "BSD"  # the whole text instead of its name
-    return SPOKEN.get(first, first)
+    return SPDX_NAMES.get(first, first)
 
 
-def _fields(package: Distribution, name: str) -> list[str]:
+def metadata_fields(package: Distribution, name: str) -> list[str]:
     return package.metadata.get_all(name) or []
 
 
-def _is_compatible(expression: str) -> bool:
-    return set(re.split(r" (?:AND|OR|WITH) |[()]", expression)) - {""} <= COMPATIBLE
-
-
-def _locked() -> list[str]:
+def locked_packages() -> list[str]:
     text = (ROOT / "requirements" / "extras.txt").read_text()
     return re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
 

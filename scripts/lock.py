@@ -47,21 +47,25 @@ LOCKS = {
 
 def main() -> int:
     text = (ROOT / "pyproject.toml").read_text()
-    header = _header(text)
+    header = make_header(text)
     if "--check" in sys.argv:
-        return _check(header)
+        names = [*LOCKS, "build"]
+        stale = [n for n in names if not (FOLDER / f"{n}.txt").read_text().startswith(header)]
+        for name in stale:
+            print(f"requirements/{name}.txt does not fit pyproject.toml: run scripts/lock")
+        return 1 if stale else 0
     upgrade = ["--upgrade"] if "--upgrade" in sys.argv else []
     for name, arguments in LOCKS.items():
-        _compile(name, (*arguments, *upgrade), header)
+        compile_lock(name, (*arguments, *upgrade), header)
     with tempfile.NamedTemporaryFile("w", suffix=".in") as build:
         build.write("\n".join(tomllib.loads(text)["build-system"]["requires"]))
         build.flush()
-        _compile("build", (build.name, "--constraints=requirements/dev.txt", *upgrade), header)
+        compile_lock("build", (build.name, "--constraints=requirements/dev.txt", *upgrade), header)
     return 0
 
 
-def _header(pyproject: str) -> str:
-    """Says which requests of pyproject.toml the file answers."""
+def make_header(pyproject: str) -> str:
+    """Return the first lines of a lock file: the digest of what pyproject.toml asks for."""
     tables = tomllib.loads(pyproject)
     asked = [tables["build-system"], tables["dependency-groups"]]
     keys = ("dependencies", "optional-dependencies", "requires-python")
@@ -70,16 +74,8 @@ def _header(pyproject: str) -> str:
     return f"# Written by scripts/lock; do not edit.\n# from sha256:{digest}\n"
 
 
-def _check(header: str) -> int:
-    names = [*LOCKS, "build"]
-    stale = [name for name in names if not (FOLDER / f"{name}.txt").read_text().startswith(header)]
-    for name in stale:
-        print(f"requirements/{name}.txt does not fit pyproject.toml: run scripts/lock")
-    return 1 if stale else 0
-
-
-def _compile(name: str, arguments: tuple[str, ...], header: str) -> None:
-    """The versions of the present file stay, where they still fit."""
+def compile_lock(name: str, arguments: tuple[str, ...], header: str) -> None:
+    """Write a lock file; versions of the present one stay where they still fit."""
     path = FOLDER / f"{name}.txt"
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
     shape = ["--python-version=3.11", "--generate-hashes", "--no-emit-index-url"]

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def files(*patterns: str) -> Iterator[Path]:
-    """Tracked files, and new ones that are not ignored, whose names fit one of git's patterns."""
+    """Yield tracked and new files that are not ignored, whose names fit one of git's patterns."""
     command = [
         "git",
         "ls-files",

@@ -29,23 +29,23 @@ Check = tuple[str, list[str]]
 
 def main() -> int:
     environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
-    checks = list(_fast_checks())
+    checks = list(fast_checks())
     if "--fast" not in sys.argv:
         node = os.environ.get("TEST_NODE") or tools.find_node()
         if node is None:
             print("Node.js is needed for pyright and the JavaScript checks, and cannot be had")
             return 1
         environment["PATH"] = f"{Path(node).parent}{os.pathsep}{environment['PATH']}"
-        checks = [*_slow_checks(node), *checks]  # the longest first
+        checks = [*slow_checks(node), *checks]  # the longest first
     with ThreadPoolExecutor(os.cpu_count()) as at_once:
         names, commands = zip(*checks, strict=True)
-        passed = at_once.map(partial(_passes, environment), names, commands)
+        passed = at_once.map(partial(run_check, environment), names, commands)
     failed = [name for (name, _), fine in zip(checks, passed, strict=True) if not fine]
     print(f"\nchecks failed: {', '.join(failed)}" if failed else "\nall checks passed", flush=True)
     return 1 if failed else 0
 
 
-def _fast_checks() -> Iterator[Check]:
+def fast_checks() -> Iterator[Check]:
     yield "types (mypy)", [*PYTHON, "mypy"]
     yield "lock files", [sys.executable, str(SCRIPTS / "lock.py"), "--check"]
     yield "format", [*PYTHON, "ruff", "format", "--check", "--quiet", "."]
@@ -59,7 +59,7 @@ def _fast_checks() -> Iterator[Check]:
     yield "licences", [sys.executable, str(SCRIPTS / "licences.py")]
 
 
-def _slow_checks(node: str) -> Iterator[Check]:
+def slow_checks(node: str) -> Iterator[Check]:
     yield "types (pyright)", [*PYTHON, "pyright"]
     yield "site", [sys.executable, str(SCRIPTS / "build_site.py")]
     if tools.npm_ci(node, NPM_FOLDER):
@@ -69,7 +69,7 @@ def _slow_checks(node: str) -> Iterator[Check]:
         yield "npm packages of the checks", ["false"]
 
 
-def _passes(environment: dict[str, str], name: str, command: list[str]) -> bool:
+def run_check(environment: dict[str, str], name: str, command: list[str]) -> bool:
     start = time.monotonic()
     done = subprocess.run(
         command,
