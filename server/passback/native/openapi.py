@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
@@ -218,22 +219,25 @@ class _Schemas(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-def schemas_of(*types: type) -> dict[str, JsonValue]:
+@cache  # takes milliseconds, and tests build an application each
+def schemas_of(*types: type) -> Mapping[str, JsonValue]:
     """Return the schemas of classes and of all classes that they consist of, by name."""
     _, document = TypeAdapter.json_schemas(
         [(kind, "validation", TypeAdapter[Any](kind)) for kind in types],
         ref_template=_REFERENCE_TEMPLATE,
         schema_generator=_Schemas,
     )
-    return dict(document["$defs"])
+    return MappingProxyType(document["$defs"])
 
 
-def _shared_schemas() -> dict[str, JsonValue]:
+@cache
+def _shared_schemas() -> Mapping[str, JsonValue]:
     """Return the schemas that answers of several wires consist of."""
     # each native event has a name, and their union has one
     union = NATIVE_EVENT.json_schema(ref_template=_REFERENCE_TEMPLATE)
     events = {**union.pop("$defs"), "NativeEvent": union}
-    return {"Error": dict(_ERROR_SCHEMA), **events, **schemas_of(RunAnswer, RunGoesOn)}
+    shared = {"Error": dict(_ERROR_SCHEMA), **events, **schemas_of(RunAnswer, RunGoesOn)}
+    return MappingProxyType(shared)
 
 
 def schema_reference(name: str, /) -> dict[str, JsonValue]:

@@ -96,6 +96,7 @@ async def test_a_head_that_never_ends_is_silence() -> None:
         await peer.asked()
         while True:
             await peer.stream.send(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await anyio.wait_all_tasks_blocked()  # until the client has read it
 
     bounds = Bounds(content_timeout=0.1, connect_timeout=0.5)
     async with serving(handle) as service, client_at(service.url(), bounds) as client:
