@@ -222,7 +222,7 @@ async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket
 # ---------------------------------------------------------------- what can serve together
 @pytest.mark.parametrize("store", ["memory:", "MEMORY:", "memory:///"])
 async def test_memory_is_no_store_for_several(store: str) -> None:
-    with pytest.raises(ConfigurationError, match="each worker would have conversations of its own"):
+    with pytest.raises(ConfigurationError, match="several workers cannot share the store"):
         refuse_unshared_settings(load_settings({"PASSBACK_STORE": store, "PASSBACK_WORKERS": "2"}))
     refuse_unshared_settings(load_settings({"PASSBACK_STORE": store}))
     refuse_unshared_settings(load_settings({"PASSBACK_WORKERS": "2"}))

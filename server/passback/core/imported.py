@@ -113,7 +113,7 @@ class _HistoryReader:
         if call.id in self._calls:
             raise InvalidRequest(f"{place}: an earlier call has the same id")
         if not TOOL_NAME.fullmatch(call.name):
-            raise InvalidRequest(f"{place}: a call's name is no tool's: {TOOL_NAME_RULE}")
+            raise InvalidRequest(f"{place}: the name of a call's tool is invalid: {TOOL_NAME_RULE}")
         # some clients send an empty text for a call without arguments
         arguments = call.arguments or "{}"
         if find_arguments_flaw(arguments) is not None:

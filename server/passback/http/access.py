@@ -104,8 +104,8 @@ def check_origin(headers: Headers, access: Access, /) -> None:
     origin = foreign_origin(headers, access)
     if origin == _OPAQUE_ORIGIN:
         raise ForeignOrigin(
-            "the page has no origin, as one that was opened as a file or stands in a sandboxed "
-            "frame: serve it over HTTP, from an origin that PASSBACK_ALLOWED_ORIGINS lists"
+            "the page has no origin (a file, or a sandboxed frame): serve it over HTTP, from an "
+            "origin that PASSBACK_ALLOWED_ORIGINS lists"
         )
     if origin is not None:
         raise ForeignOrigin(
@@ -134,8 +134,8 @@ def check_site(headers: Headers, access: Access, /, *, is_open: bool) -> None:
         return
     if not (is_open and headers.get(b"sec-fetch-dest") == "document"):
         raise ForeignOrigin(
-            "pages of another site may not ask for this without an Origin; open it by its address, "
-            "or ask by fetch from a page that PASSBACK_ALLOWED_ORIGINS lists"
+            "pages of another site may not load this: open its address directly, or use fetch "
+            "from a page whose origin PASSBACK_ALLOWED_ORIGINS lists"
         )
 
 

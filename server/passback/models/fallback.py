@@ -64,10 +64,17 @@ class Fallback:
     def name(self) -> str:
         return ",".join(model.name for model in self._models)
 
+    def stream(self, request: ModelRequest, /) -> AnswerContext:
+        return self._open_stream(request, self._models[0].stream(request))
+
     @asynccontextmanager
-    async def stream(self, request: ModelRequest, /) -> AsyncGenerator[Batches]:
+    async def _open_stream(
+        self, request: ModelRequest, answer: AnswerContext
+    ) -> AsyncGenerator[Batches]:
         async with AsyncExitStack() as stack:
-            yield await stack.enter_async_context(aclosing(self._read_answers(stack, request)))
+            yield await stack.enter_async_context(
+                aclosing(self._read_answers(stack, request, answer))
+            )
 
     def refuses(self, part: MediaPart, /) -> str | None:
         """Return the first model's reason to refuse an attachment, None if all of them take it."""
@@ -91,7 +98,7 @@ class Fallback:
                 stack.push_async_callback(model.aclose)
 
     async def _read_answers(
-        self, stack: AsyncExitStack, request: ModelRequest
+        self, stack: AsyncExitStack, request: ModelRequest, answer: AnswerContext
     ) -> AsyncGenerator[Sequence[ModelDelta]]:
         """Yield the lost usage of failed attempts, then the first answer with content.
 
@@ -101,7 +108,7 @@ class Fallback:
             ModelError: a model failed with an error that is not retryable, or the last one failed.
         """
         for model, following in pairwise(self._models):
-            attempted = await _try_answer(stack, model.stream(request), AnsweredBy(model.name))
+            attempted = await _try_answer(stack, answer, AnsweredBy(model.name))
             if isinstance(attempted, _StartedAnswer):
                 yield attempted.first
                 async for batch in attempted.rest:
@@ -114,10 +121,10 @@ class Fallback:
             logger.warning(
                 "model=%s failed code=%s next=%s", model.name, attempted.error.code, following.name
             )
+            answer = following.stream(request)
+        batches = await stack.enter_async_context(answer)
         # After the last model nothing can follow, so its answer need not be held back.
-        last = self._models[-1]
-        batches = await stack.enter_async_context(last.stream(request))
-        yield (AnsweredBy(last.name),)
+        yield (AnsweredBy(self._models[-1].name),)
         async for batch in batches:
             yield batch
 

@@ -54,11 +54,7 @@ def runs_code(model: type[BaseModel], /) -> bool:
         part = waiting.pop()
         if isinstance(part, Mapping):
             fields = cast("Mapping[str, object]", part)
-            kind = fields.get("cls")
-            is_enum = isinstance(kind, type) and issubclass(kind, Enum)
-            if is_enum and inspect.getattr_static(kind, "_missing_") is not _NO_HOOK:
-                return True
-            if any(map(fields.get, _HOOK_KEYS)):
+            if any(map(fields.get, _HOOK_KEYS)) or _has_missing_hook(fields.get("cls")):
                 return True
             waiting += (inner for key, inner in fields.items() if key not in _INERT_KEYS)
         elif isinstance(part, list | tuple):
@@ -66,6 +62,13 @@ def runs_code(model: type[BaseModel], /) -> bool:
         elif _is_author_code(part):
             return True
     return False
+
+
+def _has_missing_hook(kind: object) -> bool:
+    """Return True for an enumeration with a `_missing_` of its own."""
+    if not (isinstance(kind, type) and issubclass(kind, Enum)):
+        return False
+    return inspect.getattr_static(kind, "_missing_") is not _NO_HOOK
 
 
 def _is_author_code(part: object) -> bool:

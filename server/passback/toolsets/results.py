@@ -142,7 +142,7 @@ def _media_part(value: object, media_type: str) -> MediaPart:
     if not _is_bytes(value):
         raise NoResult(f"{_class_name(type(value))} with a media type, which only bytes have")
     if not MEDIA_TYPE.fullmatch(media_type):
-        raise NoResult("bytes with a media type that is none, such as image/png")
+        raise NoResult("bytes with an invalid media type; a valid one is image/png")
     data = b64encode(value).decode()
     if len(data) > MEDIA_CHARACTERS:
         raise NoResult(f"more than {MEDIA_CHARACTERS // 4 * 3} bytes of {media_type}")

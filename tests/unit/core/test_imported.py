@@ -121,9 +121,12 @@ def test_a_history_is_stored_with_ids_of_ours_and_every_call_closed(
 LARGE = json.dumps({"a": "x" * 256 * 1024})
 BAD: dict[str, tuple[Sequence[HistoryMessage], str]] = {
     "ends with the agent": ([user(), said("a")], "messages.1: a new user message has to follow"),
-    "ends with a result": ([user(), said("", call("x")), result("x")], "messages.2: a message of"),
-    "ends with the operator": ([user(), said("a"), RULES], "messages.2: a message of the user"),
-    "begins with the agent": ([RULES, said("a"), NEW], "messages.1: a history begins with a"),
+    "ends with a result": (
+        [user(), said("", call("x")), result("x")],
+        "messages.2: a new user message",
+    ),
+    "ends with the operator": ([user(), said("a"), RULES], "messages.2: a new user message"),
+    "begins with the agent": ([RULES, said("a"), NEW], "messages.1: a history has to begin"),
     "says nothing": ([user(), said(" "), NEW], "messages.1: it has neither content nor calls"),
     "refuses in no words": (
         [user(), AssistantMessage(MessageId("a"), (RefusalPart(""),)), NEW],
@@ -148,7 +151,7 @@ BAD: dict[str, tuple[Sequence[HistoryMessage], str]] = {
         "messages.3: an earlier call has the same id",
     ),
     "an id twice in one": ([user(), said("", call("x"), call("x")), NEW], "messages.1: an earlier"),
-    "an odd name": ([user(), said("", call("x", "a.b")), NEW], "messages.1: a call's name is no"),
+    "an odd name": ([user(), said("", call("x", "a.b")), NEW], "messages.1: the name of a call"),
     "no JSON": ([user(), said("", call("x", arguments="{")), NEW], "messages.1: the arguments of"),
     "a list": ([user(), said("", call("x", arguments="[]")), NEW], "messages.1: the arguments of"),
     "a key twice": (

@@ -358,7 +358,7 @@ def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_a_page_without_an_origin_is_told_what_to_do() -> None:
     answer = await _get(Access(), origin="null")
     assert (answer.status, answer.code) == (403, "foreign_origin")
-    assert answer.json["message"].startswith("the page has no origin, as one that was opened as a")
+    assert answer.json["message"].startswith("the page has no origin (a file, or a sandboxed")
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ HERE = __name__
         (b"abc", "bytes without a media type; give Result(value, media_type='image/png')"),
         (Result(memoryview(b"abc")), "memoryview without a media type; give Result(value, media_type='image/png')"),
         (Result("abc", "text/plain"), "str with a media type, which only bytes have"),
-        (Result(b"abc", "no type, at all"), "bytes with a media type that is none, such as image/png"),
+        (Result(b"abc", "no type, at all"), "bytes with an invalid media type; a valid one is image/png"),
         (Result(b"a" * MEDIA_CHARACTERS, "image/png"), "more than 393216 bytes of image/png"),
     ],
 )  # fmt: skip

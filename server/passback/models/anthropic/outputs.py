@@ -99,6 +99,7 @@ class _SchemaTranslator:
         # Two shapes at once would have to be merged into one.
         if len(keywords) > 1 or (has_type and keywords - {"enum", "const"}):
             raise _UnsupportedSchema
+        translated: Block
         match next(iter(keywords), "type"):
             case "$ref":
                 target = self._resolve_reference(schema["$ref"])

@@ -270,7 +270,9 @@ def refuse_full_disk(store: Path, /) -> None:
     """Raise StoreFull when the disk has no room for a post."""
     # that one page can be written says little: the write-ahead log may have had room for just that
     if shutil.disk_usage(store.parent).free < MIN_FREE_BYTES:
-        raise StoreFull(f"the disk of the store's file {store} is full")
+        raise StoreFull(
+            f"the disk of the store's file {store} is full: free space on it, or use another folder"
+        )
 
 
 class Reserve:
