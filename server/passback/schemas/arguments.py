@@ -1,4 +1,4 @@
-"""Check the arguments of a call against the schema of its tool (P4)."""
+"""Checks of the arguments of a call against the schema of its tool (P4)."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -22,9 +22,13 @@ from typing_extensions import override
 
 from passback.core.messages import ConversationKey, ToolSpec
 from passback.pacing import FairLimiter, limiter_of
-from passback.schemas.checks import REFERENCE_KEYWORDS, resolve_reference, schema_anchors
+from passback.schemas.checks import (
+    REFERENCE_KEYWORDS,
+    dialect_of,
+    resolve_reference,
+    schema_anchors,
+)
 from passback.schemas.keywords import VALIDATORS, CheckTimeout, Reference, check_deadline
-from passback.schemas.metaschemas import dialect_of
 
 # Characters of schema and arguments that may be checked on the event loop.
 _INLINE_SIZE: Final = 16 * 1024
@@ -76,7 +80,7 @@ def check_json(schema: bytes, text: str, seconds: float, /, *, each: bool = Fals
     """Check any JSON at once, as `find_objection`; `each`: the schema is for the items of a list.
 
     Raises:
-        TooMuch: it takes more than `seconds` of this thread's CPU time.
+        CheckTimeout: it takes more than `seconds` of this thread's CPU time.
     """
     token = check_deadline.set(thread_time() + seconds)
     try:
@@ -84,21 +88,18 @@ def check_json(schema: bytes, text: str, seconds: float, /, *, each: bool = Fals
         items = ((f"$[{n}]", item) for n, item in enumerate(given)) if each else (("$", given),)
         # lazy: the check ends with the last error that is reported
         errors = ((at, error) for at, item in items for error in validator.iter_errors(item))
-        return (
-            "; ".join(_format_error(at, error) for at, error in islice(errors, _MAX_ERRORS)) or None
-        )
+        texts: list[str] = []
+        for at, error in islice(errors, _MAX_ERRORS):
+            best = _best_match([error])
+            place = f"{at}{best.json_path.removeprefix('$')}"
+            texts.append(f"at {place[:_MAX_ERROR_TEXT]}: {best.message[:_MAX_ERROR_TEXT]}")
+        return "; ".join(texts) or None
     except LookupError:
         return _UNFIT
     except (RecursionError, ArithmeticError):
         return _TOO_COMPLEX
     finally:
         check_deadline.reset(token)
-
-
-def _format_error(at: str, error: ValidationError) -> str:
-    best = _best_match([error])
-    place = f"{at}{best.json_path.removeprefix('$')}"
-    return f"at {place[:_MAX_ERROR_TEXT]}: {best.message[:_MAX_ERROR_TEXT]}"
 
 
 @lru_cache(maxsize=64)

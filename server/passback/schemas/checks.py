@@ -1,22 +1,43 @@
-"""Checks of the JSON Schemas that clients and authors declare.
+"""Checks of the JSON Schemas that clients and authors declare, in time bounded by their size.
 
-A schema is data: references are never fetched, and its patterns are not run here.
+A schema is data: references are never fetched, and its patterns are not run here. It is checked
+against the metaschema of its dialect with some keywords replaced, because jsonschema's own may
+compare each item of a list with every other, collect all errors of all alternatives, and search all
+levels of the schema for the metaschema: 64 KiB kept them busy for ten seconds.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote
 
+import jsonschema_specifications  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from pydantic import JsonValue
+from referencing import Registry, Specification
+from referencing.jsonschema import DRAFT7, DRAFT201909, DRAFT202012, EMPTY_REGISTRY, Schema
 
 from passback.core.messages import JsonObject
-from passback.schemas.metaschemas import metaschema_of
+
+DRAFT_2020_12: Final = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_2019_09: Final = "https://json-schema.org/draft/2019-09/schema"
+DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 
 REFERENCE_KEYWORDS: Final = (
     "$ref",
     "$dynamicRef",
     "$recursiveRef",
 )  # keywords whose value is a reference
+
+Errors: TypeAlias = Iterable[ValidationError]
+extend_validator = cast("Callable[..., type[Validator]]", extend)
+
+
+def fits(validator: Any, value: JsonValue, schema: Schema, /) -> bool:
+    """Return True if a value fits a part of the validator's schema; the first error decides."""
+    return next(validator.descend(value, schema), None) is None
 
 
 def schema_parts(schema: JsonValue, /) -> Iterator[JsonValue]:
@@ -40,12 +61,12 @@ def text_values(part: JsonObject, /, *keys: str) -> list[str]:
 
 def schema_anchors(schema: JsonValue, /) -> dict[str, JsonValue]:
     """Return the schemas that `#name` refers to. Draft 7 has no such names."""
-    objects = [part for part in schema_parts(schema) if isinstance(part, dict)]
     if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")):
         return {}
     return {
         f"#{name}": part
-        for part in objects
+        for part in schema_parts(schema)
+        if isinstance(part, dict)
         for name in text_values(part, "$anchor", "$dynamicAnchor")
     }
 
@@ -64,7 +85,13 @@ def resolve_reference(
     if first or not reference.startswith("#"):
         raise LookupError(reference)
     for step in steps:
-        schema = _child_of(schema, step.replace("~1", "/").replace("~0", "~"))
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, dict):
+            schema = schema[key]
+        elif isinstance(schema, list) and key.isdecimal() and len(key) < 6:
+            schema = schema[int(key)]
+        else:
+            raise LookupError(reference)
     if isinstance(schema, dict | bool):
         return schema
     raise LookupError(reference)
@@ -122,14 +149,6 @@ def _schemas_in_place(
         yield from each.values() if isinstance(each, dict) else ()
 
 
-def _child_of(value: JsonValue, key: str) -> JsonValue:
-    if isinstance(value, dict):
-        return value[key]
-    if isinstance(value, list) and key.isdecimal() and len(key) < 6:
-        return value[int(key)]
-    raise LookupError(key)
-
-
 # Objects, arrays and booleans in a schema. Checking one takes up to 0.2 ms, other values take a
 # few hundredths of that.
 _MAX_PARTS = 1_000
@@ -147,7 +166,7 @@ def check_schema(schema: JsonValue, /, *, of: str | None = "object") -> JsonObje
         of: the type that it must have; None for any.
 
     Raises:
-        Unfit: it cannot be used to check values.
+        InvalidSchema: it cannot be used to check values.
     """
     if not isinstance(schema, dict):
         raise InvalidSchema("its schema is not an object")
@@ -174,7 +193,7 @@ def _check_references(schema: dict[str, JsonValue]) -> None:
     """Check that references stay within the schema, and that it has no names below its top.
 
     Raises:
-        Unfit: a reference refers to another document or to nothing, or applies too many schemas.
+        InvalidSchema: a reference leads out of it or nowhere, or applies too many schemas.
     """
     named = schema_anchors(schema)
     for part in schema_parts(schema):
@@ -192,3 +211,69 @@ def _check_references(schema: dict[str, JsonValue]) -> None:
                 raise InvalidSchema("its schema has a reference that leads nowhere") from None
     if not is_bounded(schema, named):
         raise InvalidSchema("its schema applies too many schemas to one value, or one to itself")
+
+
+_DOCUMENTS = cast("Registry[Mapping[str, Any]]", jsonschema_specifications.REGISTRY)
+
+
+def dialect_of(schema: Mapping[str, JsonValue], /) -> str | None:
+    """Return the draft of a schema, one of the above; None if its `$schema` is another one."""
+    named = schema.get("$schema", DRAFT_2020_12)
+    known = named.removesuffix("#") if isinstance(named, str) else ""
+    return known if known in _METASCHEMAS else None
+
+
+def metaschema_of(schema: Mapping[str, JsonValue], /) -> Validator | None:
+    """Return the validator of schemas in a schema's dialect; None if its `$schema` is unknown.
+
+    It has no format checker, so that patterns in the schema are not even compiled.
+    """
+    known = dialect_of(schema)
+    return _METASCHEMAS[known] if known else None
+
+
+def _bounded_metaschema(official: type[Validator], draft: Specification[Schema]) -> Validator:
+    def check_any_of(
+        validator: Any, alternatives: Sequence[Schema], value: JsonValue, _schema: Schema
+    ) -> Errors:
+        if not any(fits(validator, value, each) for each in alternatives):
+            yield ValidationError("fits none of the alternatives")
+
+    def check_unique_items(
+        _validator: Any, _yes: bool, value: JsonValue, _schema: Schema
+    ) -> Errors:
+        # in the metaschemas only texts have to be unique
+        found = value if isinstance(value, list) else []
+        if len({each for each in found if isinstance(each, str)}) < len(found):
+            yield ValidationError("has items that are repeated, or no texts")
+
+    def check_whole(_validator: Any, _to: str, value: JsonValue, _schema: Schema) -> Errors:
+        """Check against the whole metaschema: both kinds of reference always refer to it."""
+        return bounded.iter_errors(value)
+
+    keywords = {
+        "anyOf": check_any_of,
+        "uniqueItems": check_unique_items,
+        "$dynamicRef": check_whole,
+        "$recursiveRef": check_whole,
+    }
+    # jsonschema would check a document that names its dialect with its own keywords
+    documents = EMPTY_REGISTRY.with_resources(
+        (uri, draft.create_resource(_without_dialect(_DOCUMENTS.contents(uri))))
+        for uri in _DOCUMENTS
+    )
+    bounded = extend_validator(official, keywords)(
+        _without_dialect(official.META_SCHEMA), registry=documents
+    )
+    return bounded
+
+
+def _without_dialect(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in document.items() if key != "$schema"}
+
+
+_METASCHEMAS: Mapping[str, Validator] = {
+    DRAFT_2020_12: _bounded_metaschema(Draft202012Validator, DRAFT202012),
+    DRAFT_2019_09: _bounded_metaschema(Draft201909Validator, DRAFT201909),
+    DRAFT_7: _bounded_metaschema(Draft7Validator, DRAFT7),
+}

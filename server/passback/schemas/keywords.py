@@ -5,7 +5,7 @@ ever; comparisons of each item with every other; and references, which are follo
 at the clock.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from time import thread_time
 from typing import Any, TypeAlias, cast
@@ -13,18 +13,22 @@ from typing import Any, TypeAlias, cast
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import extend  # pyright: ignore[reportUnknownVariableType]
 from pydantic import JsonValue
 
-from passback.schemas.checks import REFERENCE_KEYWORDS
-from passback.schemas.metaschemas import DRAFT_7, DRAFT_2019_09, DRAFT_2020_12
+from passback.schemas.checks import (
+    DRAFT_7,
+    DRAFT_2019_09,
+    DRAFT_2020_12,
+    REFERENCE_KEYWORDS,
+    Errors,
+    extend_validator,
+    fits,
+)
 from passback.schemas.patterns import pattern_occurs
 
-_Errors: TypeAlias = Iterable[ValidationError]
-_Keyword: TypeAlias = Callable[[Any, Any, Any, Any], _Errors | None]
+_Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Errors | None]
 _Schema: TypeAlias = Mapping[str, Any] | bool
 
-_extend = cast("Callable[..., type[Validator]]", extend)
 _MAX_NAMES = 5  # names of properties in an error
 
 # CPU time of this thread, in seconds, after which the check is given up.
@@ -47,39 +51,22 @@ def _check_time() -> None:
         raise CheckTimeout
 
 
-def _with_time_check(keyword: _Keyword) -> _Keyword:
-    def applied(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors | None:
-        _check_time()
-        return keyword(validator, value, instance, schema)
-
-    return applied
-
-
-def _fits(validator: Any, instance: JsonValue, schema: _Schema) -> bool:
-    return next(validator.descend(instance, schema), None) is None
-
-
-def _join_names(names: Collection[str]) -> str:
-    shown = ", ".join(repr(name) for name in list(names)[:_MAX_NAMES])
-    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES} more"
-
-
 def _check_reference(
     validator: Any, reference: str, instance: JsonValue, _schema: _Schema
-) -> _Errors:
+) -> Errors:
     if isinstance(reference, Reference):
-        return cast("_Errors", validator.descend(instance, reference.target))
+        return cast("Errors", validator.descend(instance, reference.target))
     raise LookupError(reference)
 
 
-def _check_pattern(_validator: Any, pattern: str, instance: JsonValue, _schema: _Schema) -> _Errors:
+def _check_pattern(_validator: Any, pattern: str, instance: JsonValue, _schema: _Schema) -> Errors:
     if isinstance(instance, str) and pattern_occurs(pattern, instance) is False:
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
 def _check_pattern_properties(
     validator: Any, patterns: Mapping[str, _Schema], instance: JsonValue, _schema: _Schema
-) -> _Errors:
+) -> Errors:
     if not isinstance(instance, dict):
         return
     for pattern, schema in patterns.items():
@@ -92,7 +79,7 @@ def _check_pattern_properties(
 
 def _check_additional_properties(
     validator: Any, others: _Schema, instance: JsonValue, schema: Mapping[str, Any]
-) -> _Errors:
+) -> Errors:
     if isinstance(instance, dict):
         declared = _declared_names(schema, instance)
         rest = {name: value for name, value in instance.items() if name not in declared}
@@ -101,10 +88,12 @@ def _check_additional_properties(
 
 def _check_rest(
     validator: Any, schema: _Schema, rest: Mapping[str, JsonValue], kind: str
-) -> _Errors:
+) -> Errors:
     """Yield the errors of properties that no other keyword has checked."""
     if schema is False and rest:
-        yield ValidationError(f"there are {kind}: {_join_names(rest.keys())}")
+        shown = ", ".join(repr(name) for name in list(rest)[:_MAX_NAMES])
+        more = len(rest) - _MAX_NAMES
+        yield ValidationError(f"there are {kind}: {shown}{f' and {more} more' if more > 0 else ''}")
     elif schema is not False:
         for name, value in rest.items():
             yield from validator.descend(value, schema, path=name)
@@ -124,7 +113,7 @@ def _declared_names(schema: Mapping[str, Any], instance: Mapping[str, JsonValue]
 
 def _check_unique_items(
     _validator: Any, wanted: bool, instance: JsonValue, _schema: _Schema
-) -> _Errors:
+) -> Errors:
     if (
         wanted
         and isinstance(instance, list)
@@ -156,7 +145,7 @@ def _fitting_schemas(
     if isinstance(schema, dict):
         yield schema
         for each in _schemas_in_place(validator, instance, schema):
-            if _fits(validator, instance, each):
+            if fits(validator, instance, each):
                 yield from _fitting_schemas(validator, instance, each)
 
 
@@ -170,7 +159,7 @@ def _schemas_in_place(
         yield from schema.get(key, ())
     if "if" in schema:
         yield schema["if"]
-        yield schema.get("then" if _fits(validator, instance, schema["if"]) else "else", True)
+        yield schema.get("then" if fits(validator, instance, schema["if"]) else "else", True)
     if isinstance(instance, dict):
         dependent: Mapping[str, _Schema] = schema.get("dependentSchemas", {})
         yield from (each for name, each in dependent.items() if name in instance)
@@ -178,7 +167,7 @@ def _schemas_in_place(
 
 def _check_unevaluated_properties(
     validator: Any, others: _Schema, instance: JsonValue, schema: _Schema
-) -> _Errors:
+) -> Errors:
     if not isinstance(instance, dict):
         return
     rest: dict[str, JsonValue] = dict(instance)
@@ -196,7 +185,7 @@ def _check_unevaluated_properties(
 
 def _check_unevaluated_items(
     validator: Any, others: _Schema, instance: JsonValue, schema: _Schema
-) -> _Errors:
+) -> Errors:
     if not isinstance(instance, list):
         return
     seen: set[int] = set()
@@ -224,7 +213,7 @@ def _evaluated_items(
     seen = set(range(len(schema.get("prefixItems", ()))))
     if "contains" in schema:
         contained: _Schema = schema["contains"]
-        seen |= {at for at in whole if _fits(validator, instance[at], contained)}
+        seen |= {at for at in whole if fits(validator, instance[at], contained)}
     return seen
 
 
@@ -240,10 +229,16 @@ _REPLACED: Mapping[str, _Keyword] = {
 
 
 def _bounded_validator(official: type[Validator]) -> type[Validator]:
+    def with_time_check(keyword: _Keyword) -> _Keyword:
+        def applied(validator: Any, value: Any, instance: Any, schema: Any) -> Errors | None:
+            _check_time()
+            return keyword(validator, value, instance, schema)
+
+        return applied
+
     known = cast("Mapping[str, _Keyword]", official.VALIDATORS)
-    return _extend(
-        official, {name: _with_time_check(_REPLACED.get(name, known[name])) for name in known}
-    )
+    bounded = {name: with_time_check(_REPLACED.get(name, known[name])) for name in known}
+    return extend_validator(official, bounded)
 
 
 # By dialect. Their schemas have linked references, and neither `$id` nor `$schema`.

@@ -56,34 +56,23 @@ def pattern_occurs(pattern: str, text: str, /) -> bool | None:
 
 @lru_cache(maxsize=64)
 def _compile_pattern(pattern: str) -> _CompiledPattern | None:
-    try:
-        translated, size = _translate_pattern(pattern)
-        engine = SchemaValidator(
-            core_schema.str_schema(pattern=translated, regex_engine="rust-regex")
-        )
-    except (_Unsupported, SchemaError):
-        return None
-    return _CompiledPattern(engine, size)
-
-
-def _translate_pattern(pattern: str) -> tuple[str, int]:
-    """Return the pattern for the engine, and its number of states.
-
-    Raises:
-        _Unsupported: it cannot be run.
-    """
     translated: list[str] = []
     size = _StateCounter()
     pieces: Iterator[str] = iter(_PIECE.findall(pattern))
-    for piece in pieces:
-        if piece == "[":
-            members = list(_translate_class(pieces))
-            translated += ["[", *members, "]"]
-            size.add_states(_count_states(members))
-        else:
-            translated.append(_TRANSLATIONS.get(piece, piece))
-            size.add_piece(piece)
-    return "".join(translated), size.total
+    try:
+        for piece in pieces:
+            if piece == "[":
+                members = list(_translate_class(pieces))
+                translated += ["[", *members, "]"]
+                size.add_states(_count_states(members))
+            else:
+                translated.append(_TRANSLATIONS.get(piece, piece))
+                size.add_piece(piece)
+        states = size.total
+        schema = core_schema.str_schema(pattern="".join(translated), regex_engine="rust-regex")
+        return _CompiledPattern(SchemaValidator(schema), states)
+    except (_Unsupported, SchemaError):
+        return None
 
 
 def _translate_class(pieces: Iterator[str]) -> Iterator[str]:

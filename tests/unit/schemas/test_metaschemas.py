@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from pydantic import JsonValue
 
-from passback.schemas.metaschemas import metaschema_of
+from passback.schemas.checks import metaschema_of
 
 pytestmark = pytest.mark.promise("P11")
 
