@@ -10,10 +10,10 @@ from passback.agent import Agent
 from passback.backend import Backend, bodies_of, request_limits
 from passback.core.errors import ConfigurationError
 from passback.core.ports import ModelClient, Store
+from passback.core.signals import Signal
 from passback.core.text import did_you_mean, nearest_names
 from passback.core.toolsets import ConnectedToolset
 from passback.http.access import Access
-from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.openapi import document_wire

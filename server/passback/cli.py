@@ -270,9 +270,11 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
     application = Application(settings, *agents)
     stop = asyncio.Event()
     connections = OpenConnections(settings.limits.connections, settings.timing.send_timeout)
-    server = _Server(
-        _server_config(application.asgi, int(settings.timing.shutdown_grace) + 5, connections), stop
+    http = partial(
+        BoundedHttpProtocol, connections=connections, sends_directly=settings.direct_sending
     )
+    grace = int(settings.timing.shutdown_grace) + 5
+    server = _Server(_server_config(application.asgi, grace, http), stop)
     server.on_listening = partial(_on_listening, application, slot)
     with slot.listening if slot else _listen_by_settings(settings) as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
@@ -286,10 +288,9 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
 
 
 def _server_config(
-    application: ASGIApp, grace: int, connections: OpenConnections | None = None
+    application: ASGIApp, grace: int, http: Callable[..., asyncio.Protocol] = BoundedHttpProtocol
 ) -> uvicorn.Config:
     """Return uvicorn's configuration; open responses may take `grace` seconds to end."""
-    http = partial(BoundedHttpProtocol, connections=connections or OpenConnections())
     return uvicorn.Config(
         application,
         http=cast("type[asyncio.Protocol]", http),

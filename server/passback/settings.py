@@ -267,6 +267,12 @@ class Settings:
         "server that listens on loopback only",
         rare=True,
     )
+    direct_sending: bool = setting(
+        True,
+        FLAG,
+        "whether streams are written to their connections without a task each, which is faster",
+        rare=True,
+    )
     api_keys: Mapping[str, OwnerId] = _secret(
         dict[str, OwnerId], KEYS, "require one of these as bearer token"
     )

@@ -86,7 +86,7 @@ HARMLESS = {
 
 
 @pytest.fixture(scope="module")
-async def puppet_url() -> AsyncGenerator[str]:
+async def instructed_url() -> AsyncGenerator[str]:
     async with running_server("tests.support.served_agents:echoing") as server:
         yield server.url
 
@@ -125,9 +125,9 @@ def written_out(text: str) -> str:
     return text
 
 
-async def test_what_a_model_says_and_thinks_is_text(browser: Browser, puppet_url: str) -> None:
+async def test_what_a_model_says_and_thinks_is_text(browser: Browser, instructed_url: str) -> None:
     everything = "\n".join(PAYLOADS)
-    async with open_playground(browser, puppet_url) as playground:
+    async with open_playground(browser, instructed_url) as playground:
         await playground.say(json.dumps({"say": everything, "think": everything}))
         assert await playground.answers() == [everything]
         reasoning = playground.page.locator(".reasoning-text")
@@ -142,11 +142,11 @@ async def test_what_a_model_says_and_thinks_is_text(browser: Browser, puppet_url
 
 
 async def test_names_arguments_and_results_of_tools_are_text(
-    browser: Browser, puppet_url: str
+    browser: Browser, instructed_url: str
 ) -> None:
     calls = [[payload, json.dumps({"x": payload})] for payload in PAYLOADS]
     calls += [["echo", json.dumps({"text": payload})] for payload in PAYLOADS]
-    async with open_playground(browser, puppet_url) as playground:
+    async with open_playground(browser, instructed_url) as playground:
         await playground.say(json.dumps({"calls": calls}))
         await expect_text(playground, "Done.")
         cards = await playground.page.locator(".tool").all_text_contents()
@@ -158,9 +158,9 @@ async def test_names_arguments_and_results_of_tools_are_text(
 
 
 async def test_a_question_is_text_and_a_colour_is_a_listed_word(
-    browser: Browser, puppet_url: str
+    browser: Browser, instructed_url: str
 ) -> None:
-    async with open_playground(browser, puppet_url) as playground:
+    async with open_playground(browser, instructed_url) as playground:
         question = "\n".join(PAYLOADS)
         calls = [["ask-user-to-confirm", json.dumps({"question": question})]]
         calls += [["change-background-color", json.dumps({"color": each})] for each in PAYLOADS]
@@ -180,7 +180,7 @@ async def test_a_question_is_text_and_a_colour_is_a_listed_word(
         await assert_only_text(playground)
 
 
-async def test_what_people_are_asked_is_text(browser: Browser, puppet_url: str) -> None:
+async def test_what_people_are_asked_is_text(browser: Browser, instructed_url: str) -> None:
     """Names, arguments, reasons, questions, options and answers of calls that wait for a person."""
     calls: list[dict[str, Any]] = []
     for payload in PAYLOADS:
@@ -193,7 +193,7 @@ async def test_what_people_are_asked_is_text(browser: Browser, puppet_url: str) 
             {"kind": "tool_result", "name": payload, "arguments": payload},
         ]
     owed = [{"id": f"call_{at}", **call} for at, call in enumerate(calls)]
-    async with open_playground(browser, puppet_url) as playground:
+    async with open_playground(browser, instructed_url) as playground:
         page = playground.page
         await _answer_with(playground, [{"type": "owed", "toolCalls": owed}])
         await playground.say("hi")
@@ -212,7 +212,7 @@ async def test_what_people_are_asked_is_text(browser: Browser, puppet_url: str) 
 
 
 async def test_parts_and_all_that_is_beside_the_words_are_text(
-    browser: Browser, puppet_url: str
+    browser: Browser, instructed_url: str
 ) -> None:
     parts: list[dict[str, Any]] = [{"type": "text", "text": payload} for payload in PAYLOADS]
     parts += [{"type": "data", "data": {payload: payload}} for payload in PAYLOADS]
@@ -228,10 +228,10 @@ async def test_parts_and_all_that_is_beside_the_words_are_text(
         "constraints": PAYLOADS[:10],
         "instructions": PAYLOADS[11],
     }
-    async with httpx.AsyncClient(base_url=puppet_url) as client:
+    async with httpx.AsyncClient(base_url=instructed_url) as client:
         answer = await client.post("/send-message", json=body)
         assert answer.status_code == 200, answer.text
-    async with open_playground(browser, puppet_url) as playground:
+    async with open_playground(browser, instructed_url) as playground:
         await playground.open("#conversation=parts")
         await playground.page.reload()
         await expect_text(playground, "Done.")
@@ -281,9 +281,9 @@ async def test_a_recording_that_lies_is_shown_as_text(browser: Browser, tmp_path
         await assert_only_text(playground)
 
 
-async def test_a_server_that_lies_is_shown_as_text(browser: Browser, puppet_url: str) -> None:
+async def test_a_server_that_lies_is_shown_as_text(browser: Browser, instructed_url: str) -> None:
     """Every field of every event, the codes of errors included, and of an error's body."""
-    async with open_playground(browser, puppet_url) as playground:
+    async with open_playground(browser, instructed_url) as playground:
         for payload in GROUPS:
             await _answer_with(playground, _events_of(payload))
             await playground.say("hi")
@@ -293,8 +293,8 @@ async def test_a_server_that_lies_is_shown_as_text(browser: Browser, puppet_url:
         await assert_only_text(playground)
 
 
-async def test_an_error_that_lies_is_shown_as_text(browser: Browser, puppet_url: str) -> None:
-    async with open_playground(browser, puppet_url) as playground:
+async def test_an_error_that_lies_is_shown_as_text(browser: Browser, instructed_url: str) -> None:
+    async with open_playground(browser, instructed_url) as playground:
         for payload in GROUPS:
             body = json.dumps({"code": payload, "message": payload, "request_id": payload})
             await _fulfil(playground, status=422, content_type="application/json", body=body)

@@ -20,7 +20,7 @@ PLAN = {
 
 
 def order(*calls: tuple[str, dict[str, Any]], **more: str) -> str:
-    """What makes a puppet do this."""
+    """Return the words that make the instructed model do this."""
     return json.dumps({"calls": [[name, json.dumps(given)] for name, given in calls], **more})
 
 

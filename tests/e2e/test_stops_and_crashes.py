@@ -243,7 +243,7 @@ async def test_a_tool_that_nothing_can_end_holds_up_neither_its_run_nor_the_serv
         assert seen.frames[-2].event == {
             "type": "run-end",
             "outcome": "cancelled",
-            "model": "puppet",
+            "model": "instructed",
         }
         assert (await client.post(conversation, user('{"say": "so"}'))).text == "so"
         server.terminate()

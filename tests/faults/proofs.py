@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.tally import Tally
@@ -28,11 +29,13 @@ class Proof:
         about: what it shows.
         arguments: of the module.
         module: what is run.
+        environment: variables beside those of this process.
     """
 
     about: str
     arguments: tuple[str, ...]
     module: str = "pytest"
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def run(self) -> Tally:
         """Count the tests that were run. One that failed is a fault, and so is one that was skipped: half a proof is none."""
@@ -42,7 +45,7 @@ class Proof:
             done = subprocess.run(
                 [sys.executable, "-m", self.module, *self.arguments, *told],
                 cwd=ROOT,
-                env=os.environ | {"TEST_LANE": "nightly"},
+                env=os.environ | {"TEST_LANE": "nightly"} | dict(self.environment),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -92,6 +95,11 @@ PROOFS = {
     "workers": Proof(
         "the end-to-end tests and the attacks, on each kind of store that workers can share",
         ("tests/e2e", "tests/attacks"),
+    ),
+    "plain sending": Proof(
+        "the end-to-end tests and the attacks on servers that send by plain ASGI",
+        ("tests/e2e", "tests/attacks"),
+        environment={"TEST_DIRECT_SENDING": "false"},
     ),
     "benchmarks": Proof(
         "the servers of the benchmarks answer rightly",

@@ -73,6 +73,8 @@ async def running_server(
     inherited = {
         name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
     }
+    if (sending := os.environ.get("TEST_DIRECT_SENDING")) is not None:
+        inherited["PASSBACK_DIRECT_SENDING"] = sending
     store = () if "--store" in arguments else ("--store", "memory:")
     # what a developer keeps in the repository's .env is for containers
     env_file = ("--no-env-file",) if cwd is None else ()

@@ -11,9 +11,10 @@ from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import RunRef
+from passback.core.signals import Signal
+from passback.hotpath.sending import SEND_NOW
 from passback.http.access import Access
 from passback.http.routing import Endpoint
-from passback.http.sending import SEND_NOW, Signal
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services, Wire
 from passback.native.document import WaitedAnswer

@@ -57,6 +57,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("owner_budget", "cost=0.01", BudgetLimits(cost=0.01)),
     ("permissions", "delete_*=ask, *=allow", {"delete_*": "ask", "*": "allow"}),
     ("commands", "no", False),
+    ("direct_sending", "no", False),
     ("wires", "send_message, rest", ("send_message", "rest")),
     ("allowed_hosts", "Chat.Example,[::1]", frozenset({"chat.example", "[::1]"})),
     (
@@ -113,6 +114,7 @@ BAD: list[tuple[str, str, str]] = [
     ("model_timeout", "nan", "a number from 1 to 3600"),
     ("tool_timeout", "inf", "a number from 0.1 to 1e+09"),
     ("commands", "perhaps", "yes or no"),
+    ("direct_sending", "", "yes or no"),
     ("log_level", "loud", "one of debug, info, warning, error"),
     ("log_format", "xml", "one of text, json"),
     ("on_busy", "wait", "one of reject, enqueue, interrupt, rollback"),

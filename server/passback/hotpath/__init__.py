@@ -10,10 +10,11 @@
     Buys: slow streams are at most 27 ms late (p99), 560 ms without.
     Remove it when a full collection does not pause the process.
 
-Sending without a task: `http/sending.py`, `_SendNow` in `http/protocol.py`, `streams/writer.py`
+`sending.py`, which `streams/writer.py` uses where the server offers it
     Writes a chunk within the run's own step; no task waits for the client to disconnect.
     Buys: 195 million instructions of short requests, 216 without.
-    Remove it when `await send` needs no turn of the event loop.
+    Off with PASSBACK_DIRECT_SENDING=false. Remove it when `await send` needs no turn of the event
+    loop.
 
 Idle flushes: `_IDLE_FLUSH_TICKS` in `engine/log.py`
     Stores text a quarter as often while nobody reads it through another worker.

@@ -15,8 +15,10 @@ from starlette.requests import Request
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
 from passback.http.answers import owner_of
 from passback.http.headers import Headers, headers_of
-from passback.http.sending import BODY_RECEIVED
 from passback.http.wires import PartialBodies, RequestLimits
+
+# Key in `scope["extensions"]`: the whole body has arrived, so reading it does not wait.
+BODY_RECEIVED = "passback.body_came"
 
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")

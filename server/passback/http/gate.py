@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from passback.core.errors import ClientError, ForeignHost, ForeignOrigin
+from passback.hotpath.sending import forget_send_now
 from passback.http.access import (
     ANONYMOUS,
     Access,
@@ -23,7 +24,6 @@ from passback.http.access import (
 )
 from passback.http.answers import empty_answer, error_answer, set_owner
 from passback.http.headers import Headers, headers_of
-from passback.http.sending import forget_send_now
 
 logger = logging.getLogger(__name__)
 

@@ -1,12 +1,11 @@
-"""uvicorn's HTTP protocol with bounds, and with a way to send without a task.
+"""uvicorn's HTTP protocol with bounds.
 
-The bounds are on connections, heads, trailers, pipelined requests and unread answers.
+They are on connections, heads, trailers, pipelined requests and unread answers.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 from typing_extensions import override
 from uvicorn.config import Config
@@ -14,9 +13,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from passback.core.errors import BadRequest, ClientError, HeadersTooLarge
+from passback.core.signals import Signal
+from passback.hotpath.sending import SEND_NOW, DirectSending
 from passback.http.access_log import log_unread
 from passback.http.answers import error_answer
-from passback.http.sending import BODY_RECEIVED, SEND_NOW, Signal
+from passback.http.body import BODY_RECEIVED
 
 HEADERS = 100  # fields in a head
 HEAD_BYTES = 64 * 1024  # in a head, and in what follows one and is no part of the body
@@ -95,6 +96,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         "_open",
         "_overhead_bytes",
         "_refused",
+        "_sends_directly",
         "_unread",
         "left",
     )
@@ -110,9 +112,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         connections: OpenConnections | None = None,
+        sends_directly: bool = True,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._open = connections or OpenConnections()
+        self._sends_directly = sends_directly
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -210,8 +214,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.pipeline:
             self._answering = self.cycle
-        extensions: dict[str, Any] = {SEND_NOW: _SendNow(self, self.cycle)}
-        self.scope["extensions"] = extensions
+        if self._sends_directly:
+            extensions: dict[str, Any] = {SEND_NOW: DirectSending(self, self.cycle)}
+            self.scope["extensions"] = extensions
 
     @override
     def on_body(self, body: bytes) -> None:
@@ -267,6 +272,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Close the connection when the client has read all of it, or does not read in time."""
         self.transport.close()
         self._watch_reading()
+
+    def break_off(self) -> None:
+        """Close the connection behind what was sent, without waiting long for its reader."""
+        self.close()
+        # a server that stops does not wait until all is read
+        self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.close)
@@ -327,58 +338,3 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 def _head_too_large() -> HeadersTooLarge:
     return HeadersTooLarge(f"the headers have more than {HEAD_BYTES} bytes")
-
-
-class _SendNow:
-    """The `SendNow` of one uvicorn response. It writes chunks without an ASGI message for each."""
-
-    def __init__(self, connection: BoundedHttpProtocol, cycle: RequestResponseCycle) -> None:
-        self._connection = connection
-        self._cycle = cycle
-        self._write = cycle.transport.write
-
-    @property
-    def ready(self) -> bool:
-        cycle = self._cycle
-        return bool(cycle.chunked_encoding) and not (cycle.flow.write_paused or cycle.disconnected)
-
-    @property
-    def left(self) -> Signal:
-        return self._connection.left
-
-    async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
-        # uvicorn calls nothing but `write` of the transport to send a head
-        cycle, transport = self._cycle, self._cycle.transport
-        gathered: list[bytes] = []
-        cycle.transport = cast("asyncio.Transport", _GatheringTransport(gathered.append))
-        try:
-            await head
-        finally:
-            cycle.transport = transport
-        if gathered:  # else the client has disconnected
-            assert cycle.chunked_encoding
-            self._write(b"".join((*gathered, _encode_chunk(chunk))))
-
-    def break_off(self) -> None:
-        # otherwise uvicorn logs the missing end as a fault of the application
-        self._cycle.disconnected = True
-        self._connection.close()
-        # a server that stops does not wait until all is read
-        self._connection.loop.call_later(_LINGER_SECONDS, self._connection.transport.abort)
-
-    def drop(self) -> None:
-        self._connection.transport.abort()
-
-    def send(self, chunk: bytes, /) -> None:
-        self._write(_encode_chunk(chunk))
-
-
-class _GatheringTransport(NamedTuple):
-    """A substitute for a transport that gathers what is written."""
-
-    write: Callable[[bytes], None]
-
-
-def _encode_chunk(chunk: bytes) -> bytes:
-    """Return a chunk in the chunked transfer coding."""
-    return b"%x\r\n%b\r\n" % (len(chunk), chunk)

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
 from passback.core.errors import BadRequest, InvalidRequest, NotFound, PassbackError
+from passback.hotpath.sending import send_now
 from passback.http.answers import (
     ErrorView,
     error_answer,
@@ -22,7 +23,6 @@ from passback.http.answers import (
     note_code,
     request_id,
 )
-from passback.http.sending import send_now
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from passback.core.errors import ServerBusy
 from passback.core.messages import OwnerId
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy
+from passback.core.signals import Signal
 from passback.core.values import value
 from passback.http.answers import ErrorBody
-from passback.http.sending import Signal
 
 MOST_BYTES = 64 * 1024 * 1024  # of request bodies that are arriving
 

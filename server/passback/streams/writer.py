@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import anyio
 from starlette.types import Message, Receive, Scope, Send
 
-from passback.http.sending import SendNow, send_now
+from passback.hotpath.sending import SendNow, send_now
 from passback.http.wires import Services
 
 PING = ": ping\n\n"

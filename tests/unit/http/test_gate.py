@@ -12,11 +12,11 @@ from tests.support.asgi_client import Answer, ask
 
 from passback.core.errors import NotFound
 from passback.core.messages import OwnerId
+from passback.hotpath.sending import SEND_NOW, send_now
 from passback.http.access import Access
 from passback.http.answers import owner_of
 from passback.http.gate import protect
 from passback.http.routing import Endpoint
-from passback.http.sending import SEND_NOW, send_now
 from passback.http.site import build_site
 from passback.http.wires import Wire
 

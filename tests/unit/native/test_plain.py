@@ -25,7 +25,7 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.messages import CallId, Owed
-from passback.http.sending import SEND_NOW
+from passback.hotpath.sending import SEND_NOW
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import CallId, Owed, Usage
-from passback.http.sending import SEND_NOW
+from passback.hotpath.sending import SEND_NOW
 from passback.native.document import WaitedAnswer
 
 pytestmark = pytest.mark.anyio

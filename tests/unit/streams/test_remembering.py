@@ -27,9 +27,10 @@ from passback.core.events import (
 )
 from passback.core.messages import MessageId, RunRef
 from passback.core.ports import TakeBatch
+from passback.core.signals import Signal
+from passback.hotpath.sending import SEND_NOW
 from passback.http.access import Access
 from passback.http.routing import Endpoint
-from passback.http.sending import SEND_NOW, Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.streams.frames import EventId, SseFramer

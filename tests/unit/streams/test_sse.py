@@ -21,7 +21,7 @@ from passback.core.errors import (
 )
 from passback.core.events import Cursor, Position, RunEvent, RunStarted, TextDelta, TurnStarted
 from passback.core.messages import ConversationId, MessageId, RunId
-from passback.http.sending import SEND_NOW
+from passback.hotpath.sending import SEND_NOW
 from passback.pacing import LARGE
 from passback.streams.frames import EventId
 from passback.streams.sse import CUT_SHORT, opening_comment, stream_headers

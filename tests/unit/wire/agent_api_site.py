@@ -16,8 +16,8 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import MessageId
+from passback.core.signals import Signal
 from passback.http.access import Access
-from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.agent_api import build

@@ -46,8 +46,8 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.ports import Parked
+from passback.core.signals import Signal
 from passback.http.access import Access
-from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
 from passback.wire.agent_api import AgentApiSettings, build

@@ -12,9 +12,9 @@ from tests.support.asgi_client import ask
 from tests.support.logged_runs import LoggedRuns
 
 from passback.core.messages import OwnerId
+from passback.core.signals import Signal
 from passback.http.access import Access
 from passback.http.answers import STATUS
-from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.encoder import INCLUDABLE

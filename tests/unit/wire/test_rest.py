@@ -21,9 +21,9 @@ from passback.core.messages import (
     RunRef,
     UserMessage,
 )
+from passback.core.signals import Signal
 from passback.core.state import State
 from passback.http.access import Access
-from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.rest import build

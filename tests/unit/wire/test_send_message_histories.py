@@ -18,8 +18,8 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.signals import Signal
 from passback.http.access import Access
-from passback.http.sending import Signal
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.send_message import build
