@@ -21,10 +21,10 @@ FENCE = re.compile(r"^\s*```")
 
 
 def main() -> int:
-    # the changelog is a list of long entries
-    pages = [page for page in files("*.md") if page != ROOT / "CHANGELOG.md"]
     found = [
-        f"{relative(page)}{problem}" for page in pages for problem in check(page, page.read_text())
+        f"{relative(page)}{problem}"
+        for page in files("*.md")
+        for problem in check(page, page.read_text())
     ]
     found += [f"README.md: {problem}" for problem in check_length((ROOT / "README.md").read_text())]
     found += check_lists()
