@@ -5,6 +5,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from passback.core.budgets import Price
 from passback.core.errors import ConfigurationError
@@ -69,6 +70,14 @@ def setting(
     if callable(default):
         return field(default_factory=default, metadata=metadata, repr=not secret)
     return field(default=default, metadata=metadata, repr=not secret)
+
+
+def is_loopback(host: str, /) -> bool:
+    """Return True for a name or an address by which only programs of this machine are reached."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # any other name may resolve to any address
+        return False
 
 
 def number_form(low: float, high: float, /) -> Form:

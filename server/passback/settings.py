@@ -12,7 +12,6 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,6 +35,7 @@ from passback.setting_forms import (
     Part,
     choice_form,
     integer_form,
+    is_loopback,
     number_form,
     parts_form,
     setting,
@@ -324,10 +324,7 @@ class Settings:
     @property
     def is_loopback(self) -> bool:
         """True if only programs of this machine can reach the server."""
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:  # any other name may resolve to any address
-            return False
+        return is_loopback(self.host)
 
 
 _MOVED: Mapping[str, tuple[str, str]] = {

@@ -1,7 +1,8 @@
 """The transport of requests to a model's service: aiohttp behind httpx's interface.
 
 Proxies and certificates are those that the environment names: `HTTP_PROXY`, `HTTPS_PROXY`,
-`ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+`ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE` and `SSL_CERT_DIR`. A service on this machine is asked
+directly, whatever they say.
 """
 
 import ssl
@@ -13,6 +14,7 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from passback.core.errors import ConfigurationError, ModelError, ModelUnavailable
+from passback.setting_forms import is_loopback
 
 TRANSPORT_ERRORS = (httpx.HTTPError, aiohttp.ClientError)
 """What a transport raises: httpx-aiohttp leaves some of aiohttp's errors as they are, such as that
@@ -43,7 +45,7 @@ def find_proxy(url: httpx.URL, /) -> httpx.Proxy | None:
     proxies = getproxies()
     name = url.scheme if proxies.get(url.scheme) else "all"
     address = proxies.get(name, "").strip()
-    if not address or proxy_bypass(url.netloc.decode("ascii")):
+    if not address or is_loopback(url.host) or proxy_bypass(url.netloc.decode("ascii")):
         return None
     try:
         proxy = httpx.Proxy(address if "://" in address else f"http://{address}")

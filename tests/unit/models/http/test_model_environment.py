@@ -101,14 +101,33 @@ async def test_a_tunnel_is_asked_for_where_the_service_has_tls(
     assert KEY.encode() not in head
 
 
-@pytest.mark.parametrize("left_out", ["127.0.0.1", "*", "x.test,127.0.0.1"])
-async def test_no_proxy_hosts_are_asked_directly(
-    monkeypatch: pytest.MonkeyPatch, left_out: str
+async def test_a_service_on_this_machine_is_asked_directly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with serving(answers(ANSWER)) as service, client_at(service.url()) as client:
+        assert await asked(client) == AB_DELTAS
+
+
+@pytest.mark.parametrize(
+    ("url", "left_out", "direct"),
+    [
+        ("http://model.test/v1", "model.test", True),
+        ("http://model.test:8000/v1", "x.test,.test", True),
+        ("http://model.test/v1", "*", True),
+        ("http://model.test/v1", "x.test", False),
+        ("http://localhost:11434/v1", "", True),
+        ("http://127.9.9.9/v1", "", True),
+        ("http://[::1]:11434/v1", "", True),
+        ("http://localhost.test/v1", "", False),
+    ],
+)
+def test_a_proxy_is_for_hosts_elsewhere_that_no_proxy_does_not_name(
+    monkeypatch: pytest.MonkeyPatch, url: str, left_out: str, direct: bool
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", left_out)
-    async with serving(answers(ANSWER)) as service, client_at(service.url()) as client:
-        assert await asked(client) == AB_DELTAS
+    assert (find_proxy(httpx.URL(url)) is None) is direct
 
 
 @with_password
