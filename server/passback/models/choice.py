@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from typing import Final
 
 from passback.core.errors import ConfigurationError
 from passback.core.text import did_you_mean, nearest_names
@@ -133,6 +134,12 @@ class ModelServices:
         return choices
 
 
+# Names of services that speak the chat-completions protocol, as people write them for a kind.
+_COMPATIBLE_SERVICES: Final = frozenset(
+    {"deepseek", "groq", "llamacpp", "lmstudio", "mistral", "ollama", "openrouter", "vllm"}
+)
+
+
 def check_model_names(models: str, /) -> None:
     """Check the names in a comma-separated list of models.
 
@@ -161,6 +168,8 @@ def _likely_models(kind: str, name: str) -> Sequence[str]:
         return [f"{each}:{name}" if name else each for each in near]
     if not kind:
         return []
+    if name and kind.lower() in _COMPATIBLE_SERVICES:
+        return [f"openai:{name} with PASSBACK_MODEL_BASE_URL"]
     # A name without its kind; names with a colon in them occur too, as of Ollama's tags.
     return [f"anthropic:{whole}" if kind.lower().startswith("claude") else f"openai:{whole}"]
 

@@ -140,6 +140,7 @@ def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> N
         ("gpt-5", " (did you mean openai:gpt-5?)"),
         ("claude-sonnet-5", " (did you mean anthropic:claude-sonnet-5?)"),
         ("qwen3:32b", " (did you mean openai:qwen3:32b?)"),
+        ("ollama:qwen3", " (did you mean openai:qwen3 with PASSBACK_MODEL_BASE_URL?)"),
         ("opneai:gpt-5", " (did you mean openai:gpt-5?)"),
         ("Anthropic:x", " (did you mean anthropic:x?)"),
         ("dmeo", " (did you mean demo?)"),
