@@ -4,6 +4,7 @@ A new example needs one function in `plays_of_....py`, under its name: `@plays("
 """
 
 import ast
+import json
 import re
 import runpy
 import shlex
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 from tests.e2e import plays_of_agents, plays_of_tools
 from tests.e2e.plays import PLAYS
@@ -38,8 +40,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
 PLAY_FILES = (plays_of_agents, plays_of_tools)
 
-ELSEWHERE = {"mcp_agent", "notes_server"}
-"""Played by `test_mcp.py`."""
+ELSEWHERE = {"mcp_agent", "notes_server", "own_server"}
+"""Played by `test_mcp.py`, or below."""
 PROGRAMS = {"from_python"}
 """Not served, but run."""
 PAGES = ("how-to/agents", "explanation/context")
@@ -137,6 +139,30 @@ NASTY_OWNERS = ("../ben", "..", ".", "", "ann/../../ben", "/etc", "ann\0", "ANN"
 
 def run_of(owner: str) -> RunRef:
     return RunRef(ConversationKey(OwnerId(owner), ConversationId("c")), RunId("r"))
+
+
+@pytest.mark.parametrize(
+    ("posted", "words"),
+    [("Say it again", ["Say ", "it ", "again "]), ("", [])],
+    ids=["three words", "none"],
+)
+async def test_a_server_of_ones_own_streams_the_builders_events(
+    posted: str, words: list[str]
+) -> None:
+    app = runpy.run_path(str(EXAMPLES / "own_server.py"))["app"]
+    message = {"role": "user", "content": [{"type": "text", "text": posted}]}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://own.test"
+    ) as client:
+        answered = await client.post("/process", json={"input": [message]})
+        refused = [await client.post("/process", content=body) for body in (b"{", b'{"input":"x"}')]
+    lines = answered.text.splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data:")]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    deltas = [event["text"] for event in events if event.get("delta")]
+    assert deltas == words
+    assert (events[0]["status"], events[-1]["status"]) == ("created", "completed")
+    assert [answer.status_code for answer in refused] == [422, 422]
 
 
 # ---------------------------------------------------------------- nothing is left unproven
