@@ -102,13 +102,19 @@ def asked(
     *,
     connections: OpenConnections | None = None,
     state: ServerState | None = None,
+    sends_directly: bool = True,
 ) -> tuple[BoundedHttpProtocol, Written]:
     """A connection on which something, mostly a site's stream, was just asked for."""
     config = Config(app, lifespan="off", log_config=None)
     config.load()
     loop = cast("asyncio.AbstractEventLoop", clock) if clock else None
     connection = BoundedHttpProtocol(
-        config, state or ServerState(), {}, loop, connections=connections
+        config,
+        state or ServerState(),
+        {},
+        loop,
+        connections=connections,
+        sends_directly=sends_directly,
     )
     written = Written()
     connection.connection_made(written)

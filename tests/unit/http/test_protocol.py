@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 from tests.support.http_connection import REQUEST, Clock, asked
 from tests.support.logged_runs import RUN
@@ -17,6 +18,7 @@ from uvicorn.server import ServerState
 
 from passback.core.errors import UnknownRun
 from passback.core.events import TextDelta
+from passback.hotpath.sending import send_now
 from passback.http.access import ANONYMOUS
 from passback.http.answers import json_answer, set_owner
 from passback.http.body import BODY_RECEIVED, read_object
@@ -98,6 +100,25 @@ async def test_the_head_goes_out_with_what_opens_the_body() -> None:
     assert len(written.parts) == 2
     connection.connection_lost(None)
     await site.is_left()
+
+
+@pytest.mark.parametrize("sends_directly", [True, False])
+async def test_sending_without_a_task_can_be_switched_off(sends_directly: bool) -> None:
+    offered: list[bool] = []
+
+    async def greet(request: Request) -> ASGIApp:
+        offered.append(send_now(request.scope) is not None)
+        return PlainTextResponse("hello")
+
+    connection, written = asked(
+        Endpoint("/", greet, methods=["GET"]),
+        b"GET / HTTP/1.1\r\n\r\n",
+        sends_directly=sends_directly,
+    )
+    await anyio.wait_all_tasks_blocked()
+    assert offered == [sends_directly]
+    assert b"".join(written.parts).endswith(b"hello")
+    connection.connection_lost(None)
 
 
 @pytest.mark.parametrize(("with_head", "is_there"), [(0, False), (5, False), (9, True)])
