@@ -16,6 +16,7 @@ from passback.core.errors import ForeignHost, ForeignOrigin, Unauthenticated
 from passback.core.messages import OwnerId
 from passback.core.values import value
 from passback.http.headers import Headers
+from passback.setting_forms import is_loopback
 
 ANONYMOUS = OwnerId("anonymous")
 _DEFAULT_PORTS = (":80", ":443")
@@ -206,12 +207,12 @@ def _host_name(authority: str) -> str | None:
 def _is_own_host(name: str, access: Access) -> bool:
     if name == "localhost" or not access.hosts.isdisjoint({name, f"[{name}]"}):
         return True
-    is_loopback = _is_loopback(name)
-    return is_loopback is not None and (is_loopback or not access.loopback_only)
+    is_local = _is_local_address(name)
+    return is_local is not None and (is_local or not access.loopback_only)
 
 
 @lru_cache(maxsize=256)
-def _is_loopback(name: str) -> bool | None:
+def _is_local_address(name: str) -> bool | None:
     """Return whether an address is one of this machine only, or None if it is no IP address."""
     try:
         return ip_address(name).is_loopback
@@ -221,7 +222,7 @@ def _is_loopback(name: str) -> bool | None:
 
 def _is_loopback_host(headers: Headers) -> bool:
     name = _named_host(headers)
-    return name is not None and (name == "localhost" or _is_loopback(name) is True)
+    return name is not None and is_loopback(name)
 
 
 def _is_same_host(origin: str, host: str) -> bool:
