@@ -91,6 +91,10 @@ PROOFS = {
     "failover": Proof(
         "workers behind Sentinels whose master is killed", ("tests/faults/test_failover.py",)
     ),
+    "policy model": Proof(
+        "posts while a run goes on, against a model of the four policies",
+        ("tests/faults/test_policy_model.py",),
+    ),
     "properties": Proof("the unit tests, with twenty times the examples", ("tests/unit",)),
     "workers": Proof(
         "the end-to-end tests and the attacks, on each kind of store that workers can share",

@@ -76,10 +76,10 @@ SHORT_GRACE = ("--timing", "shutdown_grace=0.2")
 SILENT = ("--timing", "ping=15", "--model-timeout", "120")
 
 SCENARIOS = {
-    "kill-1-sqlite": Scenario("kill -9 of the only worker", KILL, on("sqlite", 1), 3, 250),
-    "kill-1-redis": Scenario("kill -9 of the only worker", KILL, on("redis", 1), 3, 250),
-    "kill-2-sqlite": Scenario("kill -9 of one worker of two", KILL, on("sqlite"), 3, 250),
-    "kill-2-redis": Scenario("kill -9 of one worker of two", KILL, on("redis"), 3, 250),
+    "kill-1-sqlite": Scenario("kill -9 of the only worker", KILL, on("sqlite", 1), 2, 250),
+    "kill-1-redis": Scenario("kill -9 of the only worker", KILL, on("redis", 1), 2, 250),
+    "kill-2-sqlite": Scenario("kill -9 of one worker of two", KILL, on("sqlite"), 2, 250),
+    "kill-2-redis": Scenario("kill -9 of one worker of two", KILL, on("redis"), 2, 250),
     "kill-tools-sqlite": Scenario(TOOLS, KILL, on("sqlite", 2, AGENT), 2, 100),
     "kill-tools-redis": Scenario(TOOLS, KILL, on("redis", 2, AGENT), 2, 100),
     "freeze-sqlite": Scenario("SIGSTOP for longer than the lease", FREEZE, on("sqlite"), 1, 100),
@@ -97,33 +97,31 @@ SCENARIOS = {
         "kill -9 of Redis, appendfsync always",
         struck_by(kill_redis, Rules(WELL | TOLD)),
         on("redis", 2, AGENT),
-        2,
+        1,
         200,
     ),
     "lost-replies": Scenario(
         "replies of Redis get lost",
         struck_by(lose_replies),
         on("redis", 2, AGENT, proxied=True),
-        4,
+        2,
         500,
     ),
     "jepsen-redis": Scenario(
-        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 20, 4000
+        "8 clients, any fault at any time", jepsen, on("redis", proxied=True), 10, 4000
     ),
-    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 20, 4000),
+    "jepsen-sqlite": Scenario("8 clients, any fault at any time", jepsen, on("sqlite"), 10, 4000),
     "policies-redis": Scenario(
-        "50 posts at once from 4 processes to 4 workers", policies, on("redis", 4), 5, 50
+        "50 posts at once from 4 processes to 4 workers", policies, on("redis", 4), 2, 50
     ),
     "policies-sqlite": Scenario(
-        "50 posts at once from 4 processes to 2 workers", policies, on("sqlite"), 5, 50
+        "50 posts at once from 4 processes to 2 workers", policies, on("sqlite"), 2, 50
     ),
-    "repeats-redis": Scenario("one post eleven times", repeats, on("redis"), 3, 200),
-    "repeats-sqlite": Scenario("one post eleven times", repeats, on("sqlite"), 3, 200),
+    "repeats-redis": Scenario("one post eleven times", repeats, on("redis"), 2, 200),
+    "repeats-sqlite": Scenario("one post eleven times", repeats, on("sqlite"), 2, 200),
     "cuts-redis": Scenario("a cut behind each event", cuts, on("redis"), 18, 360),
     "cuts-sqlite": Scenario("a cut behind each event", cuts, on("sqlite"), 18, 360),
-    "crowds": Scenario(
-        "readers of one run, visitors", crowds, on("redis", watched=True), 100, 1000
-    ),
+    "crowds": Scenario("readers of one run, visitors", crowds, on("redis", watched=True), 50, 1000),
     "nginx": Scenario(
         "nginx with default buffering and gzip", behind_nginx, on("sqlite", 1, *SILENT), 1, 2
     ),

@@ -14,6 +14,7 @@ from tests.faults.pace import pause
 from tests.faults.policies import exchanges_of
 from tests.faults.records import Post
 from tests.faults.world import Plan, StoreKind, World, world
+from tests.support.lanes import rounds
 from tests.support.wire import Client, Json, client_of
 from typing_extensions import override
 
@@ -215,7 +216,7 @@ def machine_of(portal: BlockingPortal, scene: World) -> type[RuleBasedStateMachi
 
 
 @pytest.mark.promise("P8")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
 def test_posts_while_a_run_goes_on_do_what_the_model_of_their_policy_says(store: StoreKind) -> None:
     with (
@@ -226,7 +227,7 @@ def test_posts_while_a_run_goes_on_do_what_the_model_of_their_policy_says(store:
 
 
 SETTINGS = settings(
-    max_examples=4,
+    max_examples=rounds(2, nightly=20),
     stateful_step_count=10,
     deadline=None,
     derandomize=True,
