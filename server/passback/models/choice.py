@@ -95,26 +95,24 @@ class ModelServices:
                 or one key would be sent to several services.
         """
         check_model_names(models)
+        configured: Sequence[ModelChoice] = ()
+        own_kinds = {_split_model(model)[0] for model in self._models.split(",")}
+        if models != self._models and own_kinds <= MODEL_KINDS.keys():
+            # If none of the settings' models needs a key, the addresses and keys of the settings
+            # are meant for the models named elsewhere.
+            configured = [one for one in self._parse_choices(self._models) if one.needs_key]
+        found = (
+            [_choice_beside(configured, model) for model in models.split(",")]
+            if configured
+            else self._parse_choices(models)
+        )
         choices: list[ModelChoice] = []
-        for choice in self._choices_at_services(models):
+        for choice in found:
             key = self._own_keys.get(choice.kind)
             # A provider's own key must not reach another service.
             takes_own_key = key and not choice.api_key and choice.is_at_provider
             choices.append(replace(choice, api_key=key) if takes_own_key else choice)
         return choices
-
-    def _choices_at_services(self, models: str) -> Sequence[ModelChoice]:
-        if models == self._models:
-            return self._parse_choices(models)
-        configured: Sequence[ModelChoice] = ()
-        if all(_split_model(model)[0] in MODEL_KINDS for model in self._models.split(",")):
-            configured = self._parse_choices(self._models)
-        # If none of the settings' models needs a key, the addresses and keys of the settings are
-        # meant for the models named elsewhere.
-        configured = [choice for choice in configured if choice.needs_key]
-        if not configured:
-            return self._parse_choices(models)
-        return [_choice_beside(configured, model) for model in models.split(",")]
 
     def _parse_choices(self, models: str) -> Sequence[ModelChoice]:
         names = models.split(",")

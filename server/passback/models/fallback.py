@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
@@ -20,7 +20,6 @@ from passback.core.ports import ModelClient
 from passback.core.values import value
 
 Batches: TypeAlias = AsyncIterator[Sequence[ModelDelta]]
-AnswerContext: TypeAlias = AbstractAsyncContextManager[Batches]
 
 logger = logging.getLogger(__name__)
 
@@ -64,17 +63,10 @@ class Fallback:
     def name(self) -> str:
         return ",".join(model.name for model in self._models)
 
-    def stream(self, request: ModelRequest, /) -> AnswerContext:
-        return self._open_stream(request, self._models[0].stream(request))
-
     @asynccontextmanager
-    async def _open_stream(
-        self, request: ModelRequest, answer: AnswerContext
-    ) -> AsyncGenerator[Batches]:
+    async def stream(self, request: ModelRequest, /) -> AsyncGenerator[Batches]:
         async with AsyncExitStack() as stack:
-            yield await stack.enter_async_context(
-                aclosing(self._read_answers(stack, request, answer))
-            )
+            yield await stack.enter_async_context(aclosing(self._read_answers(stack, request)))
 
     def refuses(self, part: MediaPart, /) -> str | None:
         """Return the first model's reason to refuse an attachment, None if all of them take it."""
@@ -98,7 +90,7 @@ class Fallback:
                 stack.push_async_callback(model.aclose)
 
     async def _read_answers(
-        self, stack: AsyncExitStack, request: ModelRequest, answer: AnswerContext
+        self, stack: AsyncExitStack, request: ModelRequest
     ) -> AsyncGenerator[Sequence[ModelDelta]]:
         """Yield the lost usage of failed attempts, then the first answer with content.
 
@@ -108,7 +100,7 @@ class Fallback:
             ModelError: a model failed with an error that is not retryable, or the last one failed.
         """
         for model, following in pairwise(self._models):
-            attempted = await _try_answer(stack, answer, AnsweredBy(model.name))
+            attempted = await _try_answer(stack, model, request)
             if isinstance(attempted, _StartedAnswer):
                 yield attempted.first
                 async for batch in attempted.rest:
@@ -121,22 +113,22 @@ class Fallback:
             logger.warning(
                 "model=%s failed code=%s next=%s", model.name, attempted.error.code, following.name
             )
-            answer = following.stream(request)
-        batches = await stack.enter_async_context(answer)
+        last = self._models[-1]
+        batches = await stack.enter_async_context(last.stream(request))
         # After the last model nothing can follow, so its answer need not be held back.
-        yield (AnsweredBy(self._models[-1].name),)
+        yield (AnsweredBy(last.name),)
         async for batch in batches:
             yield batch
 
 
 async def _try_answer(
-    stack: AsyncExitStack, answer: AnswerContext, answered_by: AnsweredBy
+    stack: AsyncExitStack, model: ModelClient, request: ModelRequest
 ) -> _StartedAnswer | _FailedAttempt:
     """Read an answer until its first content; if there is any, the stack holds the answer open."""
-    preamble = _Preamble(answered_by)
+    preamble = _Preamble(AnsweredBy(model.name))
     try:
         async with AsyncExitStack() as attempt:
-            batches = await attempt.enter_async_context(answer)
+            batches = await attempt.enter_async_context(model.stream(request))
             async for batch in batches:
                 if not preamble.add_batch(batch):
                     # The caller's stack closes the answer from here on.

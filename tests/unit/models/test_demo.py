@@ -38,8 +38,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.models.demo import DemoModel, create
-from passback.models.demo.client import answer_deltas
+from passback.models.demo import DemoModel, answer_deltas, create
 
 COLORS = (
     "Change the background color. The color should be one of the following: blue, red, green, "

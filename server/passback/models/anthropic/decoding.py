@@ -82,9 +82,10 @@ class MessageDecoder(Decoder):
     def done(self) -> bool:
         return self._stopped or super().done
 
+    @property
     @override
-    def _is_complete(self) -> bool:
-        return self._stopped or self._stop_reason is not None
+    def finished(self) -> bool:
+        return self.failure is None and (self._stopped or self._stop_reason is not None)
 
     @override
     def _add_finish(self) -> None:
@@ -150,15 +151,24 @@ class MessageDecoder(Decoder):
         self._batch.set_usage(report)
 
     def _read_block_event(self, chunk: JsonDict) -> None:
-        index = chunk.get("index")
-        place = index if isinstance(index, int) else 0
-        match chunk["type"]:
-            case "content_block_start":
-                self._start_block(place, chunk.get("content_block"))
-            case "content_block_delta":
-                self._read_delta(place, chunk.get("delta"))
+        given = chunk.get("index")
+        index = given if isinstance(given, int) else 0
+        opened = self._open_blocks.get(index)
+        match chunk["type"], chunk.get("delta"), opened:
+            case "content_block_start", _, _:
+                self._start_block(index, chunk.get("content_block"))
+            case "content_block_stop", _, _:
+                self._end_block(index)
+            case _, {"type": "text_delta", "text": text}, _:
+                self._read_text(text)
+            case _, {"type": "thinking_delta", "thinking": text}, _OpenBlock(kind="thinking"):
+                self._read_thinking(opened, text)
+            case _, {"type": "signature_delta", "signature": text}, _OpenBlock(kind="thinking"):
+                self._read_signature(opened, text)
+            case _, {"type": "input_json_delta", "partial_json": text}, _OpenBlock(kind="tool_use"):
+                self._read_arguments(opened, text)
             case _:
-                self._end_block(place)
+                pass
 
     def _start_block(self, index: int, block: JsonValue) -> None:
         self._end_block(index)  # if the end of the block before it is missing
@@ -179,22 +189,6 @@ class MessageDecoder(Decoder):
                 self.size += len(str(block.get("data")))
             case "tool_use":
                 self._begin_call(block)
-            case _:
-                pass
-
-    def _read_delta(self, index: int, delta: JsonValue) -> None:
-        opened = self._open_blocks.get(index)
-        if not isinstance(delta, dict):
-            return
-        match delta.get("type"), opened:
-            case "text_delta", _:
-                self._read_text(delta.get("text"))
-            case "thinking_delta", _OpenBlock(kind="thinking"):
-                self._read_thinking(opened, delta.get("thinking"))
-            case "signature_delta", _OpenBlock(kind="thinking"):
-                self._read_signature(opened, delta.get("signature"))
-            case "input_json_delta", _OpenBlock(kind="tool_use"):
-                self._read_arguments(opened, delta.get("partial_json"))
             case _:
                 pass
 

@@ -16,7 +16,6 @@ from passback.core.messages import (
     AssistantMessage,
     ModelMessage,
     SystemMessage,
-    ToolCall,
     ToolMessage,
     ToolSpec,
     UserMessage,
@@ -204,7 +203,16 @@ class _Transcript:
     def _answer_blocks(self, message: AssistantMessage, thoughts: Sequence[Thought]) -> list[Block]:
         """Return the blocks of text and calls, with each thought in its place."""
         text = plain_text(message.content)
-        calls = [self._encode_call(call) for call in message.tool_calls]
+        calls: list[Block] = []
+        for call in message.tool_calls:
+            try:
+                parsed: JsonValue = from_json(call.arguments)
+            except ValueError:
+                parsed = None  # a model may have written bad JSON, and the service takes objects
+            given = parsed if isinstance(parsed, dict) else {}
+            calls.append(
+                {"type": "tool_use", "id": self._ids[call.id], "name": call.name, "input": given}
+            )
         blocks: list[Block] = []
         text_end = calls_end = 0
         for thought in thoughts:
@@ -216,15 +224,3 @@ class _Transcript:
         while blocks and blocks[-1]["type"] in THOUGHT_TYPES:  # an answer may not end in thought
             blocks.pop()
         return blocks
-
-    def _encode_call(self, call: ToolCall) -> Block:
-        try:
-            parsed: JsonValue = from_json(call.arguments)
-        except ValueError:
-            parsed = None  # a model may have written bad JSON, and the service takes objects only
-        return {
-            "type": "tool_use",
-            "id": self._ids[call.id],
-            "name": call.name,
-            "input": parsed if isinstance(parsed, dict) else {},
-        }

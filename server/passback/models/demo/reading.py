@@ -6,7 +6,7 @@ that is not found in the words is made up from the schema.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from itertools import chain
 from typing import Final, TypeAlias
 
 from pydantic import JsonValue
@@ -130,26 +130,19 @@ def named_tools(words: str, tools: Iterable[ToolSpec], /) -> list[NamedTool]:
     named: dict[frozenset[str], NamedTool] = {}
     searched = SearchedText(words)
     for spec in tools:
-        tool = _find_tool(spec, searched)
-        if tool and _name_overlap(tool, searched) > _name_overlap(
-            named.get(tool.keywords), searched
-        ):
-            named[tool.keywords] = tool
+        parts = [part.casefold() for part in _NAME_PART.findall(spec.name)]
+        keywords = [part for part in parts if part not in _WEAK_WORDS] or parts
+        spans = [searched.find(keyword) for keyword in keywords]
+        if not keywords or None in spans:
+            spans = [searched.find(spec.name), searched.find("".join(keywords))]
+        if found := [span for span in spans if span]:
+            start, end = min(start for start, _ in found), max(end for _, end in found)
+            tool = NamedTool(spec, frozenset(keywords), start, end)
+            before = named.get(tool.keywords)
+            if _name_overlap(tool, searched) > _name_overlap(before, searched):
+                named[tool.keywords] = tool
     chosen = [tool for key, tool in named.items() if not any(key < other for other in named)]
     return sorted(chosen, key=lambda tool: tool.start)
-
-
-def _find_tool(spec: ToolSpec, words: SearchedText) -> NamedTool | None:
-    parts = [part.casefold() for part in _NAME_PART.findall(spec.name)]
-    keywords = [part for part in parts if part not in _WEAK_WORDS] or parts
-    spans = [words.find(keyword) for keyword in keywords]
-    if not keywords or None in spans:
-        spans = [words.find(spec.name), words.find("".join(keywords))]
-    found = [span for span in spans if span]
-    if not found:
-        return None
-    start, end = min(start for start, _ in found), max(end for _, end in found)
-    return NamedTool(spec, frozenset(keywords), start, end)
 
 
 def _name_overlap(tool: NamedTool | None, words: SearchedText) -> int:
@@ -169,10 +162,12 @@ class _ArgumentReader:
 
     def __init__(self, tool: NamedTool, words: str) -> None:
         self._tool = tool
-        self._words = words
         self._all = SearchedText(words)
         self._outside = SearchedText(f"{words[: tool.start]}\n{words[tool.end :]}")
-        self._listed_word = next(self._mentioned_texts(_listed_words(tool.spec.description)), None)
+        # where nothing fits better: a word that the tool's description lists, the words after its
+        # name, or all words
+        rest = _CONNECTORS.sub("", words[tool.end :]).strip().rstrip(".!") or words.strip()
+        self._usual_text = next(self._mentioned_texts(tool.spec.description), rest)
         self._numbers = iter(_NUMBER.findall(words))
         self._quoted = (match[match.lastindex or 0] for match in _QUOTED.finditer(words))
 
@@ -192,19 +187,19 @@ class _ArgumentReader:
         return values
 
     def read_value(self, schema: Schema, depth: int) -> JsonValue:
-        schema = self._resolve_schema(schema)
+        schema, kind = self._resolve_schema(schema)
         if "const" in schema:
             return schema["const"]
         options = schema.get("enum")
         if isinstance(options, list) and options:
             return next(self._mentioned_values(options), schema.get("default", options[0]))
         value: JsonValue = None
-        match _schema_type(schema):
+        match kind:
             case "object":
                 value = self.read_object(schema, depth)
             case "array":
                 value = self._read_array(_as_schema(schema.get("items")), depth)
-            case "integer" | "number" as kind:
+            case "integer" | "number":
                 default = schema.get("default", schema.get("minimum", 0))
                 numbers = map(float, self._numbers)
                 value = next(map(int, numbers) if kind == "integer" else numbers, default)
@@ -213,11 +208,15 @@ class _ArgumentReader:
             case "null":
                 pass
             case _:
-                value = self._take_text(schema)
+                own = self._mentioned_texts(schema.get("description"))
+                value = next(chain(self._quoted, own), self._usual_text)
         return value
 
-    def _resolve_schema(self, schema: Schema) -> Schema:
-        """Return a schema with a type: follow local references, and take the first alternative."""
+    def _resolve_schema(self, schema: Schema) -> tuple[Schema, JsonValue]:
+        """Follow local references, take the first alternative, and return it with its type.
+
+        Of several types it is the first that is not null.
+        """
         # Bounded, because references may lead in a circle.
         for _ in range(MAX_DEPTH):
             reference = schema.get("$ref")
@@ -231,7 +230,10 @@ class _ArgumentReader:
             if not isinstance(branches, list) or not branches:
                 break
             schema = _as_schema(branches[0])
-        return schema
+        kinds = schema.get("type")
+        if isinstance(kinds, list):
+            return schema, next((kind for kind in kinds if kind != "null"), "null")
+        return schema, kinds or ("object" if "properties" in schema else "string")
 
     def _read_array(self, items: Schema, depth: int) -> list[JsonValue]:
         if depth > MAX_DEPTH:
@@ -241,40 +243,15 @@ class _ArgumentReader:
             return list(self._mentioned_values(options)) or [options[0]]
         return [self.read_value(items, depth + 1)]
 
-    def _take_text(self, schema: Schema) -> str:
-        quoted = next(self._quoted, None)
-        if quoted is not None:
-            return quoted
-        own = next(self._mentioned_texts(_listed_words(schema.get("description"))), None)
-        return own or self._listed_word or self._remaining_words
-
-    @cached_property
-    def _remaining_words(self) -> str:
-        """The words after the tool's name, or all words if there are none."""
-        rest = _CONNECTORS.sub("", self._words[self._tool.end :]).strip()
-        return rest.rstrip(".!") or self._words.strip()
-
     def _mentioned_values(self, options: Iterable[JsonValue]) -> Iterator[JsonValue]:
-        return (option for option in options if any(self._mentioned_texts([str(option)])))
+        return (option for option in options if self._outside.find(str(option)))
 
-    def _mentioned_texts(self, options: Iterable[str]) -> Iterator[str]:
-        return (option for option in options if self._outside.find(option))
-
-
-def _listed_words(description: JsonValue) -> Iterator[str]:
-    """Yield each word of the lists in a description."""
-    if isinstance(description, str):
-        for run in _WORD_LIST.finditer(description[:_MAX_DESCRIPTION]):
-            yield from _WORD.findall(run[0])
+    def _mentioned_texts(self, description: JsonValue) -> Iterator[str]:
+        """Yield each word of the lists in a description that the user's words have, too."""
+        text = description[:_MAX_DESCRIPTION] if isinstance(description, str) else ""
+        for run in _WORD_LIST.finditer(text):
+            yield from filter(self._outside.find, _WORD.findall(run[0]))
 
 
 def _as_schema(value: JsonValue) -> Schema:
     return value if isinstance(value, dict) else {}
-
-
-def _schema_type(schema: Schema) -> JsonValue:
-    """Return the type of a schema's values; of several the first that is not null."""
-    kinds = schema.get("type")
-    if isinstance(kinds, list):
-        return next((kind for kind in kinds if kind != "null"), "null")
-    return kinds or ("object" if "properties" in schema else "string")

@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from typing import cast
 
 import anyio
@@ -14,7 +14,6 @@ from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import ModelError, ModelRejected
 from passback.core.messages import MediaPart
 from passback.core.values import value
-from passback.models.http.bounds import Bounds
 from passback.models.http.decoding import Decoder
 from passback.models.http.failures import (
     Listing,
@@ -27,10 +26,11 @@ from passback.models.http.failures import (
     without_query,
 )
 from passback.models.http.reading import AnswerReader, StartedAnswer, stall_error
-from passback.models.http.service import ServiceEndpoint, endpoint
+from passback.models.http.service import Bounds, ServiceEndpoint, endpoint
 from passback.models.http.transport import (
     TRANSPORT_ERRORS,
     error_kind,
+    is_stall,
     open_transport,
     unreachable_error,
     without_text,
@@ -186,29 +186,20 @@ class HttpModel(ABC):
         Raises:
             ModelError: there is no answer.
         """
-        try:
-            response = await self._post(body)
-            has_begun = False
-            try:  # a flag instead of `except`: a cancelled attempt has to close its stream, too
-                begun = await self._read_first_bytes(response)
-                has_begun = True
-            finally:
-                if not has_begun:
-                    await _close_stream(_stream_of(response))
-            return begun
-        except TRANSPORT_ERRORS as error:
-            logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
-            if isinstance(error, httpx.ReadTimeout):
-                raise stall_error() from without_text(error)
-            raise unreachable_error("the model's service", error) from without_text(error)
-
-    async def _post(self, body: bytes) -> httpx.Response:
         url = self._service.answers_url
         try:
-            with anyio.fail_after(self._head_timeout):
-                return await self._send("POST", url, self._timeouts, body)
-        except TimeoutError as error:
-            raise httpx.ReadTimeout("the request is not taken") from error
+            async with AsyncExitStack() as stack:
+                with anyio.fail_after(self._head_timeout):
+                    response = await self._send("POST", url, self._timeouts, body)
+                stack.push_async_callback(_close_stream, _stream_of(response))
+                begun = await self._read_first_bytes(response)
+                stack.pop_all()  # from here on the reader of the answer closes its stream
+            return begun
+        except (*TRANSPORT_ERRORS, TimeoutError) as error:
+            logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
+            if is_stall(error):
+                raise stall_error() from without_text(error)
+            raise unreachable_error("the model's service", error) from without_text(error)
 
     async def _send(
         self, method: str, url: httpx.URL, timeouts: httpx.Timeout, body: bytes | None = None
@@ -302,16 +293,12 @@ class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDel
             async with aclosing(self._arriving) as body:
                 # After an error or an early stop the rest of the body may be long.
                 if kind is None and self._decoder.done:
-                    await _read_to_end(body)
+                    # an end that arrives at once lets the connection be used again
+                    with anyio.move_on_after(_LINGER), suppress(*TRANSPORT_ERRORS):
+                        async for _ in body:
+                            pass
         finally:
             await _close_stream(self._stream)
-
-
-async def _read_to_end(body: AsyncGenerator[bytes]) -> None:
-    """Read the end of a body if it arrives at once, so that the connection can be used again."""
-    with anyio.move_on_after(_LINGER), suppress(*TRANSPORT_ERRORS):
-        async for _ in body:
-            pass
 
 
 async def _close_stream(stream: httpx.AsyncByteStream) -> None:

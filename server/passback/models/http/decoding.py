@@ -81,9 +81,12 @@ class Decoder(ABC):
         return self._events.done
 
     @property
+    @abstractmethod
     def finished(self) -> bool:
-        """True if the answer is complete, so that `end` will return a `Finish`."""
-        return self.failure is None and self._is_complete()
+        """True if nothing is wrong and the service has said that the answer is complete.
+
+        Then `end` will return a `Finish`.
+        """
 
     def check(self) -> None:
         """Raise the failure.
@@ -109,10 +112,6 @@ class Decoder(ABC):
     @abstractmethod
     def _read_chunk(self, chunk: JsonDict) -> None:
         """Read one object of the stream."""
-
-    @abstractmethod
-    def _is_complete(self) -> bool:
-        """Return True if the service has said that the answer is complete."""
 
     @abstractmethod
     def _add_finish(self) -> None:

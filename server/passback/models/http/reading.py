@@ -12,7 +12,7 @@ from passback.core.deltas import ModelDelta
 from passback.core.errors import ModelError, ModelIncomplete, ModelUnavailable
 from passback.core.values import value
 from passback.models.http.decoding import Decoder
-from passback.models.http.transport import TRANSPORT_ERRORS, error_kind, without_text
+from passback.models.http.transport import TRANSPORT_ERRORS, error_kind, is_stall, without_text
 from passback.pacing import LARGE, wait_for_large_work
 
 logger = logging.getLogger(__name__)
@@ -62,21 +62,18 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
     async def __anext__(self) -> Sequence[ModelDelta]:
         while not self._over:
             self._decoder.check()
-            if batch := await self._next_batch():
+            data = self._first or await self._read_body()
+            self._first = b""
+            if len(data) > LARGE:
+                await wait_for_large_work()
+            batch = self._decoder.feed(data)
+            if not data or self._decoder.done:
+                self._over = True
+                batch = (*batch, *self._decoder.end())
+            if batch:
                 return batch
         self._decoder.check()
         raise StopAsyncIteration
-
-    async def _next_batch(self) -> Sequence[ModelDelta]:
-        data = self._first or await self._read_body()
-        self._first = b""
-        if len(data) > LARGE:
-            await wait_for_large_work()
-        batch = self._decoder.feed(data)
-        if data and not self._decoder.done:
-            return batch
-        self._over = True
-        return (*batch, *self._decoder.end())
 
     async def _read_body(self) -> bytes:
         """Return the bytes that have arrived since the last read; none at the end.
@@ -93,7 +90,7 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
             if self._decoder.finished:
                 return b""  # the connection broke after the last thing that matters
             logger.warning("model=%s broke off error=%s", self._name, error_kind(error))
-            if isinstance(error, httpx.ReadTimeout):
+            if is_stall(error):
                 raise stall_error() from without_text(error)
             raise ModelIncomplete(
                 "the connection to the model's service was cut"

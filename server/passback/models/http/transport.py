@@ -5,8 +5,6 @@ Proxies and certificates are those that the environment names: `HTTP_PROXY`, `HT
 directly, whatever they say.
 """
 
-import ssl
-from functools import partial
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -29,10 +27,21 @@ def open_transport(url: httpx.URL, /) -> httpx.AsyncBaseTransport:
     Raises:
         ConfigurationError: the environment names a proxy or certificates that cannot be used.
     """
-    context = _trusted_authorities()
-    return AiohttpTransport(
-        verify=context, proxy=find_proxy(url), client=partial(_open_session, context)
-    )
+    try:
+        context = httpx.create_ssl_context()  # certifi's authorities if the environment names none
+    except OSError as error:
+        raise ConfigurationError(
+            "SSL_CERT_FILE must name a file, or SSL_CERT_DIR a folder, of PEM certificates"
+        ) from error
+
+    def open_session() -> aiohttp.ClientSession:
+        # the transport's own session would keep cookies, and read at most 100 answers at once
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, limit=_MAX_CONNECTIONS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    return AiohttpTransport(verify=context, proxy=find_proxy(url), client=open_session)
 
 
 def find_proxy(url: httpx.URL, /) -> httpx.Proxy | None:
@@ -63,26 +72,10 @@ def find_proxy(url: httpx.URL, /) -> httpx.Proxy | None:
     ) from None
 
 
-def _trusted_authorities() -> ssl.SSLContext:
-    """Return the certificate authorities of the environment, certifi's if it names none.
-
-    Raises:
-        ConfigurationError: they cannot be read.
-    """
-    try:
-        return httpx.create_ssl_context()
-    except OSError as error:
-        raise ConfigurationError(
-            "SSL_CERT_FILE must name a file, or SSL_CERT_DIR a folder, of PEM certificates"
-        ) from error
-
-
-def _open_session(context: ssl.SSLContext) -> aiohttp.ClientSession:
-    # the transport's own session would keep cookies, and read at most 100 answers at once
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=context, limit=_MAX_CONNECTIONS),
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
+def is_stall(error: Exception, /) -> bool:
+    """Return True if a service was reached, and then took or sent nothing for too long."""
+    # a bare TimeoutError is that of a request as a whole
+    return isinstance(error, httpx.ReadTimeout) or type(error) is TimeoutError
 
 
 def error_kind(error: Exception, /) -> str:
@@ -104,5 +97,4 @@ def without_text(error: Exception, /) -> httpx.HTTPError:
     The texts of a transport's errors have URLs in them, with the key that some services take in the
     query, or the password of a proxy.
     """
-    timed_out = isinstance(error, httpx.ReadTimeout)
-    return (httpx.ReadTimeout if timed_out else httpx.TransportError)(error_kind(error))
+    return (httpx.ReadTimeout if is_stall(error) else httpx.TransportError)(error_kind(error))

@@ -86,9 +86,10 @@ class ChatDecoder(Decoder):
         self._add_text(text)
         return behind
 
+    @property
     @override
-    def _is_complete(self) -> bool:
-        return self.done or self._finish is not None
+    def finished(self) -> bool:
+        return self.failure is None and (self.done or self._finish is not None)
 
     @override
     def _add_finish(self) -> None:

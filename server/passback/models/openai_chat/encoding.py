@@ -8,12 +8,10 @@ from pydantic import JsonValue
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
-    Content,
     MediaPart,
     Part,
     SystemMessage,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
 from passback.models.http.bodies import (
@@ -35,9 +33,12 @@ _REPLAYED_FIELD = "reasoning_content"
 
 def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes:
     """Return the body; reasoning is sent back if it is from `provider`."""
+    asked = generation_fields(request.generation)
+    if "max_completion_tokens" in request.options and "max_tokens" in asked:
+        asked["max_completion_tokens"] = asked.pop("max_tokens")  # newer models know only this name
     body: _Json = {
         **request.options,
-        **_generation_options(request),
+        **asked,
         "model": model,
         "messages": list(_encode_messages(provider, request)),
         "stream": True,
@@ -49,15 +50,16 @@ def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes
         schema: _Json = {"name": "output", "schema": dict(request.output_schema)}
         body.setdefault("response_format", {"type": "json_schema", "json_schema": schema})
     if request.tools:
-        body["tools"] = [_encode_tool(spec) for spec in request.tools]
+        functions: list[_Json] = [
+            {
+                "name": spec.name,
+                "parameters": dict(spec.parameters),
+                **({"description": spec.description} if spec.description else {}),
+            }
+            for spec in request.tools
+        ]
+        body["tools"] = [{"type": "function", "function": function} for function in functions]
     return json_bytes(body)
-
-
-def _generation_options(request: ModelRequest) -> _Json:
-    asked = generation_fields(request.generation)
-    if "max_completion_tokens" in request.options and "max_tokens" in asked:
-        asked["max_completion_tokens"] = asked.pop("max_tokens")  # newer models know only this name
-    return asked
 
 
 def _encode_messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
@@ -72,7 +74,15 @@ def _encode_messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
             case SystemMessage():
                 yield {"role": "system", "content": plain_text(message.content)}
             case UserMessage():
-                yield {"role": "user", "content": _encode_content(message.content)}
+                parts = () if isinstance(message.content, str) else message.content
+                has_media = any(isinstance(part, MediaPart) for part in parts)
+                # A string where it will do: many services take nothing else.
+                content: JsonValue = (
+                    [_encode_part(part) for part in parts]
+                    if has_media
+                    else plain_text(message.content)
+                )
+                yield {"role": "user", "content": content}
             case ToolMessage():
                 text = plain_text(message.content)
                 yield {
@@ -108,24 +118,20 @@ def _encode_answer(message: AssistantMessage, ids: WireIds) -> _Json:
     return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
 
-def _encode_tool(spec: ToolSpec) -> _Json:
-    function: _Json = {"name": spec.name, "parameters": dict(spec.parameters)}
-    if spec.description:
-        function["description"] = spec.description
-    return {"type": "function", "function": function}
-
-
-def _encode_content(content: Content) -> JsonValue:
-    """Return a string if there are no attachments, because many services take nothing else."""
-    if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
-        return plain_text(content)
-    return [
-        _encode_media(part) if isinstance(part, MediaPart) else _encode_text_part(part)
-        for part in content
-    ]
-
-
-def _encode_text_part(part: Part) -> _Json:
+def _encode_part(part: Part) -> _Json:
+    """Return the protocol's part, a text with the label of an attachment if there is none."""
+    if isinstance(part, MediaPart):
+        if part.type == "image":
+            return {"type": "image_url", "image_url": {"url": part.url}}
+        carried = inline_data(part)
+        if carried and part.type == "file":
+            file: _Json = {"filename": part.name or "file", "file_data": part.url}
+            return {"type": "file", "file": file}
+        if carried and (audio_format := _AUDIO_FORMATS.get(carried[0])):
+            return {
+                "type": "input_audio",
+                "input_audio": {"data": carried[1], "format": audio_format},
+            }
     return {"type": "text", "text": plain_text((part,))}
 
 
@@ -139,20 +145,3 @@ def attachment_objection(part: MediaPart, /) -> str | None:
     if part.type == "audio" and carried[0] not in _AUDIO_FORMATS:
         return "a sound has to be wav or mp3"
     return None
-
-
-def _encode_media(part: MediaPart) -> _Json:
-    """Return the protocol's part for an attachment, or a text with its label if there is none."""
-    if part.type == "image":
-        return {"type": "image_url", "image_url": {"url": part.url}}
-    carried = inline_data(part)
-    if carried is None:
-        return _encode_text_part(part)
-    media_type, data = carried
-    if part.type == "file":
-        file: _Json = {"filename": part.name or "file", "file_data": part.url}
-        return {"type": "file", "file": file}
-    audio_format = _AUDIO_FORMATS.get(media_type)
-    if audio_format is None:
-        return _encode_text_part(part)
-    return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}

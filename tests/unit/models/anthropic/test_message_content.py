@@ -6,7 +6,7 @@ import pytest
 from tests.unit.models.anthropic.asking import HI, ID, PARTS, PNG, call, result, sent, text
 
 from passback.core.messages import AssistantMessage, Content, MediaPart, Part, TextPart, UserMessage
-from passback.models.anthropic.client import Anthropic
+from passback.models.anthropic import Anthropic
 
 
 def encoded_content(content: Content) -> Any:

@@ -12,8 +12,7 @@ from tests.support.anthropic_rules import breaches_of
 from tests.unit.models.anthropic.asking import HI, body
 
 from passback.core.deltas import ModelRequest
-from passback.models.anthropic import Anthropic
-from passback.models.anthropic.client import DEFAULT_BASE_URL
+from passback.models.anthropic import DEFAULT_BASE_URL, Anthropic
 from passback.models.anthropic.outputs import translate_schema
 
 TEXT: JsonValue = {"type": "string"}

@@ -14,8 +14,8 @@ from passback.core.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from passback.models.http.bounds import Bounds
 from passback.models.http.failures import MAX_RETRY_AFTER, parse_retry_after, status_failure
+from passback.models.http.service import Bounds
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 SECRET = "sk-1234567890"

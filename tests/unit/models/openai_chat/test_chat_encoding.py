@@ -25,7 +25,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.models.http.bodies import wire_ids
-from passback.models.openai_chat.client import OpenAIChat
+from passback.models.openai_chat import OpenAIChat
 from passback.models.openai_chat.encoding import encode_request
 
 ID = MessageId("m")
