@@ -54,7 +54,10 @@ def runs_code(model: type[BaseModel], /) -> bool:
         part = waiting.pop()
         if isinstance(part, Mapping):
             fields = cast("Mapping[str, object]", part)
-            if any(map(fields.get, _HOOK_KEYS)) or _has_missing_hook(fields.get("cls")):
+            kind = fields.get("cls")
+            is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+            has_hook = is_enum and inspect.getattr_static(kind, "_missing_") is not _NO_HOOK
+            if has_hook or any(map(fields.get, _HOOK_KEYS)):
                 return True
             waiting += (inner for key, inner in fields.items() if key not in _INERT_KEYS)
         elif isinstance(part, list | tuple):
@@ -62,13 +65,6 @@ def runs_code(model: type[BaseModel], /) -> bool:
         elif _is_author_code(part):
             return True
     return False
-
-
-def _has_missing_hook(kind: object) -> bool:
-    """Return True for an enumeration with a `_missing_` of its own."""
-    if not (isinstance(kind, type) and issubclass(kind, Enum)):
-        return False
-    return inspect.getattr_static(kind, "_missing_") is not _NO_HOOK
 
 
 def _is_author_code(part: object) -> bool:
@@ -287,16 +283,13 @@ def tool(
         label = name or str(getattr(function, "__name__", ""))
         if not TOOL_NAME.fullmatch(label):
             raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
-        hints = _type_hints(function, label)
-        context_parameter, arguments = _arguments_model(function, hints, label)
-        refuse_return(function, hints.get("return", Any), label)
+        context_parameter, arguments, schema = _read_signature(function, label)
         if not isinstance(read_only, bool):
             _check_read_only(read_only, arguments, label)
         text = description if description is not None else inspect.getdoc(function) or ""
-        spec = ToolSpec(label, text, _arguments_schema(arguments, label))
         return FunctionTool(
             function,
-            spec,
+            ToolSpec(label, text, schema),
             arguments,
             context_parameter,
             read_only=read_only,
@@ -339,19 +332,20 @@ class FunctionTools:
         return await self._tools[call.name].run(call, context)
 
 
-def _type_hints(function: Function, label: str) -> dict[str, Any]:
+def _read_signature(
+    function: Function, label: str
+) -> tuple[str | None, type[BaseModel], JsonObject]:
+    """Return the context parameter, if any, and a model of all others with its schema.
+
+    Raises:
+        ConfigurationError: the signature is none that a tool can have.
+    """
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
         raise ConfigurationError(
             f"tool {label!r}: its annotations cannot be read: {error}"
         ) from error
-
-
-def _arguments_model(
-    function: Function, hints: Mapping[str, Any], label: str
-) -> tuple[str | None, type[BaseModel]]:
-    """Return the name of the context parameter, if any, and a model of all other parameters."""
     context_parameter: str | None = None
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -367,10 +361,8 @@ def _arguments_model(
         # behind an alias any name is good: a field itself cannot be called _private or model_dump
         fields[f"parameter{len(fields)}"] = (Annotated[hint, Field(alias=parameter.name)], default)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    return context_parameter, create_model(label, __config__=config, **fields)
-
-
-def _arguments_schema(arguments: type[BaseModel], label: str) -> JsonObject:
+    arguments = create_model(label, __config__=config, **fields)
+    refuse_return(function, hints.get("return", Any), label)
     try:
         schema = arguments.model_json_schema()
     except PydanticUserError as error:
@@ -378,7 +370,7 @@ def _arguments_schema(arguments: type[BaseModel], label: str) -> JsonObject:
             f"tool {label!r}: a parameter's type has no JSON Schema: {error.message}"
         ) from error
     schema.pop("title", None)
-    return schema
+    return context_parameter, arguments, schema
 
 
 def _check_read_only(read_only: ReadOnly, arguments: type[BaseModel], label: str) -> None:

@@ -109,7 +109,13 @@ def _column_summary(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
         or (isinstance(value, float) and isfinite(value))
     ]
     if numbers:
-        column |= {"min": min(numbers), "max": max(numbers), **_number_statistics(numbers)}
+        column |= {"min": min(numbers), "max": max(numbers)}
+        for name, compute in _STATISTICS.items():
+            # a single number has no deviation, and a double cannot hold every figure
+            with suppress(OverflowError, StatisticsError):
+                figure = compute(numbers)
+                if isinstance(figure, int) or isfinite(figure):
+                    column[name] = figure
     elif types.keys() <= {"text", "null"} and types["text"]:
         # of texts too: dates, as they are mostly written, sort by time
         texts = [value for value in values if isinstance(value, str)]
@@ -125,17 +131,6 @@ def _column_summary(values: Sequence[JsonValue]) -> dict[str, JsonValue]:
             for (_, value), count in simple.most_common(_MAX_COMMON_VALUES)
         ]
     return column
-
-
-def _number_statistics(numbers: Sequence[float]) -> dict[str, JsonValue]:
-    """Return the statistics that a double can hold; a single number has no deviation."""
-    statistics: dict[str, JsonValue] = {}
-    for name, compute in _STATISTICS.items():
-        with suppress(OverflowError, StatisticsError):
-            figure = compute(numbers)
-            if isinstance(figure, int) or isfinite(figure):
-                statistics[name] = figure
-    return statistics
 
 
 def _type_name(value: JsonValue) -> str:

@@ -69,9 +69,18 @@ def content_of(value: object, /) -> Content:
     """
     if not isinstance(value, Result):
         return _result_text(value)
-    if value.media_type is None:
-        return content_of(value.value)
-    return (_media_part(value.value, value.media_type),)
+    given, media_type = value.value, value.media_type
+    if media_type is None:
+        return content_of(given)
+    if not _is_bytes(given):
+        raise NoResult(f"{_class_name(type(given))} with a media type, which only bytes have")
+    if not MEDIA_TYPE.fullmatch(media_type):
+        raise NoResult("bytes with an invalid media type; a valid one is image/png")
+    data = b64encode(given).decode()
+    if len(data) > MEDIA_CHARACTERS:
+        raise NoResult(f"more than {MEDIA_CHARACTERS // 4 * 3} bytes of {media_type}")
+    url = f"data:{media_type};base64,{data}"
+    return (MediaPart(media_kind(media_type), url, media_type),)
 
 
 def media_kind(media_type: str, /) -> MediaKind:
@@ -136,17 +145,6 @@ def _without_surrogates(value: object, refuse: Callable[[object], object]) -> ob
             return value
         case _:
             return _without_surrogates(to_jsonable_python(value, fallback=refuse), refuse)
-
-
-def _media_part(value: object, media_type: str) -> MediaPart:
-    if not _is_bytes(value):
-        raise NoResult(f"{_class_name(type(value))} with a media type, which only bytes have")
-    if not MEDIA_TYPE.fullmatch(media_type):
-        raise NoResult("bytes with an invalid media type; a valid one is image/png")
-    data = b64encode(value).decode()
-    if len(data) > MEDIA_CHARACTERS:
-        raise NoResult(f"more than {MEDIA_CHARACTERS // 4 * 3} bytes of {media_type}")
-    return MediaPart(media_kind(media_type), f"data:{media_type};base64,{data}", media_type)
 
 
 def _is_bytes(value: object) -> TypeGuard[bytes | bytearray]:

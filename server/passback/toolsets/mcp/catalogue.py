@@ -74,12 +74,12 @@ def build_catalogue(
                 raise InvalidSchema("several of its tools would have one name")
             if len(tools) >= MAX_TOOLS:
                 raise InvalidSchema(f"it has more than {MAX_TOOLS} tools")
-            spec, values = _tool_spec(name, one, room)
+            offered, values = _offered_tool(name, one, room, trust_hints=trust_hints)
         except InvalidSchema as problem:
             problems.setdefault(str(problem), {})[name] = None
             continue
         room -= values
-        tools[name] = _offered_tool(spec, one, trust_hints=trust_hints)
+        tools[name] = offered
     warnings: list[str] = []
     for why, left_out in problems.items():
         shown = ", ".join(islice(left_out, _SHOWN_NAMES))
@@ -104,16 +104,8 @@ def _offered_name(server: str, tool: str) -> str:
     return f"{name[: _NAME_CHARACTERS - len(digest) - 1]}_{digest}"
 
 
-def _offered_tool(spec: ToolSpec, one: Tool, *, trust_hints: bool) -> OfferedTool:
-    """Return a tool as it is offered. Hints that contradict each other are not believed."""
-    hints = one.annotations or ToolAnnotations()
-    read_only = hints.read_only_hint is True and hints.destructive_hint is not True
-    repeatable = read_only or (hints.idempotent_hint is True and hints.read_only_hint is not True)
-    return OfferedTool(spec, one.name, trust_hints and read_only, trust_hints and repeatable)
-
-
-def _tool_spec(name: str, one: Tool, room: int) -> tuple[ToolSpec, int]:
-    """Return the tool's spec and its schema's number of values. Raises InvalidSchema."""
+def _offered_tool(name: str, one: Tool, room: int, *, trust_hints: bool) -> tuple[OfferedTool, int]:
+    """Return a tool as it is offered, and its schema's number of values. Raises InvalidSchema."""
     if not one.name:
         raise InvalidSchema("it has no name")
     if _is_deep(one.input_schema):  # first: what follows is recursive
@@ -125,7 +117,14 @@ def _tool_spec(name: str, one: Tool, room: int) -> tuple[ToolSpec, int]:
     if values > room:
         raise InvalidSchema("the schemas of all its server's tools together are too large")
     description = (one.description or one.title or "")[:_DESCRIPTION_CHARACTERS]
-    return ToolSpec(name, replace_surrogates(description), schema), values
+    spec = ToolSpec(name, replace_surrogates(description), schema)
+    hints = one.annotations or ToolAnnotations()
+    # hints that contradict each other are not believed
+    read_only = hints.read_only_hint is True and hints.destructive_hint is not True
+    repeatable = read_only or (hints.idempotent_hint is True and hints.read_only_hint is not True)
+    return OfferedTool(
+        spec, one.name, trust_hints and read_only, trust_hints and repeatable
+    ), values
 
 
 def _is_deep(schema: JsonValue) -> bool:

@@ -99,8 +99,11 @@ class Reconnector:
         """
         dropped: McpSession | None = None
         for _ in range(2):
-            session = await self._wait_for_session(but=dropped)
-            if session is None:
+            with anyio.move_on_after(self._options.start_seconds):
+                while self._trouble is None and self._session in (None, dropped):
+                    await self._changed.wait()
+            session = self._session
+            if session is None or session is dropped:
                 break
             tool = self.catalogue.tools.get(name)
             if tool is None:
@@ -120,16 +123,6 @@ class Reconnector:
         reason = f": {self._trouble}" if self._trouble else ""
         text = f"The MCP server {self._name!r} is not connected{reason}. The tool was not called."
         return ToolResult(text, is_error=True)
-
-    async def _wait_for_session(self, *, but: McpSession | None) -> McpSession | None:
-        """Wait for a session other than `but`, which is lost, and return it.
-
-        None: there is no connection within `start_seconds`, or the last attempt failed.
-        """
-        with anyio.move_on_after(self._options.start_seconds):
-            while self._trouble is None and self._session in (None, but):
-                await self._changed.wait()
-        return None if self._session is but else self._session
 
     async def _reconnect_until_closed(self, ended: anyio.Event) -> None:
         pause = _FIRST_DELAY
@@ -155,7 +148,7 @@ class Reconnector:
             async with connection as session:
                 try:
                     while True:
-                        self._on_connected(session, await self._fetch_catalogue(session))
+                        await self._offer_tools(session)
                         scope.deadline = math.inf  # a session may be quiet for any time
                         await session.state.wait_for_change()
                         await anyio.sleep(_CHANGE_DELAY)
@@ -165,7 +158,8 @@ class Reconnector:
                     scope.deadline = anyio.current_time() + _CLOSE_TIMEOUT
         raise ConnectionLost(f"it did not answer in {timeout:g} s")
 
-    async def _fetch_catalogue(self, session: McpSession) -> Catalogue:
+    async def _offer_tools(self, session: McpSession) -> None:
+        """Fetch the tools of a session, and wake those who wait for it."""
         described = await session.list_tools(MAX_TOOLS)
         choose = partial(
             build_catalogue,
@@ -174,9 +168,7 @@ class Reconnector:
             session.client.instructions or "",
             trust_hints=self._options.trust_hints,
         )
-        return await anyio.to_thread.run_sync(choose, limiter=_catalogue_limiter)
-
-    def _on_connected(self, session: McpSession, found: Catalogue) -> None:
+        found = await anyio.to_thread.run_sync(choose, limiter=_catalogue_limiter)
         if self._trouble is not None:
             self._log_event(logging.INFO, "connected again", "toolset_available")
         if found.warnings != self.catalogue.warnings:

@@ -11,21 +11,25 @@ import anyio
 from pydantic_core import from_json
 from typing_extensions import override
 
+from passback.core.arguments import check_arguments
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import ToolCall, ToolResult, ToolSpec, fold_name
 from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
 from passback.core.toolsets import ToolContext
 from passback.toolsets.mcp.targets import (
+    Characters,
+    Command,
+    HttpHeaders,
     HttpTarget,
+    Seconds,
+    ServerName,
     ServerOptions,
     StdioTarget,
     Target,
-    check_options,
+    WebUrl,
 )
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from passback.toolsets.mcp.catalogue import OfferedTool
     from passback.toolsets.mcp.reconnector import Reconnector
 
@@ -46,7 +50,11 @@ class MCPServer:
     """
 
     def __init__(self, name: str, target: Target, options: ServerOptions) -> None:
-        check_options(name, target, options)
+        if options.write_permission is not None and not options.trust_hints:
+            raise ConfigurationError(
+                f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the "
+                "server says which of its tools write; permission holds for all of them"
+            )
         if importlib.util.find_spec("mcp") is None:
             raise ConfigurationError(
                 f"the MCP server {name!r} needs the package mcp: "
@@ -60,19 +68,19 @@ class MCPServer:
     @classmethod
     def stdio(
         cls,
-        name: str,
+        name: ServerName,
         /,
         *,
-        command: Sequence[str],
+        command: Command,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         permission: Permission | Decision = ALLOWED,
         write_permission: Permission | Decision | None = None,
         trust_hints: bool = False,
-        seconds: float = _DEFAULT_SECONDS,
-        start_seconds: float = _DEFAULT_START_SECONDS,
-        result_limit: int = _DEFAULT_RESULT_LIMIT,
-    ) -> "Self":
+        seconds: Seconds = _DEFAULT_SECONDS,
+        start_seconds: Seconds = _DEFAULT_START_SECONDS,
+        result_limit: Characters = _DEFAULT_RESULT_LIMIT,
+    ) -> "MCPServer":
         """Make a toolset of a command that is started here and speaks by standard input and output.
 
         Args:
@@ -96,35 +104,35 @@ class MCPServer:
         Raises:
             ConfigurationError: an argument is invalid, or the package `mcp` is not installed.
         """
-        folder = None if cwd is None else os.fspath(cwd)
-        allowance = as_permission(permission)
         writes = None if write_permission is None else as_permission(write_permission)
         options = ServerOptions(
-            allowance,
+            as_permission(permission),
             trust_hints=trust_hints,
             seconds=seconds,
             start_seconds=start_seconds,
             result_limit=result_limit,
             write_permission=writes,
         )
-        words = command if isinstance(command, str) else tuple(command)
-        return cls(name, StdioTarget(words, dict(env or {}), folder), options)
+        given = {"name": name, "command": command, "env": env, "cwd": cwd}
+        check_arguments(MCPServer.stdio, **given, **options.limits())
+        folder = None if cwd is None else os.fspath(cwd)
+        return cls(name, StdioTarget(tuple(command), dict(env or {}), folder), options)
 
     @classmethod
     def http(
         cls,
-        name: str,
-        url: str,
+        name: ServerName,
+        url: WebUrl,
         /,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: HttpHeaders | None = None,
         permission: Permission | Decision = ALLOWED,
         write_permission: Permission | Decision | None = None,
         trust_hints: bool = False,
-        seconds: float = _DEFAULT_SECONDS,
-        start_seconds: float = _DEFAULT_START_SECONDS,
-        result_limit: int = _DEFAULT_RESULT_LIMIT,
-    ) -> "Self":
+        seconds: Seconds = _DEFAULT_SECONDS,
+        start_seconds: Seconds = _DEFAULT_START_SECONDS,
+        result_limit: Characters = _DEFAULT_RESULT_LIMIT,
+    ) -> "MCPServer":
         """Make a toolset of a server that runs elsewhere, by streamable HTTP.
 
         Args:
@@ -142,16 +150,17 @@ class MCPServer:
         Raises:
             ConfigurationError: as `stdio`.
         """
-        allowance = as_permission(permission)
         writes = None if write_permission is None else as_permission(write_permission)
         options = ServerOptions(
-            allowance,
+            as_permission(permission),
             trust_hints=trust_hints,
             seconds=seconds,
             start_seconds=start_seconds,
             result_limit=result_limit,
             write_permission=writes,
         )
+        given = {"name": name, "url": url, "headers": headers}
+        check_arguments(MCPServer.http, **given, **options.limits())
         return cls(name, HttpTarget(url, dict(headers or {})), options)
 
     @override

@@ -4,10 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 from urllib.parse import quote, quote_plus, urlsplit
 
-from passback.core.errors import ConfigurationError
+from pydantic import Field
+
+from passback.core.arguments import Takes
 from passback.core.permissions import Permission
 
 # No `__` inside and no `_` at the end: so the first `__` in a tool's name ends the server's name.
@@ -16,6 +18,41 @@ _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # ASCII only: servers do not agree on the meaning of other bytes (RFC 9110, section 5.5).
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ \t]*[!-~])*)?")
+
+
+def _is_web_url(url: str) -> bool:
+    try:
+        parsed = urlsplit(url)
+        return parsed.scheme in {"http", "https"} and bool(parsed.hostname)
+    except ValueError:
+        return False
+
+
+ServerName: TypeAlias = Annotated[
+    str,
+    Takes(
+        "1 to 32 letters, digits, '-' and '_', with no '__', and no '_' at an end",
+        lambda name: _SERVER_NAME.fullmatch(name) is not None,
+    ),
+]
+Command: TypeAlias = Annotated[
+    Sequence[str],
+    Takes("a program and its arguments, one by one", lambda words: words and all(words)),
+]
+WebUrl: TypeAlias = Annotated[str, Takes("a URL of http or https", _is_web_url)]
+_HeaderName: TypeAlias = Annotated[
+    str, Takes("the name of a header", lambda name: _HEADER_NAME.fullmatch(name) is not None)
+]
+_HeaderValue: TypeAlias = Annotated[
+    str,
+    Takes(
+        "a text of one line in ASCII, without control characters and blanks around it",
+        lambda text: _HEADER_VALUE.fullmatch(text) is not None,
+    ),
+]
+HttpHeaders: TypeAlias = Mapping[_HeaderName, _HeaderValue]
+Seconds: TypeAlias = Annotated[float, Field(gt=0)]
+Characters: TypeAlias = Annotated[int, Field(gt=0)]
 
 # A shorter text occurs anywhere, and redacting it would garble everything.
 _MIN_SECRET_CHARACTERS = 4
@@ -70,34 +107,10 @@ class ServerOptions:
     result_limit: int
     write_permission: Permission | None = None
 
-
-def check_options(name: str, target: Target, options: ServerOptions, /) -> None:
-    """Raise ConfigurationError for arguments of `MCPServer` that cannot work."""
-    if not _SERVER_NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"an MCP server cannot be named {name!r}: 1 to 32 letters, digits, '-' and '_', "
-            "no '__', no '_' at an end"
-        )
-    if isinstance(target, StdioTarget):
-        if isinstance(target.command, str) or not target.command or not all(target.command):
-            raise ConfigurationError(
-                f"the MCP server {name!r} has no command: a program and its arguments, one by one"
-            )
-    elif not _is_web_url(target.url):
-        raise ConfigurationError(f"the MCP server {name!r} has no URL of http or https")
-    elif wrong := [header for header in target.headers.items() if not _is_valid_header(*header)]:
-        # the message has the name only: the value may be a key
-        raise ConfigurationError(
-            f"the MCP server {name!r}: the header {wrong[0][0]!r} cannot be sent: names and values "
-            "are texts of one line, without control characters and blanks around them"
-        )
-    if options.write_permission is not None and not options.trust_hints:
-        raise ConfigurationError(
-            f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the server "
-            "says which of its tools write; permission holds for all of them"
-        )
-    if not min(options.seconds, options.start_seconds, options.result_limit) > 0:
-        raise ConfigurationError(f"the MCP server {name!r} has a limit that is not above 0")
+    def limits(self) -> dict[str, object]:
+        """Return the options that are checked by the annotations of `MCPServer`, by name."""
+        names = ("trust_hints", "seconds", "start_seconds", "result_limit")
+        return {name: getattr(self, name) for name in names}
 
 
 def redacted(text: str, secrets: Sequence[str], /) -> str:
@@ -113,20 +126,6 @@ def shown_line(line: bytes, secrets: Sequence[str], /) -> str:
     plain = _COLOURS.sub("", line.decode(errors="replace"))
     shown = redacted(plain, secrets)[:_MAX_LINE_CHARACTERS]
     return _UNPRINTABLE.sub("?", shown.rstrip())
-
-
-def _is_valid_header(name: object, text: object) -> bool:
-    if not isinstance(name, str) or not isinstance(text, str):
-        return False
-    return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(text))
-
-
-def _is_web_url(url: str) -> bool:
-    try:
-        parsed = urlsplit(url)
-        return parsed.scheme in {"http", "https"} and bool(parsed.hostname)
-    except ValueError:
-        return False
 
 
 def _secret_spellings(texts: Iterable[str]) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ async def _read_messages(
         try:
             while True:
                 line = await lines.receive_until(b"\n", MESSAGE_BYTES)
-                message = _parsed_message(line) or _parsed_message(_without_surrogates(line))
+                message = _parse_message(line)
                 if message is not None:  # some programs greet people on standard output
                     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                         await inbox.send(message)
@@ -169,17 +169,14 @@ async def _read_messages(
             state.finish(f"its process ended, with the code {process.returncode}")
 
 
-def _parsed_message(text: bytes) -> SessionMessage | None:
+def _parse_message(text: bytes) -> SessionMessage | None:
     with suppress(ValueError):
         return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
-    return None
-
-
-def _without_surrogates(text: bytes) -> bytes:
-    """Return the JSON without lone surrogates, which a server may leave where it cut a text."""
+    # a server may leave lone surrogates where it cut a text
     with suppress(ValueError, RecursionError):
-        return replace_surrogates(json.dumps(json.loads(text), ensure_ascii=False)).encode()
-    return b""
+        clean = replace_surrogates(json.dumps(json.loads(text), ensure_ascii=False))
+        return SessionMessage(jsonrpc_message_adapter.validate_json(clean, by_name=False))
+    return None
 
 
 async def _write_messages(
