@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote
 
-import jsonschema_specifications  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+# pyright: reportMissingTypeStubs=false
+import jsonschema_specifications  # type: ignore[import-untyped]
 from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
@@ -25,11 +26,8 @@ DRAFT_2020_12: Final = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_2019_09: Final = "https://json-schema.org/draft/2019-09/schema"
 DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
 
-REFERENCE_KEYWORDS: Final = (
-    "$ref",
-    "$dynamicRef",
-    "$recursiveRef",
-)  # keywords whose value is a reference
+# keywords whose value is a reference
+REFERENCE_KEYWORDS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 Errors: TypeAlias = Iterable[ValidationError]
 extend_validator = cast("Callable[..., type[Validator]]", extend)
