@@ -14,8 +14,7 @@ from tests.support.server import replaying
 
 from passback.cli import EXIT_USAGE, main
 from passback.core.errors import ConfigurationError
-from passback.replay.player import replay_site
-from passback.replay.recording import MAX_BYTES, load_recording, parse_recording
+from passback.replay import MAX_BYTES, load_recording, parse_recording, replay_site
 
 pytestmark = pytest.mark.anyio
 
