@@ -114,7 +114,9 @@ class SseFramer:
         self._prefix = f"{run_id}."
         self._skip = since.frames if since else 0
         self.position = since.cursor.position if since else START
-        self._shown = _last_shown(since) if since else START
+        # the last event of which the client has any frame
+        epoch, seq = self.position
+        self._shown = Position(epoch, seq + 1) if self._skip else self.position
         self.ended = False
 
     @property
@@ -190,12 +192,6 @@ class SseFramer:
 
     def _frames_at_position(self, frames: Sequence[str]) -> str:
         return "".join(self._frame(f"{self._prefix}{self.position}", data) for data in frames)
-
-
-def _last_shown(since: EventId) -> Position:
-    """Return the position of the last event of which the client has any frame."""
-    position = since.cursor.position
-    return Position(position.epoch, position.seq + 1) if since.frames else position
 
 
 def split_batch(batch: Sequence[Logged], /) -> Iterator[tuple[Sequence[Logged], bool]]:
