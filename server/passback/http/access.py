@@ -82,7 +82,7 @@ def may_read_answers(origin: str, headers: Headers, access: Access, /) -> bool:
     return (
         access.loopback_pages
         and _LOOPBACK_ORIGIN.fullmatch(origin) is not None
-        and _is_loopback_host(headers)
+        and is_loopback(_named_host(headers) or "")
         and not _is_same_host(origin, headers.get(b"host"))
     )
 
@@ -218,11 +218,6 @@ def _is_local_address(name: str) -> bool | None:
         return ip_address(name).is_loopback
     except ValueError:
         return None
-
-
-def _is_loopback_host(headers: Headers) -> bool:
-    name = _named_host(headers)
-    return name is not None and is_loopback(name)
 
 
 def _is_same_host(origin: str, host: str) -> bool:

@@ -33,13 +33,13 @@ class AccessLog:
         if scope["type"] != "http" or not logger.isEnabledFor(logging.INFO):
             await self._app(scope, receive, send)
             return
-        answer, begun = _ObservedAnswer(send), monotonic()
+        answer = _ObservedAnswer(send)
         try:
             await self._app(scope, receive, answer.send)
         finally:
-            self._log_request(scope, answer, round((monotonic() - begun) * 1000, 1))
+            self._log_request(scope, answer)
 
-    def _log_request(self, scope: Scope, answer: "_ObservedAnswer", milliseconds: float) -> None:
+    def _log_request(self, scope: Scope, answer: "_ObservedAnswer") -> None:
         route = route_of(scope)
         if route is None:  # the gate refused it: find the route that it was meant for
             found = (each for each in self._endpoints if each.matches(scope)[0] is not Match.NONE)
@@ -47,8 +47,23 @@ class AccessLog:
         is_plain = route is not None and not noted_code(scope)
         # a refusal is logged even where the route's own level is off
         level = route.log_level if route is not None and is_plain else logging.INFO
-        if logger.isEnabledFor(level):
-            logger.log(level, "request", extra=_log_fields(scope, route, answer, milliseconds))
+        if not logger.isEnabledFor(level):
+            return
+        fields: dict[str, object | None] = {
+            "method": scope["method"],
+            "route": route and route.path,
+            "status": answer.status,
+            "code": noted_code(scope),
+            "duration_ms": round((monotonic() - answer.begun) * 1000, 1),
+            "complete": None if answer.complete else False,  # named only where it broke off
+            "owner": known_owner(scope),
+            "request_id": request_id(scope),
+        }
+        for name, text in answer.headers:
+            if name in _LOGGED_HEADERS:
+                fields[_LOGGED_HEADERS[name]] = text.decode("latin-1")
+        known = {name: field for name, field in fields.items() if field is not None}
+        logger.log(level, "request", extra=known)
 
 
 def log_unread(scope: Scope, status: int, /) -> None:
@@ -60,12 +75,13 @@ def log_unread(scope: Scope, status: int, /) -> None:
 
 
 class _ObservedAnswer:
-    """Records status, headers and end of an answer while it is sent."""
+    """Records begin, status, headers and end of an answer while it is sent."""
 
-    __slots__ = ("_send", "complete", "headers", "status")
+    __slots__ = ("_send", "begun", "complete", "headers", "status")
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.begun = monotonic()
         self.status: int | None = None
         self.headers: Iterable[tuple[bytes, bytes]] = ()
         self.complete = False
@@ -76,23 +92,3 @@ class _ObservedAnswer:
         elif not message.get("more_body", False):
             self.complete = True
         return self._send(message)
-
-
-def _log_fields(
-    scope: Scope, route: Endpoint | None, answer: _ObservedAnswer, milliseconds: float
-) -> dict[str, object]:
-    """Return the fields of the line. Unknown ones are left out."""
-    fields: dict[str, object | None] = {
-        "method": scope["method"],
-        "route": route and route.path,
-        "status": answer.status,
-        "code": noted_code(scope),
-        "duration_ms": milliseconds,
-        "complete": None if answer.complete else False,  # named only where it broke off
-        "owner": known_owner(scope),
-        "request_id": request_id(scope),
-    }
-    for name, text in answer.headers:
-        if name in _LOGGED_HEADERS:
-            fields[_LOGGED_HEADERS[name]] = text.decode("latin-1")
-    return {name: field for name, field in fields.items() if field is not None}

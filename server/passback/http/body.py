@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar, TypeVarTuple, cast
@@ -104,7 +103,10 @@ def _check_media_type(headers: Headers) -> None:
 
 
 async def _read_bytes(request: Request, limits: RequestLimits, bodies: PartialBodies) -> bytes:
-    if _declared_length(headers_of(request.scope)) > limits.body_bytes:
+    declared = headers_of(request.scope).get(b"content-length", "0").strip(" \t")  # RFC 9110, 5.5
+    # an absurd or malformed length is too large, too
+    is_sane = len(declared) <= _MAX_LENGTH_DIGITS and declared.isdecimal()
+    if not is_sane or int(declared) > limits.body_bytes:
         raise _too_large(limits)
     if BODY_RECEIVED in request.scope.get("extensions", ()):  # all of it is here: no timeout needed
         _, body = await _receive_piece(request)
@@ -149,13 +151,6 @@ def _too_large(limits: RequestLimits) -> BodyTooLarge:
     return BodyTooLarge(
         f"the body is larger than {limits.body_bytes} bytes (body_bytes in PASSBACK_LIMITS)"
     )
-
-
-def _declared_length(headers: Headers) -> float:
-    """Return the declared length of the body, infinite if it is absurd or malformed."""
-    declared = headers.get(b"content-length", "0").strip(" \t")  # RFC 9110, section 5.5
-    is_sane = len(declared) <= _MAX_LENGTH_DIGITS and declared.isdecimal()
-    return int(declared) if is_sane else math.inf
 
 
 def parse_json(text: bytes, /, *, depth: int) -> JsonValue:

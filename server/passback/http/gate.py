@@ -61,25 +61,23 @@ class _Gate:
         self._origins = _RefusedNames("origin", "PASSBACK_ALLOWED_ORIGINS")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._serve_request(scope, receive, send)
-        elif scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        else:
+            return
+        if scope["type"] != "http":
             await self._serve_socket(scope, receive, send)
-
-    async def _serve_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         headers = headers_of(scope)
         origin = headers.get(b"origin")
         if origin and may_read_answers(origin, headers, self._access):
             send = _with_cors_headers(origin, send)
         try:
-            answer = self._check_request(scope, headers)
+            answer = self._check_request(scope, headers) or self._app
         except ClientError as error:
             self._warn_of_refusal(headers, error)
             answer = error_answer(scope, error)
         try:
-            await (answer or self._app)(scope, receive, send)
+            await answer(scope, receive, send)
         finally:
             forget_send_now(scope)
 
@@ -111,7 +109,8 @@ class _Gate:
         check_origin(headers, self._access)
         is_open = scope["method"] in {"GET", "HEAD"} and scope["path"] in self._public
         check_site(headers, self._access, is_open=is_open)
-        if _is_preflight(scope, headers):  # before the key: browsers send none with a preflight
+        asks_leave = b"origin" in headers and b"access-control-request-method" in headers
+        if asks_leave and scope["method"] == "OPTIONS":  # a preflight, which comes without a key
             return empty_answer(scope, headers=_PREFLIGHT_HEADERS)
         owner = ANONYMOUS if is_open else authenticate(headers, self._access)
         set_owner(scope, owner, self._access.may_list)
@@ -143,15 +142,6 @@ class _RefusedNames:
             logger.warning(
                 "refused the %s %s: to allow it, list it in %s", self._kind, name, self._setting
             )
-
-
-def _is_preflight(scope: Scope, headers: Headers) -> bool:
-    """Return whether a browser asks, for a page of another origin, if it may send a request."""
-    return (
-        scope["method"] == "OPTIONS"
-        and b"origin" in headers
-        and b"access-control-request-method" in headers
-    )
 
 
 def _with_cors_headers(origin: str, send: Send) -> Send:

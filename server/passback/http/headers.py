@@ -58,19 +58,15 @@ def left_headers(left: Left | None, /) -> dict[str, str]:
     """
     if left is None:
         return {}
-    amounts: dict[str, float | None] = {
+    amounts: dict[str, object] = {
         "turns": left.turns,
         "tokens": left.tokens,
         "seconds": left.seconds,
         "cost": left.cost,
     }
+    known = {f"x-budget-left-{kind}": rest for kind, rest in amounts.items() if rest is not None}
+    # a float not by `str`, which writes 0.00001 as 1e-05
     return {
-        f"x-budget-left-{kind}": _plain_decimal(amount)
-        for kind, amount in amounts.items()
-        if amount is not None
+        name: f"{rest:f}".rstrip("0").rstrip(".") if isinstance(rest, float) else str(rest)
+        for name, rest in known.items()
     }
-
-
-def _plain_decimal(amount: object) -> str:
-    # not by `str`, which writes 0.00001 as 1e-05
-    return f"{amount:f}".rstrip("0").rstrip(".") if isinstance(amount, float) else str(amount)

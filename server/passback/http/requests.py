@@ -6,7 +6,6 @@ from hashlib import sha256
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError
-from pydantic_core import ErrorDetails
 
 from passback.core.errors import BadRequest, InvalidRequest, NotAcceptable, UnknownRun
 from passback.core.messages import ConversationId, OwnerId, RunId, new_conversation_id
@@ -47,7 +46,16 @@ def find_misfits(error: ValidationError, value: JsonValue, /) -> Sequence[Misfit
     If the model allows several forms, only the form that the value fits best is reported.
     """
     details = error.errors(include_url=False, include_input=False)
-    found = [_describe_misfit(detail, value) for detail in details]
+    found: list[Misfit] = []
+    for detail in details:
+        kind, context = detail["type"], detail.get("ctx", {})
+        place = _keys_of(detail["loc"], value, is_missing=kind == "missing")
+        problem = describe_validation_error(detail)
+        if "discriminator" in context:
+            place = (*place, context["discriminator"].strip("'"))
+            if "expected_tags" in context:
+                problem = f"Input should be one of {context['expected_tags']}"
+        found.append(Misfit(place, problem[:_SHOWN_CHARACTERS], kind.endswith("_type")))
     return [each for each in found if not any(_fits_better(other, each) for other in found)]
 
 
@@ -58,17 +66,6 @@ def _fits_better(other: Misfit, one: Misfit) -> bool:
     return len(other.place) > len(one.place) or not other.is_kind
 
 
-def _describe_misfit(detail: ErrorDetails, value: JsonValue) -> Misfit:
-    kind, context = detail["type"], detail.get("ctx", {})
-    place = _keys_of(detail["loc"], value, is_missing=kind == "missing")
-    problem = describe_validation_error(detail)
-    if "discriminator" in context:
-        place = (*place, context["discriminator"].strip("'"))
-        if "expected_tags" in context:
-            problem = f"Input should be one of {context['expected_tags']}"
-    return Misfit(place, problem[:_SHOWN_CHARACTERS], kind.endswith("_type"))
-
-
 def _keys_of(location: _Place, value: JsonValue, *, is_missing: bool) -> _Place:
     """Return pydantic's location without the names of forms that it puts between the keys."""
     place: list[int | str] = []
@@ -76,14 +73,10 @@ def _keys_of(location: _Place, value: JsonValue, *, is_missing: bool) -> _Place:
     form_is_known = False
     for number, step in enumerate(location, 1):
         is_last = number == len(location)
+        tags = [inside.get(tag) for tag in _TAGS] if isinstance(inside, dict) else ()
         if isinstance(inside, list) and isinstance(step, int):
             inside, form_is_known = inside[step], False
-        elif (
-            isinstance(inside, dict)
-            and not form_is_known
-            and not is_last
-            and _is_form_name(step, inside)
-        ):
+        elif step in tags and not form_is_known and not is_last:
             form_is_known = True  # a second step of this name is a key
             continue
         elif isinstance(inside, dict) and isinstance(step, str) and step in inside:
@@ -92,10 +85,6 @@ def _keys_of(location: _Place, value: JsonValue, *, is_missing: bool) -> _Place:
             continue
         place.append(step)
     return tuple(place)
-
-
-def _is_form_name(step: int | str, inside: dict[str, JsonValue]) -> bool:
-    return any(inside.get(tag) == step for tag in _TAGS)
 
 
 # media ranges and weights of an `Accept` header (RFC 9110, section 12.5.1)

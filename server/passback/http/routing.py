@@ -119,7 +119,11 @@ class Endpoint(Route):
 
     async def _call_endpoint(self, scope: Scope, receive: Receive) -> ASGIApp:
         if scope["method"] not in self._allowed_methods:
-            return _wrong_method_answer(scope, self._allowed_methods)
+            status, code = HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed"
+            note_code(scope, code)
+            view = ErrorView(status, code, status.description, request_id(scope))
+            allowed = {"allow": ", ".join(sorted(self._allowed_methods))}
+            return json_answer(scope, error_body(scope, view), status=status, headers=allowed)
         if scope.get("raw_path") is not None:
             given: Mapping[str, str] = scope["path_params"]
             try:
@@ -158,11 +162,3 @@ def _check_query(request: Request, names: Collection[str]) -> None:
             raise InvalidRequest(
                 f"the query parameter {name} comes twice", details={"parameter": name}
             )
-
-
-def _wrong_method_answer(scope: Scope, allowed: Collection[str]) -> ASGIApp:
-    status = HTTPStatus.METHOD_NOT_ALLOWED
-    note_code(scope, "method_not_allowed")
-    view = ErrorView(status, "method_not_allowed", status.description, request_id(scope))
-    headers = {"allow": ", ".join(sorted(allowed))}
-    return json_answer(scope, error_body(scope, view), status=status, headers=headers)

@@ -1,10 +1,11 @@
 """All wires as one ASGI application, behind the gate."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.routing import BaseRoute, Match, Router, WebSocketRoute
+from starlette.routing import Match, Router, WebSocketRoute
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.core.errors import ConfigurationError
@@ -27,7 +28,15 @@ def build_site(
         ConfigurationError: two routes have one address.
     """
     routes = [route_request for wire in wires for route_request in wire.routes]
-    _refuse_doubles(routes)
+    places = Counter(
+        f"{method} {_PARAMETER.sub('{}', each.path)}"
+        for each in routes
+        if isinstance(each, Endpoint | WebSocketRoute)
+        for method in (sorted(each.methods or ()) if isinstance(each, Endpoint) else ["WebSocket"])
+    )
+    for place, count in places.items():
+        if count > 1:  # one of the two would never be reached
+            raise ConfigurationError(f"{place} is served by two routes")
     router = Router(
         routes,
         redirect_slashes=False,  # a redirect would be an answer without a request id
@@ -37,20 +46,6 @@ def build_site(
     public = frozenset(path for wire in wires for path in wire.public)
     site = protect(router, access, public=public)
     return AccessLog(_with_error_bodies(site, wires), routes)
-
-
-def _refuse_doubles(routes: Sequence[BaseRoute]) -> None:
-    """Raise ConfigurationError if two routes have one address, as one would never be reached."""
-    served: set[str] = set()
-    for place in (
-        f"{method} {_PARAMETER.sub('{}', each.path)}"
-        for each in routes
-        if isinstance(each, Endpoint | WebSocketRoute)
-        for method in (sorted(each.methods or ()) if isinstance(each, Endpoint) else ["WebSocket"])
-    ):
-        if place in served:
-            raise ConfigurationError(f"{place} is served by two routes")
-        served.add(place)
 
 
 def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
