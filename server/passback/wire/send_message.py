@@ -31,7 +31,6 @@ from passback.core.messages import (
     HistoryMessage,
     MessageId,
     Owed,
-    OwnerId,
     PostedMessage,
     RunId,
     SystemMessage,
@@ -221,37 +220,24 @@ class _SendMessage:
 
     async def send_message(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
-        asked = requested_format(
-            request
-        )  # refuses a client that takes neither form, before any work
+        # first: it refuses a client that takes neither form
+        asked = requested_format(request)
+        owner, limits = owner_of(request), self._services.limits
         key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
         post = validate_model(
-            SendMessage, await read_object(request, self._services.limits, self._services.bodies)
+            SendMessage, await read_object(request, limits, self._services.bodies)
         )
         include = parse_include(post.include, INCLUDABLE)
-        agent = request.path_params.get("agentId", "")
-        command = await self._read_command(owner_of(request), key, agent, post)
-        started = await self._services.runs.start(command)
-        if isinstance(started, Parked):
-            return parked_answer(request.scope, asked, started, include=include)
-        # a repeated post joins its run: the stream continues after what the client has seen
-        since = last_event_of(started, seen)
-        return run_answer(self._services, asked, started, include=include, since=since)
-
-    async def _read_command(
-        self, owner: OwnerId, key: str | None, agent: str, post: SendMessage
-    ) -> StartRun:
         conversation = ConversationKey(
             owner, posted_conversation_id(owner, key, post.conversation_id)
         )
         resume = [post.resume] if isinstance(post.resume, PostedResume) else post.resume or []
         approvals = tuple(read_approval(CallId(each.interrupt_id), each.payload) for each in resume)
-        limits = self._services.limits
-        history, new = await self._read_messages(post, agent)
+        history, new = await self._read_messages(post, request.path_params.get("agentId", ""))
         messages = add_context(new, await read_context(post, limits, conversation))
         # no `tools` keeps the conversation's, an empty list clears them
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
-        return StartRun(
+        command = StartRun(
             conversation,
             (*approvals, *messages),
             tools,
@@ -262,6 +248,12 @@ class _SendMessage:
             on_disconnect=post.on_disconnect or "continue",
             history=tuple(history),
         )
+        started = await self._services.runs.start(command)
+        if isinstance(started, Parked):
+            return parked_answer(request.scope, asked, started, include=include)
+        # a repeated post joins its run: the stream continues after what the client has seen
+        since = last_event_of(started, seen)
+        return run_answer(self._services, asked, started, include=include, since=since)
 
     async def _read_messages(
         self, post: SendMessage, agent: str

@@ -109,7 +109,10 @@ class _Process:
 
     async def follow_run(self, request: Request) -> ASGIApp:
         """Answer with a run of a session: from its start, or from the last event that was seen."""
-        streams = _wants_stream(request, asked=_stream_parameter(request))
+        asked = request.query_params.get("stream", "true")
+        if asked not in {"true", "false"}:
+            raise InvalidRequest("stream has to be true or false")
+        streams = _wants_stream(request, asked=asked == "true")
         given = request.query_params.get("id")
         if given is not None and len(given) > ID_CHARACTERS:
             raise InvalidRequest(f"id has at most {ID_CHARACTERS} characters")
@@ -173,16 +176,6 @@ def _wants_stream(request: Request, *, asked: bool) -> bool:
         preferred_media_type(", ".join(headers_of(request.scope).all(b"accept")), offers)
         == EVENTS_TYPE
     )
-
-
-def _stream_parameter(request: Request) -> bool:
-    match request.query_params.get("stream", "true"):
-        case "true":
-            return True
-        case "false":
-            return False
-        case _:
-            raise InvalidRequest("stream has to be true or false")
 
 
 def _parked_response(

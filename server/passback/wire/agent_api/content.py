@@ -244,7 +244,8 @@ def _add_to_history(
     if message.type in RESULT_TYPES:
         read.append((place, read_at(place, read_result_message, services, message)))
     elif message.type in CALL_TYPES:
-        call = read_at(place, _read_call, message)
+        given = read_at(place, read_body, message, CallData)
+        call = ToolCall(CallId(given.call_id), given.name, given.arguments)
         first, turn = read[-1] if read else (place, None)
         # the protocol sends each call as a message; core keeps a turn's text and calls together
         if isinstance(turn, AssistantMessage):
@@ -262,11 +263,6 @@ def _add_to_history(
             read.append((place, spoken))
     elif message.type not in IGNORED_TYPES and message.type != APPROVAL_TYPE:
         read.append((place, read_at(place, read_text_message, services, message, "")))
-
-
-def _read_call(message: AgentInput) -> ToolCall:
-    given = read_body(message, CallData)
-    return ToolCall(CallId(given.call_id), given.name, given.arguments)
 
 
 def _read_agent_text(services: Services, message: AgentInput) -> AssistantMessage | None:

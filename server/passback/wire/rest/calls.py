@@ -34,7 +34,7 @@ from passback.native.openapi import (
     schemas_of,
 )
 from passback.native.parts import Posted
-from passback.wire.rest.asked import (
+from passback.wire.rest.conversations import (
     CONVERSATION_ERRORS,
     ID_PARAMETER,
     conversation_key,

@@ -12,10 +12,16 @@ from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
-from passback.core.messages import RunId, RunRef
-from passback.http.answers import empty_answer, json_answer
+from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.http.answers import empty_answer, json_answer, owner_of
 from passback.http.body import read_optional_object
-from passback.http.requests import check_run_id, parse_include, validate_model
+from passback.http.requests import (
+    check_conversation_id,
+    check_run_id,
+    parse_include,
+    parse_whole_number,
+    validate_model,
+)
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.encoder import INCLUDABLE
@@ -42,12 +48,37 @@ from passback.native.responses import (
     requested_format,
     run_answer,
 )
-from passback.wire.rest.asked import (
-    CONVERSATION_ERRORS,
-    ID_PARAMETER,
-    conversation_key,
-    number_parameter,
+
+ID_PARAMETER = describe_parameter(
+    "id",
+    "path",
+    "The conversation's id, percent-encoded.",
+    {"type": "string", "minLength": 1, "maxLength": 256},
 )
+CONVERSATION_ERRORS = ("invalid_request", "conversation_not_found", "bad_request", *STORE_ERRORS)
+
+
+def conversation_key(request: Request) -> ConversationKey:
+    """Return the conversation of the path. Raise InvalidRequest for an illegal id."""
+    return ConversationKey(owner_of(request), check_conversation_id(request.path_params["id"]))
+
+
+def number_parameter(
+    request: Request, name: str, default: int, *, most: int, least: int = 0
+) -> int:
+    """Return a number of the query, or its default.
+
+    Raises:
+        InvalidRequest: it is not a whole number from `least` to `most`.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    number = parse_whole_number(given, least=least, most=most)
+    if number is None:
+        raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
+    return number
+
 
 _PERMISSION = "/conversations/{id}/permissions/{name}"
 _STRUCTURED_DATA = "structuredData"
