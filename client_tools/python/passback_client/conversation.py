@@ -1,25 +1,17 @@
 """The state of a conversation, and its messages."""
 
 from dataclasses import dataclass
-from typing import Literal, NotRequired, TypeAlias, TypedDict, cast
+from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict, cast
 
-from pydantic import JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, TypeAdapter
 
-from passback_client.events import JsonObject, OwedCall, PlanEntry, Usage
-from passback_client.fields import (
-    as_object,
-    count,
-    objects,
-    optional_count,
-    optional_number,
-    optional_text,
-    text,
-)
-from passback_client.parsing import owed_calls, plan_entries, read_usage
+from passback_client.events import FromJson, JsonObject, OwedCall, PlanEntry, Usage
+from passback_client.fields import count, objects, text
+from passback_client.parsing import read
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class Running(FromJson):
     """A run that goes on.
 
     Attributes:
@@ -29,34 +21,36 @@ class Running:
     """
 
     run_id: str
-    first_message: int
-    attempt: int
+    first_message: int = 0
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(FromJson):
     """A call of `name` that was denied, by a person or by a rule; `reason` is what the model was
     told.
     """
 
-    call_id: str
+    call_id: Annotated[str, Field(alias="toolCallId")]
     name: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class LastingPermission:
+class LastingPermission(FromJson):
     """A person's lasting decision about a tool of the server; `reason` is why its calls are
     denied.
     """
 
     name: str
-    approved: bool
+    approved: Annotated[
+        bool, Field(alias="decision"), BeforeValidator(lambda decision: decision == "allow")
+    ]
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(FromJson):
     """A look at one moment.
 
     Attributes:
@@ -78,7 +72,7 @@ class Conversation:
     id: str
     run_id: str | None
     running: Running | None
-    queued: tuple[str, ...]
+    queued: Annotated[tuple[str, ...], Field(default=())]
     owed: tuple[OwedCall, ...]
     message_count: int
     usage: Usage | None = None
@@ -218,43 +212,12 @@ class MessagePage:
     total: int
 
 
+_CONVERSATION = TypeAdapter(Conversation)
+
+
 def read_conversation(fields: JsonObject) -> Conversation:
     """Raises BadAnswer."""
-    running = fields.get("running")
-    queued = fields.get("queued")
-    waiting = queued if isinstance(queued, list) else []
-    return Conversation(
-        id=text(fields, "id"),
-        run_id=optional_text(fields, "runId"),
-        running=None if running is None else _running(as_object(running)),
-        queued=tuple(each for each in waiting if isinstance(each, str)),
-        owed=owed_calls(fields, "owed"),
-        message_count=count(fields, "messageCount"),
-        usage=read_usage(as_object(fields["usage"])) if "usage" in fields else None,
-        plan=plan_entries(fields, "plan") if "plan" in fields else (),
-        cost=optional_number(fields, "cost"),
-        seconds=optional_number(fields, "seconds"),
-        refusals=tuple(
-            Refusal(text(each, "toolCallId"), text(each, "name"), text(each, "reason"))
-            for each in (objects(fields, "refusals") if "refusals" in fields else ())
-        ),
-        permissions=tuple(
-            LastingPermission(
-                text(each, "name"),
-                text(each, "decision") == "allow",
-                optional_text(each, "reason") or "",
-            )
-            for each in (objects(fields, "permissions") if "permissions" in fields else ())
-        ),
-    )
-
-
-def _running(fields: JsonObject) -> Running:
-    return Running(
-        text(fields, "runId"),
-        optional_count(fields, "firstMessage") or 0,
-        optional_count(fields, "attempt") or 1,
-    )
+    return read(_CONVERSATION, fields)
 
 
 def read_page(fields: JsonObject) -> MessagePage:

@@ -1,19 +1,37 @@
 """The events of a stream: frozen values, one class per kind of event.
 
 `id` is the event's place, by which the stream can be read on after it; empty where there is none.
+
+`parsing.read` makes these values from JSON. A field is read by its name in camel case
+(`is_error` from `isError`), or by the alias that it has here; one with a default may be missing.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import AliasPath, ConfigDict, Field, JsonValue, SkipValidation
+from pydantic.alias_generators import to_camel
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+PLACE: Final = ""
+"""The name by which an event's `id` is read: it stands beside the JSON, which has no such name."""
+
+_CallId: TypeAlias = Annotated[str, Field(alias="toolCallId")]
+_CallName: TypeAlias = Annotated[str, Field(alias="toolCallName")]
+_ParentCallId: TypeAlias = Annotated[str | None, Field(alias="parentToolCallId")]
+
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    id: str = field(default="", kw_only=True)
+class FromJson:
+    """A value that `parsing.read` makes."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed(FromJson):
+    id: Annotated[str, Field(alias=PLACE)] = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +40,7 @@ class _Nestable(_Placed):
     works on.
     """
 
-    parent_call_id: str | None = field(default=None, kw_only=True)
+    parent_call_id: _ParentCallId = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +61,15 @@ class Reasoning(_Nestable):
 class ToolCallStart(_Nestable):
     """The model begins a call, of a tool of the client's or of the server's."""
 
-    call_id: str
-    name: str
+    call_id: _CallId
+    name: _CallName
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallArgs(_Nestable):
     """A piece of a call's arguments; joined they are one JSON text."""
 
-    call_id: str
+    call_id: _CallId
     delta: str
 
 
@@ -59,7 +77,7 @@ class ToolCallArgs(_Nestable):
 class ToolCallEnd(_Nestable):
     """The arguments are complete."""
 
-    call_id: str
+    call_id: _CallId
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +92,7 @@ class ToolResult(_Nestable):
             `interrupted`.
     """
 
-    call_id: str
+    call_id: _CallId
     result: str
     is_error: bool = False
     synthetic: str | None = None
@@ -84,7 +102,7 @@ class ToolResult(_Nestable):
 class ToolProgress(_Nestable):
     """The progress of a call of a server tool (include: progress)."""
 
-    call_id: str
+    call_id: _CallId
     text: str
 
 
@@ -94,7 +112,7 @@ class AgentText(_Placed):
     answer.
     """
 
-    parent_call_id: str
+    parent_call_id: Annotated[str, Field(alias="parentToolCallId")]
     delta: str
 
 
@@ -136,15 +154,15 @@ class Interrupt(_Placed):
         arguments: of the call, as JSON text.
     """
 
-    interrupt_id: str
-    reason: str
-    kind: str
-    name: str
-    arguments: str
+    interrupt_id: Annotated[str, Field(alias="id")]
+    reason: str = ""
+    kind: Annotated[str, Field(validation_alias=AliasPath("payload", "kind"))] = ""
+    name: Annotated[str, Field(validation_alias=AliasPath("payload", "toolCallName"))] = ""
+    arguments: Annotated[str, Field(validation_alias=AliasPath("payload", "arguments"))] = ""
 
 
 @dataclass(frozen=True, slots=True)
-class OwedCall:
+class OwedCall(FromJson):
     """A call that the client has to answer.
 
     Attributes:
@@ -165,7 +183,7 @@ class OwedCall:
     arguments: str
     kind: str = "tool_result"
     reason: str = ""
-    parent_call_id: str | None = None
+    parent_call_id: _ParentCallId = None
     deadline: str | None = None
     claimed_until: str | None = None
 
@@ -176,7 +194,7 @@ class Owed(_Placed):
     what it can.
     """
 
-    calls: tuple[OwedCall, ...]
+    calls: Annotated[tuple[OwedCall, ...], Field(alias="toolCalls")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,14 +239,14 @@ class Rewind(_Placed):
 class Failure(_Placed):
     """The run failed; the conversation stays usable. `retry_after` is in seconds, where known."""
 
-    message: str
-    code: str
+    message: Annotated[str, Field(alias="error")]
+    code: str = "unknown"
     retryable: bool = False
     retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(FromJson):
     """The rest of the tightest limit of each kind; None: there is none, or it is not reported here.
 
     Attributes:
@@ -267,7 +285,7 @@ class Output(_Placed):
     was a draft.
     """
 
-    value: JsonValue
+    value: Annotated[JsonValue, SkipValidation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +312,7 @@ class MessageStart(_Nestable):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanEntry:
+class PlanEntry(FromJson):
     """One thing that the agent means to do.
 
     Attributes:

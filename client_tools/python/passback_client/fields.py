@@ -48,13 +48,3 @@ def count(fields: JsonObject, name: str) -> int:
     if not isinstance(value, int):
         raise BadAnswer(f"the server sent no number {name!r}")
     return value
-
-
-def optional_count(fields: JsonObject, name: str) -> int | None:
-    value = fields.get(name)
-    return value if isinstance(value, int) else None
-
-
-def optional_number(fields: JsonObject, name: str) -> float | None:
-    value = fields.get(name)
-    return float(value) if isinstance(value, int | float) else None
