@@ -38,8 +38,7 @@ from passback.http.answers import error_answer, failure_answer, json_answer, run
 from passback.http.headers import left_headers
 from passback.http.routing import relative_reference
 from passback.http.wires import Services
-from passback.native.encoder import owed_call
-from passback.native.shapes import LeftView, OwedCall, UsageView, left_view, usage_view
+from passback.native.shapes import LeftView, OwedCall, UsageView, left_view, owed_call, usage_view
 from passback.streams.writer import ResponseWriter
 
 MAX_WAIT_SECONDS = 3600  # that a client may wait

@@ -22,10 +22,9 @@ from passback.core.messages import (
 )
 from passback.core.permissions import LastingPermission
 from passback.core.state import owner_view
-from passback.native.encoder import owed_call
 from passback.native.message_context import BriefView, context_view
 from passback.native.parts import show_content
-from passback.native.shapes import PlanEntryView, UsageView, plan_entry, usage_view
+from passback.native.shapes import PlanEntryView, UsageView, owed_call, plan_entry, usage_view
 
 
 class RunningView(TypedDict):

@@ -28,8 +28,9 @@ from passback.http.headers import headers_of
 from passback.http.requests import check_run_id, parse_whole_number, preferred_media_type
 from passback.http.wires import Services
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer, parked_view
-from passback.native.encoder import DONE, NativeEncoder, native_data, owed_call, owed_event
+from passback.native.encoder import DONE, NativeEncoder, native_data
 from passback.native.openapi import describe_parameter
+from passback.native.shapes import owed_call, owed_event
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EventStream,

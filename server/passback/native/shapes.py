@@ -1,16 +1,27 @@
-"""The types of the native events of the `/send-message` protocol.
+"""The native events of the `/send-message` protocol: their types, and what converts to them.
 
 Only `text` has a field `content`, because a published client prints that field of any event.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import Field, JsonValue, TypeAdapter
 from typing_extensions import TypedDict
 
+from passback.core import events
 from passback.core.budgets import Left
-from passback.core.events import CompactionStep
-from passback.core.messages import OwedKind, PlanEntry, PlanPriority, PlanStatus, Synthetic, Usage
+from passback.core.messages import (
+    CallId,
+    Owed,
+    OwedKind,
+    PlanEntry,
+    PlanPriority,
+    PlanStatus,
+    Synthetic,
+    Usage,
+    as_text,
+)
 
 _DIGITS = 6  # decimals of amounts; the others are the error of summing floats
 
@@ -92,6 +103,10 @@ class ToolCallStartEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+def tool_call_start(event: events.ToolCallStarted, /) -> ToolCallStartEvent:
+    return {"type": "tool-call-start", "toolCallId": event.call_id, "toolCallName": event.name}
+
+
 class ToolCallArgsEvent(TypedDict):
     """A piece of the call's arguments. There is at least one. Joined they are one JSON text."""
 
@@ -101,12 +116,20 @@ class ToolCallArgsEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+def tool_call_args(event: events.ToolCallArguments, /) -> ToolCallArgsEvent:
+    return {"type": "tool-call-args", "toolCallId": event.call_id, "delta": event.delta}
+
+
 class ToolCallEndEvent(TypedDict):
     """The arguments are complete. The result of a client tool may be posted from this moment on."""
 
     type: Literal["tool-call-end"]
     toolCallId: str
     parentToolCallId: NotRequired[str]
+
+
+def tool_call_end(event: events.ToolCallEnded, /) -> ToolCallEndEvent:
+    return {"type": "tool-call-end", "toolCallId": event.call_id}
 
 
 class ToolResultEvent(TypedDict):
@@ -121,6 +144,16 @@ class ToolResultEvent(TypedDict):
     isError: NotRequired[bool]
     synthetic: NotRequired[Synthetic]
     parentToolCallId: NotRequired[str]
+
+
+def tool_result(event: events.ToolResulted, /) -> ToolResultEvent:
+    text = as_text(event.content, media=lambda part: part.url)
+    native: ToolResultEvent = {"type": "tool-result", "toolCallId": event.call_id, "result": text}
+    if event.is_error:
+        native["isError"] = True
+    if event.synthetic:
+        native["synthetic"] = event.synthetic
+    return native
 
 
 class ApprovalPayload(TypedDict):
@@ -141,6 +174,16 @@ class InterruptEvent(TypedDict):
     payload: ApprovalPayload
 
 
+def interrupt(owed: Owed, /) -> InterruptEvent:
+    payload: ApprovalPayload = {
+        "kind": "approval",
+        "toolCallId": owed.id,
+        "toolCallName": owed.name,
+        "arguments": owed.arguments,
+    }
+    return {"type": "interrupt", "id": owed.id, "reason": owed.reason, "payload": payload}
+
+
 class ErrorEvent(TypedDict):
     """The run failed, and `[DONE]` follows. The conversation stays usable.
 
@@ -154,6 +197,18 @@ class ErrorEvent(TypedDict):
     retryAfter: NotRequired[float]
 
 
+def error(failed: events.Failed, /) -> ErrorEvent:
+    native: ErrorEvent = {
+        "type": "error",
+        "error": failed.message,
+        "code": failed.code,
+        "retryable": failed.retryable,
+    }
+    if failed.retry_after is not None:
+        native["retryAfter"] = failed.retry_after
+    return native
+
+
 class ToolProgressEvent(TypedDict):
     """The progress of a server tool's call (include: progress)."""
 
@@ -161,6 +216,10 @@ class ToolProgressEvent(TypedDict):
     toolCallId: str
     text: str
     parentToolCallId: NotRequired[str]
+
+
+def tool_progress(event: events.ToolProgressed, /) -> ToolProgressEvent:
+    return {"type": "tool-progress", "toolCallId": event.call_id, "text": event.text}
 
 
 class AgentTextEvent(TypedDict):
@@ -171,6 +230,10 @@ class AgentTextEvent(TypedDict):
     delta: str
 
 
+def agent_text(text: str, parent: CallId, /) -> AgentTextEvent:
+    return {"type": "agent-text", "parentToolCallId": parent, "delta": text}
+
+
 class PlanEvent(TypedDict):
     """The agent's plan, which replaces the one before it (include: plan)."""
 
@@ -179,12 +242,20 @@ class PlanEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+def plan(event: events.PlanUpdated, /) -> PlanEvent:
+    return {"type": "plan", "entries": [plan_entry(each) for each in event.entries]}
+
+
 class ReasoningEvent(TypedDict):
     """A piece of the model's reasoning (include: reasoning)."""
 
     type: Literal["reasoning"]
     delta: str
     parentToolCallId: NotRequired[str]
+
+
+def reasoning(event: events.ReasoningDelta, /) -> ReasoningEvent:
+    return {"type": "reasoning", "delta": event.text}
 
 
 class UsageEvent(TypedDict):
@@ -205,6 +276,24 @@ class UsageEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+def usage(event: events.UsageReported, /) -> UsageEvent:
+    used = usage_view(event.usage)
+    native: UsageEvent = {
+        "type": "usage",
+        "inputTokens": used["inputTokens"],
+        "outputTokens": used["outputTokens"],
+        "cachedTokens": used["cachedTokens"],
+        "reasoningTokens": used["reasoningTokens"],
+    }
+    if "estimated" in used:
+        native["estimated"] = True
+    if event.left is not None:
+        native["left"] = left_view(event.left)
+    if event.model:  # empty where the tokens are of several models
+        native["model"] = event.model
+    return native
+
+
 class ContextEvent(TypedDict):
     """The use of the model's context window, in estimated tokens (include: context).
 
@@ -214,9 +303,17 @@ class ContextEvent(TypedDict):
     type: Literal["context"]
     used: int
     window: NotRequired[int]
-    step: NotRequired[CompactionStep]
+    step: NotRequired[events.CompactionStep]
     before: NotRequired[int]
     parentToolCallId: NotRequired[str]
+
+
+def context_warning(event: events.ContextWarned, /) -> ContextEvent:
+    return {"type": "context", "used": event.used, "window": event.window}
+
+
+def compaction(event: events.Compacted, /) -> ContextEvent:
+    return {"type": "context", "used": event.after, "step": event.step, "before": event.before}
 
 
 class OutputEvent(TypedDict):
@@ -224,6 +321,10 @@ class OutputEvent(TypedDict):
 
     type: Literal["output"]
     value: JsonValue
+
+
+def accepted_output(event: events.OutputAccepted, /) -> OutputEvent:
+    return {"type": "output", "value": event.value}
 
 
 class MessageEvent(TypedDict):
@@ -234,6 +335,10 @@ class MessageEvent(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+def message_start(event: events.TurnStarted, /) -> MessageEvent:
+    return {"type": "message", "messageId": event.message_id}
+
+
 class RunQueuedEvent(TypedDict):
     """The run waits until another one of its conversation has ended (include: run)."""
 
@@ -241,11 +346,19 @@ class RunQueuedEvent(TypedDict):
     runId: str
 
 
+def run_queued(event: events.RunQueued, /) -> RunQueuedEvent:
+    return {"type": "run-queued", "runId": event.run_id}
+
+
 class RunStartEvent(TypedDict):
     """The run begins (include: run)."""
 
     type: Literal["run-start"]
     runId: str
+
+
+def run_start(event: events.RunStarted, /) -> RunStartEvent:
+    return {"type": "run-start", "runId": event.run_id}
 
 
 class RunEndEvent(TypedDict):
@@ -260,6 +373,18 @@ class RunEndEvent(TypedDict):
     outcome: Literal["completed", "handed-back", "cancelled", "failed"]
     reason: NotRequired[str]
     model: NotRequired[str]
+
+
+def run_end(end: events.RunFinished, /) -> RunEndEvent:
+    outcome = end.outcome
+    native: RunEndEvent = {"type": "run-end", "outcome": outcome.type}
+    if isinstance(outcome, events.Completed):
+        native["reason"] = outcome.reason
+    elif isinstance(outcome, events.Failed):
+        native["reason"] = outcome.code
+    if end.model:  # empty when no model answered
+        native["model"] = end.model
+    return native
 
 
 class OwedCall(TypedDict):
@@ -278,6 +403,20 @@ class OwedCall(TypedDict):
     parentToolCallId: NotRequired[str]
 
 
+def owed_call(owed: Owed, /) -> OwedCall:
+    call: OwedCall = {
+        "id": owed.id,
+        "name": owed.name,
+        "arguments": owed.arguments,
+        "kind": owed.kind,
+    }
+    if owed.reason:
+        call["reason"] = owed.reason
+    if owed.parent_id is not None:
+        call["parentToolCallId"] = owed.parent_id
+    return call
+
+
 class OwedEvent(TypedDict):
     """The calls that the client has to answer before the conversation goes on (include: owed)."""
 
@@ -285,11 +424,19 @@ class OwedEvent(TypedDict):
     toolCalls: list[OwedCall]
 
 
+def owed_event(owed: Sequence[Owed], /) -> OwedEvent:
+    return {"type": "owed", "toolCalls": [owed_call(each) for each in owed]}
+
+
 class RewindEvent(TypedDict):
     """Another worker took the run over: its events after the id `to` are void (include: rewind)."""
 
     type: Literal["rewind"]
     to: str
+
+
+def rewind(to: events.Cursor, /) -> RewindEvent:
+    return {"type": "rewind", "to": str(to)}
 
 
 NativeEvent: TypeAlias = Annotated[

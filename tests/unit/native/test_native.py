@@ -13,7 +13,15 @@ from tests.support.sse_site import END, Site
 from passback.core.budgets import Left
 from passback.core.changes import Status, load_events
 from passback.core.errors import InvalidRequest
-from passback.core.events import Cursor, Failed, Rewound, RunEvent, RunFinished
+from passback.core.events import (
+    Cursor,
+    Failed,
+    Nested,
+    Rewound,
+    RunEvent,
+    RunFinished,
+    TextDelta,
+)
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -37,7 +45,7 @@ from passback.core.messages import (
 from passback.core.permissions import LastingPermission
 from passback.core.state import Refusal, State
 from passback.http.headers import left_headers
-from passback.native.encoder import _NEEDED_WORD, DONE, NativeEncoder, _RunEvent, _StepEvent
+from passback.native.encoder import ALWAYS, CONVERSIONS, DONE, INCLUDABLE, NativeEncoder
 from passback.native.history import MessageView, conversation_view, message_view
 from passback.native.shapes import NATIVE_EVENT, left_view
 from passback.native.submissions import read_approval
@@ -88,8 +96,10 @@ def test_the_vectors_have_every_event_and_every_native_type() -> None:
     assert sent == NATIVE_EVENT.json_schema()["discriminator"]["mapping"].keys()
 
 
-def test_of_every_event_that_has_to_be_asked_for_it_is_known_how() -> None:
-    assert _NEEDED_WORD.keys() == {*get_args(_RunEvent), *get_args(_StepEvent)}
+def test_every_event_is_converted_and_every_word_that_asks_for_one_is_known() -> None:
+    by_hand = {TextDelta, RunFinished, Nested, Rewound}
+    assert CONVERSIONS.keys() == {*get_args(RunEvent)} - by_hand
+    assert {word for word, _ in CONVERSIONS.values()} <= {ALWAYS, *INCLUDABLE}
 
 
 # ---------------------------------------------------------------- what is left of budgets
