@@ -100,14 +100,16 @@ def commit_turn(
     expiry = time_in((retention.waiting if waits else keep).conversation)
     update_row(db, row["id"], **columns, keep_until=expiry)
     db.execute(
-        "UPDATE extras SET owed = ?, open_turns = ? WHERE conversation = ?",
-        (commit.owed, open_turns and open_turns.record, row["id"]),
+        "UPDATE extras SET owed = ?, open_turns = ?, owner = ?, owed_since = ?"
+        " WHERE conversation = ?",
+        (
+            commit.owed,
+            open_turns and open_turns.record,
+            owner,
+            now_us() if commit.hands_back else None,
+            row["id"],
+        ),
     )
-    if commit.hands_back:
-        db.execute(
-            "UPDATE extras SET owner = ?, owed_since = ? WHERE conversation = ?",
-            (owner, now_us(), row["id"]),
-        )
     keep_log(db, Log(row["id"], write.run_id), keep.log)
     return waits
 
