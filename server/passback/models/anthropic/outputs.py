@@ -102,7 +102,10 @@ class _SchemaTranslator:
         translated: Block
         match next(iter(keywords), "type"):
             case "$ref":
-                target = self._resolve_reference(schema["$ref"])
+                # a name that nothing has is refused as what it leads to, no schema
+                found = _REFERENCE.fullmatch(str(schema["$ref"]))
+                named = self._whole.get(found[1]) if found else None
+                target = named.get(found[2]) if found and isinstance(named, dict) else None
                 translated = self._translate_schema(target, depth + 1)
             case "const":
                 translated = _translate_values([schema["const"]], schema)
@@ -119,13 +122,6 @@ class _SchemaTranslator:
                     "anyOf": [self._translate_schema(one, depth + 1) for one in alternatives]
                 }
         return translated | {name: schema[name] for name in _ANNOTATIONS if name in schema}
-
-    def _resolve_reference(self, reference: JsonValue) -> JsonValue:
-        found = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-        named = self._whole.get(found[1]) if found else None
-        if found is None or not isinstance(named, dict):
-            raise _UnsupportedSchema
-        return named.get(found[2])
 
     def _translate_typed(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
         given = schema.get("type")

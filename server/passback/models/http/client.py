@@ -191,10 +191,22 @@ class HttpModel(ABC):
             async with AsyncExitStack() as stack:
                 with anyio.fail_after(self._head_timeout):
                     response = await self._send("POST", url, self._timeouts, body)
-                stack.push_async_callback(_close_stream, _stream_of(response))
-                begun = await self._read_first_bytes(response)
+                stream = cast("httpx.AsyncByteStream", response.stream)
+                stack.push_async_callback(_close_stream, stream)
+                status, headers = response.status_code, response.headers
+                if not response.is_success:
+                    logger.warning("model=%s status=%s", self.name, status)
+                    error_body = await _read_some(response, _MAX_ERROR_BODY)
+                    raise status_failure(status, error_body, headers.get("retry-after"))
+                media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+                if media_type == "text/html":
+                    raise ModelRejected("the model's address answers with a web page")
+                if _is_encoded(response):
+                    raise unexpected_encoding()
+                arriving = _body_of(response)
+                first = await anext(arriving, b"")
                 stack.pop_all()  # from here on the reader of the answer closes its stream
-            return begun
+            return StartedAnswer(stream, arriving, first, media_type == "application/json")
         except (*TRANSPORT_ERRORS, TimeoutError) as error:
             logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
             if is_stall(error):
@@ -215,34 +227,15 @@ class HttpModel(ABC):
         )
         return await self._transport.handle_async_request(request)
 
-    async def _read_first_bytes(self, response: httpx.Response) -> StartedAnswer:
-        status, headers = response.status_code, response.headers
-        if not response.is_success:
-            logger.warning("model=%s status=%s", self.name, status)
-            error_body = await _read_some(response, _MAX_ERROR_BODY)
-            raise status_failure(status, error_body, headers.get("retry-after"))
-        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type == "text/html":
-            raise ModelRejected("the model's address answers with a web page")
-        if _is_encoded(response):
-            raise unexpected_encoding()
-        body = _body_of(response)
-        first = await anext(body, b"")
-        return StartedAnswer(_stream_of(response), body, first, media_type == "application/json")
-
 
 async def _pieces_of(body: bytes) -> AsyncGenerator[bytes]:
     for start in range(0, len(body), _PIECE):
         yield body[start : start + _PIECE]
 
 
-def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    return cast("httpx.AsyncByteStream", response.stream)
-
-
 def _body_of(response: httpx.Response) -> AsyncGenerator[bytes]:
     # the methods of the response would put two generators more around each read
-    return cast("AsyncGenerator[bytes]", aiter(_stream_of(response)))
+    return cast("AsyncGenerator[bytes]", aiter(cast("httpx.AsyncByteStream", response.stream)))
 
 
 def _is_encoded(response: httpx.Response) -> bool:

@@ -51,7 +51,9 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
         self._first = begun.first
         self._body = begun.body
         self._decoder = decoder
-        self._stall_detector = _StallDetector(limit)
+        self._limit = limit
+        self._size = 0  # characters of the answer when it last grew
+        self._grew_at = time.monotonic()
         self._over = False
 
     @override
@@ -82,7 +84,11 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
             ModelError: the connection failed before the answer was complete.
         """
         try:
-            self._stall_detector.check(self._decoder.size)
+            now = time.monotonic()
+            if self._decoder.size > self._size:
+                self._size, self._grew_at = self._decoder.size, now
+            elif now - self._grew_at > self._limit:
+                raise httpx.ReadTimeout("nothing but keep-alives")
             return await anext(self._body)
         except StopAsyncIteration:
             return b""
@@ -95,27 +101,6 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
             raise ModelIncomplete(
                 "the connection to the model's service was cut"
             ) from without_text(error)
-
-
-class _StallDetector:
-    """A check that the answer has grown within the last `limit` seconds."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._size = 0
-        self._grew_at = time.monotonic()
-
-    def check(self, size: int) -> None:
-        """Note the answer's size in characters.
-
-        Raises:
-            httpx.ReadTimeout: it has not grown within the limit.
-        """
-        now = time.monotonic()
-        if size > self._size:
-            self._size, self._grew_at = size, now
-        elif now - self._grew_at > self._limit:
-            raise httpx.ReadTimeout("nothing but keep-alives")
 
 
 def stall_error() -> ModelError:
