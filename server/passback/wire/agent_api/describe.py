@@ -146,12 +146,6 @@ def _example_builder() -> ResponseBuilder:
     return ResponseBuilder(session, response, clock=lambda: 1767225600)
 
 
-def _example_stream() -> str:
-    place = "id: run_5f0c2a9be1d84f6a7c3e9b10.1-4"
-    events = _example_builder().generate_streaming_response(["On ", "it."])
-    return "".join(f"{place}\ndata: {encode(event)}\n\n" for event in events)
-
-
 def describe_paths(path: str) -> dict[str, JsonValue]:
     """Return the OpenAPI paths of the routes below `path`."""
     return {
@@ -205,12 +199,14 @@ def describe_paths(path: str) -> dict[str, JsonValue]:
 def _describe_responses() -> dict[str, JsonValue]:
     headers = answer_headers(POST_HEADERS)
     *_, last = _example_builder().generate_streaming_response(["On it."])
+    place = "id: run_5f0c2a9be1d84f6a7c3e9b10.1-4"
+    events = _example_builder().generate_streaming_response(["On ", "it."])
     whole: dict[str, JsonValue] = {
         "application/json": {"schema": schema_reference("AgentResponse"), "example": last},
         "text/event-stream": {
             "schema": {"type": "string"},
             "x-event-schema": dict(_EVENT_SCHEMA),
-            "example": _example_stream(),
+            "example": "".join(f"{place}\ndata: {encode(event)}\n\n" for event in events),
         },
     }
     return {

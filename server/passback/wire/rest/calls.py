@@ -127,7 +127,15 @@ class _Calls:
 
     async def get_inbox(self, request: Request) -> Response:
         owner = lister_of(request)
-        after, limit = _read_page(request)
+        given = request.query_params
+        if given.get("status") != "owed":
+            raise InvalidRequest("status has to be owed: which calls to list")
+        limit = number_parameter(request, "limit", _DEFAULT_LIMIT, most=_MAX_LIMIT, least=1)
+        after: InboxPlace | None = None
+        if (cursor := given.get("after")) is not None:
+            if (found := _CURSOR.fullmatch(cursor)) is None:
+                raise InvalidCursor("after has to be the `next` of an earlier page")
+            after = InboxPlace(int(found[1]), found[2])
         page = await self._runs.inbox(owner, after=after, limit=limit)
         shown: InboxView = {
             "toolCalls": [
@@ -169,26 +177,6 @@ class _Calls:
             raise InvalidRequest("the body and the query name two different claimants")
         # `ClaimCall` has the bounds of a claimant, and refuses a missing one
         return validate_model(ClaimCall, {"claimant": posted.claimant or named}).claimant
-
-
-def _read_page(request: Request) -> tuple[InboxPlace | None, int]:
-    """Return the place where the page begins, and its size limit.
-
-    Raises:
-        InvalidRequest: a parameter is missing or out of bounds.
-        InvalidCursor: `after` is not the `next` of a page.
-    """
-    given = request.query_params
-    if given.get("status") != "owed":
-        raise InvalidRequest("status has to be owed: which calls to list")
-    limit = number_parameter(request, "limit", _DEFAULT_LIMIT, most=_MAX_LIMIT, least=1)
-    cursor = given.get("after")
-    if cursor is None:
-        return None, limit
-    found = _CURSOR.fullmatch(cursor)
-    if found is None:
-        raise InvalidCursor("after has to be the `next` of an earlier page")
-    return InboxPlace(int(found[1]), found[2]), limit
 
 
 _CALL_ID_PARAMETER = describe_parameter("callId", "path", "The call's id, percent-encoded.")
