@@ -194,26 +194,8 @@ def set_error_body(scope: Scope, form: ErrorBody, /) -> None:
     scope[_ERROR_BODY_KEY] = form
 
 
-def error_body(scope: Scope, error: ErrorView, /) -> Mapping[str, object]:
-    """Return the body of an error, in the form of the request's wire.
-
-    It is `{"code", "message", "details"?, "request_id"}` where the wire has no form of its own.
-    """
-    form: ErrorBody | None = scope.get(_ERROR_BODY_KEY)
-    if form is not None:
-        return form(error)
-    body: dict[str, object] = {"code": error.code, "message": error.message}
-    if error.details:
-        body["details"] = error.details
-    return body | {"request_id": error.request_id}
-
-
-def note_code(scope: Scope, code: str, /) -> None:
-    """Record the code of the error that answers a request, for its line in the access log."""
-    scope[_CODE_KEY] = code
-
-
 def noted_code(scope: Scope, /) -> str | None:
+    """Return the code of the error that answers a request, for its line in the access log."""
     code: str | None = scope.get(_CODE_KEY)
     return code
 
@@ -287,12 +269,11 @@ def _error_document(
     scope: Scope, error: PassbackError, headers: Mapping[str, str] | None
 ) -> Response:
     status = STATUS[error.code]
-    note_code(scope, error.code)
     wait = error.retry_after or (_DEFAULT_RETRY_AFTER if status in _REPEATABLE_STATUSES else None)
     extra = _EXTRA_HEADERS.get(error.code, {})
     headers = {**(headers or {}), **extra, **_retry_after_header(wait)}
     view = ErrorView(status, error.code, error.message, request_id(scope), error.details or None)
-    return json_answer(scope, error_body(scope, view), status=status, headers=headers)
+    return view_answer(scope, view, headers)
 
 
 def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str]) -> Response:
@@ -300,15 +281,24 @@ def failure_answer(scope: Scope, failed: Failed, /, *, headers: Mapping[str, str
 
     It has `Retry-After` only if the failure itself names a time.
     """
-    note_code(scope, failed.code)
     status = STATUS.get(failed.code, STATUS["internal"])
     view = ErrorView(status, failed.code, failed.message, request_id(scope))
-    return json_answer(
-        scope,
-        error_body(scope, view),
-        status=status,
-        headers={**headers, **_retry_after_header(failed.retry_after)},
-    )
+    return view_answer(scope, view, {**headers, **_retry_after_header(failed.retry_after)})
+
+
+def view_answer(scope: Scope, view: ErrorView, headers: Mapping[str, str], /) -> Response:
+    """Return an error as a response in the form of its wire, and record its code.
+
+    The body is `{"code", "message", "details"?, "request_id"}` where the wire has no form of its
+    own.
+    """
+    scope[_CODE_KEY] = view.code
+    form: ErrorBody | None = scope.get(_ERROR_BODY_KEY)
+    if form is not None:
+        return json_answer(scope, form(view), status=view.status, headers=headers)
+    details = {"details": view.details} if view.details else {}
+    body = {"code": view.code, "message": view.message, **details, "request_id": view.request_id}
+    return json_answer(scope, body, status=view.status, headers=headers)
 
 
 def _retry_after_header(seconds: float | None) -> dict[str, str]:

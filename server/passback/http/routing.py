@@ -17,11 +17,9 @@ from passback.hotpath.sending import send_now
 from passback.http.answers import (
     ErrorView,
     error_answer,
-    error_body,
     internal_error_answer,
-    json_answer,
-    note_code,
     request_id,
+    view_answer,
 )
 
 logger = logging.getLogger(__name__)
@@ -119,11 +117,9 @@ class Endpoint(Route):
 
     async def _call_endpoint(self, scope: Scope, receive: Receive) -> ASGIApp:
         if scope["method"] not in self._allowed_methods:
-            status, code = HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed"
-            note_code(scope, code)
-            view = ErrorView(status, code, status.description, request_id(scope))
-            allowed = {"allow": ", ".join(sorted(self._allowed_methods))}
-            return json_answer(scope, error_body(scope, view), status=status, headers=allowed)
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            view = ErrorView(status, "method_not_allowed", status.description, request_id(scope))
+            return view_answer(scope, view, {"allow": ", ".join(sorted(self._allowed_methods))})
         if scope.get("raw_path") is not None:
             given: Mapping[str, str] = scope["path_params"]
             try:

@@ -55,8 +55,11 @@ def runs_code(model: type[BaseModel], /) -> bool:
         if isinstance(part, Mapping):
             fields = cast("Mapping[str, object]", part)
             kind = fields.get("cls")
-            is_enum = isinstance(kind, type) and issubclass(kind, Enum)
-            has_hook = is_enum and inspect.getattr_static(kind, "_missing_") is not _NO_HOOK
+            has_hook = (
+                isinstance(kind, type)
+                and issubclass(kind, Enum)
+                and inspect.getattr_static(kind, "_missing_") is not _NO_HOOK
+            )
             if has_hook or any(map(fields.get, _HOOK_KEYS)):
                 return True
             waiting += (inner for key, inner in fields.items() if key not in _INERT_KEYS)

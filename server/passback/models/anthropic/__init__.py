@@ -1,6 +1,7 @@
 """The client of Anthropic's Messages API, and of services that speak it."""
 
 from dataclasses import replace
+from functools import partial
 
 import httpx
 from typing_extensions import override
@@ -12,7 +13,6 @@ from passback.models.anthropic.decoding import MessageDecoder
 from passback.models.anthropic.encoding import encode_message
 from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.client import EncodedRequest, HttpModel
-from passback.models.http.decoding import Decoder
 from passback.models.http.service import (
     Bounds,
     RequestHeaders,
@@ -78,13 +78,10 @@ class Anthropic(HttpModel):
         if not self._takes_schemas:  # a service without the mode may refuse the whole request
             request = replace(request, output_schema=None)
         encoded = encode_message(self._model, self._provider, request)
-
-        def make_decoder(whole: bool) -> Decoder:
-            return MessageDecoder(
-                self._provider, encoded.prefix, whole=whole, max_answer=self.bounds.max_answer
-            )
-
-        return EncodedRequest(encoded.body, make_decoder)
+        decoder = partial(
+            MessageDecoder, self._provider, encoded.prefix, max_answer=self.bounds.max_answer
+        )
+        return EncodedRequest(encoded.body, decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:

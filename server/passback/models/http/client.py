@@ -52,11 +52,11 @@ logger = logging.getLogger(__name__)
 class EncodedRequest:
     """A request in the service's own form, and a function that makes the decoder of its answer.
 
-    The function is called with True if the answer is one object instead of a stream.
+    The function takes `whole`: True if the answer is one object instead of a stream.
     """
 
     body: bytes
-    decoder: Callable[[bool], Decoder]
+    decoder: Callable[..., Decoder]
 
 
 class HttpModel(ABC):
@@ -276,7 +276,7 @@ class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDel
         model = self._model
         begun = await model.begin_answer(self._body)
         self._arriving, self._stream = begun.body, begun.stream
-        self._decoder = self._decoder_of(begun.whole)
+        self._decoder = self._decoder_of(whole=begun.whole)
         del self._body, self._decoder_of  # the history is large, and the answer may take minutes
         return AnswerReader(model.name, begun, self._decoder, model.bounds.content_timeout)
 

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Self
 
 import httpx
 from typing_extensions import override
@@ -55,10 +54,6 @@ class AnswerReader(AsyncIterator[Sequence[ModelDelta]]):
         self._size = 0  # characters of the answer when it last grew
         self._grew_at = time.monotonic()
         self._over = False
-
-    @override
-    def __aiter__(self) -> Self:
-        return self
 
     @override
     async def __anext__(self) -> Sequence[ModelDelta]:

@@ -3,13 +3,14 @@
 Among them are vLLM, Ollama, llama.cpp, DeepSeek and LiteLLM.
 """
 
+from functools import partial
+
 import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
 from passback.models.http.client import EncodedRequest, HttpModel
-from passback.models.http.decoding import Decoder
 from passback.models.http.service import (
     Bounds,
     RequestHeaders,
@@ -64,10 +65,8 @@ class OpenAIChat(HttpModel):
 
     @override
     def encode(self, request: ModelRequest, /) -> EncodedRequest:
-        def make_decoder(whole: bool) -> Decoder:
-            return ChatDecoder(self.name, whole=whole, max_answer=self.bounds.max_answer)
-
-        return EncodedRequest(encode_request(self._model, self.name, request), make_decoder)
+        decoder = partial(ChatDecoder, self.name, max_answer=self.bounds.max_answer)
+        return EncodedRequest(encode_request(self._model, self.name, request), decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:
