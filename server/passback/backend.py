@@ -1,7 +1,9 @@
 """The part of an application without HTTP: the store, the agents and their runs."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import fields
+from typing import Any, TypeVar, cast
 
 import anyio
 
@@ -28,7 +30,14 @@ class Backend:
             self.store = open_store(settings.store, options=settings.store_options)
         builder = AgentBuilder(settings)
         self.runs = RunService(
-            self.store, builder.agents(agents or (Agent(),)), _timing_of(settings)
+            self.store,
+            builder.agents(agents or (Agent(),)),
+            _from_parts(
+                Timing,
+                settings,
+                heartbeat=min(HEARTBEAT, settings.timing.lease / 3),
+                tool_timeout=settings.tool_timeout,
+            ),
         )
         self.models = builder.models
         self.connected = builder.connected
@@ -59,14 +68,7 @@ class Backend:
 
 def request_limits(settings: Settings, /) -> RequestLimits:
     """Return the limits for one request, or one call from Python."""
-    limits = settings.limits
-    return RequestLimits(
-        body_bytes=limits.body_bytes,
-        result_bytes=limits.result_bytes,
-        data_bytes=limits.data_bytes,
-        attachment_bytes=limits.attachment_bytes,
-        send_seconds=settings.timing.send_timeout,
-    )
+    return _from_parts(RequestLimits, settings, send_seconds=settings.timing.send_timeout)
 
 
 def bodies_of(settings: Settings, /) -> PartialBodies:
@@ -97,16 +99,17 @@ async def _wait_until_ready(toolsets: Sequence[ConnectedToolset]) -> Sequence[st
     return warnings
 
 
-def _timing_of(settings: Settings) -> Timing:
-    timing, limits = settings.timing, settings.limits
-    return Timing(
-        lease=timing.lease,
-        heartbeat=min(HEARTBEAT, timing.lease / 3),
-        log_delay=timing.log_delay,
-        disconnect_grace=timing.disconnect_grace,
-        max_attempts=timing.max_attempts,
-        queue=limits.queue,
-        owner_runs=limits.owner_runs,
-        history_bytes=limits.history_bytes,
-        tool_timeout=settings.tool_timeout,
+_ValueT = TypeVar("_ValueT")
+
+
+def _from_parts(kind: Callable[..., _ValueT], settings: Settings, /, **others: object) -> _ValueT:
+    """Build a dataclass: its fields are parts of the limits and the timing by name, or `others`."""
+    wanted = {one.name for one in fields(cast("Any", kind))}
+    return kind(
+        **others,
+        **{
+            name: getattr(group, name)
+            for group in (settings.limits, settings.timing)
+            for name in wanted & {one.name for one in fields(group)}
+        },
     )

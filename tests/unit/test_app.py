@@ -1,9 +1,12 @@
 """Settings and an agent become an application."""
 
 import json
+import socket
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,16 +15,46 @@ from tests.support.asgi_client import Exchange, ask, exchange
 
 from passback.agent import Agent
 from passback.app import Application, create_app
+from passback.cli import serve
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, says
-from passback.settings import load_settings
+from passback.settings import Settings, load_settings, own_settings
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
 
 MEMORY = {"PASSBACK_STORE": "memory:"}
+
+
+async def test_every_setting_is_handed_over() -> None:
+    """A worker that finds its port taken has read them all; the stores get their options whole."""
+    read: set[str] = set()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = load_settings({**MEMORY, "PASSBACK_PORT": str(taken.getsockname()[1])})
+        groups = {
+            name: noting(getattr(settings, name), f"{name}.", read) for name in ("limits", "timing")
+        }
+        noted: Settings = noting(replace(settings, **groups), "", read)
+        read.clear()
+        with pytest.raises(ConfigurationError, match="cannot listen"):
+            await serve(noted, [])
+    parts = {f"{name}.{one.name}" for name in groups for one in fields(getattr(settings, name))}
+    by_the_command_line = {"workers", "allow_anonymous", "log_level", "log_format"}
+    unread = parts.union(one.name for one in own_settings()) - by_the_command_line - read
+    assert unread == set(), "hand them over in backend.py, app.py or cli.py"
+
+
+def noting(value: Any, prefix: str, read: set[str]) -> Any:
+    """The same dataclass, which notes the names of the attributes that are read."""
+
+    def note(self: object, name: str) -> object:
+        read.add(prefix + name)
+        return object.__getattribute__(self, name)
+
+    kind = type("Noting", (type(value),), {"__getattribute__": note})
+    return kind(**{one.name: getattr(value, one.name) for one in fields(value)})
 
 
 async def test_a_worker_runs_and_drains() -> None:
