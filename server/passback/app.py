@@ -47,7 +47,14 @@ class Application:
         )
         wires = [build_wire(name, services, settings) for name in settings.wires]
         wires.append(document_wire(wires, version=__version__))
-        self.asgi: ASGIApp = build_site(wires, _access_rules(settings), self._lifespan)
+        access = Access(
+            hosts=settings.allowed_hosts,
+            origins=settings.allowed_origins,
+            keys=settings.api_keys,
+            loopback_only=settings.is_loopback,
+            loopback_pages=settings.loopback_pages,
+        )
+        self.asgi: ASGIApp = build_site(wires, access, self._lifespan)
 
     @property
     def store(self) -> Store:
@@ -107,13 +114,3 @@ def build_wire(name: str, services: Services, settings: Settings) -> Wire:
     if kind.settings is None:
         return kind.build(services)
     return kind.build(services, settings.of_wires.get(name) or kind.settings())
-
-
-def _access_rules(settings: Settings) -> Access:
-    return Access(
-        hosts=settings.allowed_hosts,
-        origins=settings.allowed_origins,
-        keys=settings.api_keys,
-        loopback_only=settings.is_loopback,
-        loopback_pages=settings.loopback_pages,
-    )

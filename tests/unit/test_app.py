@@ -53,7 +53,7 @@ def noting(value: Any, prefix: str, read: set[str]) -> Any:
         read.add(prefix + name)
         return object.__getattribute__(self, name)
 
-    kind = type("Noting", (type(value),), {"__getattribute__": note})
+    kind = type("Noting", (value.__class__,), {"__getattribute__": note})
     return kind(**{one.name: getattr(value, one.name) for one in fields(value)})
 
 

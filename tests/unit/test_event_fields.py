@@ -6,11 +6,11 @@ path, such as `usage.left.turns`.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from passback.core.events import Outcome, RunEvent
 from passback.native.shapes import NATIVE_EVENT
@@ -55,17 +55,13 @@ def plain(names: Iterable[str]) -> set[str]:
 
 def json_fields(value: object, path: str) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The fields of a JSON value, each with the object that has it, and its name there."""
-    match value:
-        case dict():
-            for name, one in value.items():
-                if f"{path}.{name}" in plain(sent()):
-                    yield f"{path}.{name}", value, name
-                    yield from json_fields(one, f"{path}.{name}")
-        case list():
-            for one in value:
-                yield from json_fields(one, path)
-        case _:
-            pass
+    if isinstance(value, dict):
+        holder = cast("dict[str, Any]", value)
+        for name in [name for name in holder if f"{path}.{name}" in plain(sent())]:
+            yield f"{path}.{name}", holder, name
+            yield from json_fields(holder[name], f"{path}.{name}")
+    for one in cast("list[object]", value) if isinstance(value, list) else ():
+        yield from json_fields(one, path)
 
 
 # ---------------------------------------------------------------- the vectors, and so the encoder
@@ -129,7 +125,7 @@ def test_the_python_client_has_no_field_that_is_never_sent() -> None:
 def client_values(value: object) -> Iterator[Any]:
     """The values of the client within a value."""
     if isinstance(value, list | tuple):
-        for one in value:
+        for one in cast("Sequence[object]", value):
             yield from client_values(one)
     elif is_dataclass(value):
         yield value

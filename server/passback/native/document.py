@@ -110,12 +110,12 @@ class AnswerEncoder:
     """
 
     _outcome: Outcome
+    _left: Left | None = None
 
     def __init__(self, run: RunRef, /) -> None:
         self._run = run
         self._text = StringIO()
         self._usage: Usage | None = None
-        self._left: Left | None = None
         self._output: OutputAccepted | None = None
         self._model: str | None = None
 
@@ -128,17 +128,15 @@ class AnswerEncoder:
             self._text.write(event.text)
         elif isinstance(reported := innermost_event(event), UsageReported):
             self._usage = add_usages(self._usage, reported.usage)
-            self._left = self._left_of_run(reported.left, is_own=reported is event)
+            left = reported.left
+            if left is not None and reported is not event:
+                # a sub-agent reports the turns of its own limit, which are not those of the run
+                left = replace(left, turns=None if self._left is None else self._left.turns)
+            self._left = left
         elif isinstance(event, OutputAccepted):
             self._output = event
         elif isinstance(event, RunFinished):
             self._outcome, self._model = event.outcome, event.model or None
-
-    def _left_of_run(self, left: Left | None, *, is_own: bool) -> Left | None:
-        if is_own or left is None:
-            return left
-        # a sub-agent reports the turns of its own limit, which are not those of the run
-        return replace(left, turns=None if self._left is None else self._left.turns)
 
     def document(self, last: Cursor, /) -> Mapping[str, object] | Failed:
         outcome = self._outcome

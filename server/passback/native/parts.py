@@ -110,11 +110,7 @@ PostedContent: TypeAlias = str | _Parts
 
 def validated_elsewhere(form: Any, /) -> PlainValidator:
     """Mark a value that is validated elsewhere, and described as `form` in the OpenAPI document."""
-    return PlainValidator(_pass_through, json_schema_input_type=form)
-
-
-def _pass_through(value: JsonValue) -> JsonValue:
-    return value
+    return PlainValidator(lambda value: value, json_schema_input_type=form)
 
 
 PostedResult: TypeAlias = Annotated[

@@ -45,11 +45,7 @@ from passback.streams.sse import (
 MARK = "\x1e"
 
 
-def _frame_text(_: str, text: str, /) -> str:
-    return text
-
-
-TEXT = ResponseFormat("text/plain; charset=utf-8", _frame_text)
+TEXT = ResponseFormat("text/plain; charset=utf-8", lambda _, text: text)
 
 
 class PlainEncoder:
