@@ -1,8 +1,6 @@
-"""Write docs/reference/settings.md from the settings of the server.
+"""The page docs/reference/settings.md, from the settings of the server.
 
-Usage: .venv/bin/python scripts/settings_reference.py [--check]
-
-`--check` only compares, and fails where the page is not that of the settings.
+scripts/generate writes it. As a program, this fails where the page is not that of the settings.
 """
 
 import sys
@@ -15,9 +13,9 @@ from passback.settings import all_settings, flag_name, variable_name
 from repository import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "settings.md"
-COMMAND = ".venv/bin/python scripts/settings_reference.py"
+COMMAND = "scripts/generate"
 
-HEAD = f"""<!-- Written by `{COMMAND}`: change the settings or that script, then run it. -->
+HEAD = f"""<!-- Written by `{COMMAND}`: change the settings, then run it. -->
 
 # Settings
 
@@ -57,14 +55,15 @@ file's end is removed. Setting both is an error, and so is a file that cannot be
 
 
 def main() -> int:
-    text = page()
-    if "--check" not in sys.argv:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(text)
-    elif not PAGE.exists() or PAGE.read_text() != text:
+    if not PAGE.exists() or PAGE.read_text() != page():
         print(f"docs/reference/settings.md is not that of the settings: run {COMMAND}")
         return 1
     return 0
+
+
+def write() -> None:
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page())
 
 
 def page() -> str:

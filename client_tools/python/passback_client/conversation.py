@@ -70,8 +70,8 @@ class Conversation(FromJson):
     """
 
     id: str
-    run_id: str | None
-    running: Running | None
+    run_id: Annotated[str | None, Field(default=None)]
+    running: Annotated[Running | None, Field(default=None)]
     queued: Annotated[tuple[str, ...], Field(default=())]
     owed: tuple[OwedCall, ...]
     message_count: int
