@@ -99,16 +99,12 @@ def commit_turn(
     keep = retention.idle if commit.ends else retention.running
     expiry = time_in((retention.waiting if waits else keep).conversation)
     update_row(db, row["id"], **columns, keep_until=expiry)
+    since = now_us() if commit.hands_back else None
+    turns = open_turns and open_turns.record
     db.execute(
         "UPDATE extras SET owed = ?, open_turns = ?, owner = ?, owed_since = ?"
         " WHERE conversation = ?",
-        (
-            commit.owed,
-            open_turns and open_turns.record,
-            owner,
-            now_us() if commit.hands_back else None,
-            row["id"],
-        ),
+        (commit.owed, turns, owner, since, row["id"]),
     )
     keep_log(db, Log(row["id"], write.run_id), keep.log)
     return waits
