@@ -152,10 +152,12 @@ def _check_printable(text: str) -> str:
 
 # a client's id of a message
 PostedId: TypeAlias = Annotated[
-    str, Field(min_length=1, max_length=256), AfterValidator(_check_printable)
+    str, Field(min_length=1, max_length=_ID_CHARACTERS), AfterValidator(_check_printable)
 ]
 # the same, or empty for none
-OptionalId: TypeAlias = Annotated[str, Field(max_length=256), AfterValidator(_check_printable)]
+OptionalId: TypeAlias = Annotated[
+    str, Field(max_length=_ID_CHARACTERS), AfterValidator(_check_printable)
+]
 
 
 def validate_model(model: type[ModelT], value: JsonValue, /) -> ModelT:

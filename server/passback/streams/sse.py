@@ -149,14 +149,13 @@ class EventStream:
                 async with runs.follow(self._run) as seen:
                     while (batch := await anext(seen, None)) and self._framer.recall(batch):
                         pass
-            is_head = scope["method"] == "HEAD"
-            open_with, opening = self._form.opening, ""
-            if is_head:
+            if scope["method"] == "HEAD":
                 await self._begin_response()
                 await self._writer.send_last("")
                 return
-            if open_with is not None:
-                opening = await self._begin_response(open_with(self._run.key.id))
+            opening = ""
+            if self._form.opening is not None:
+                opening = await self._begin_response(self._form.opening(self._run.key.id))
             last_chunk = await self._writer.run(partial(self._send_log, batches, opening))
             if last_chunk is None and self._services.stopping.is_set:
                 last_chunk = self._cut_short(ShuttingDown("this worker stops; the run goes on"))
