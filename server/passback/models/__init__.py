@@ -16,9 +16,7 @@ from passback.core.deltas import (
     ToolCallChunk,
     UsageChunk,
 )
-from passback.core.ports import (
-    ModelClient,
-)
+from passback.core.ports import ModelClient
 
 __all__ = [
     "AnsweredBy",

@@ -5,7 +5,7 @@ import importlib.util
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 from pydantic_core import from_json
@@ -80,7 +80,7 @@ class MCPServer:
         seconds: Seconds = _DEFAULT_SECONDS,
         start_seconds: Seconds = _DEFAULT_START_SECONDS,
         result_limit: Characters = _DEFAULT_RESULT_LIMIT,
-    ) -> "MCPServer":
+    ) -> Self:
         """Make a toolset of a command that is started here and speaks by standard input and output.
 
         Args:
@@ -132,7 +132,7 @@ class MCPServer:
         seconds: Seconds = _DEFAULT_SECONDS,
         start_seconds: Seconds = _DEFAULT_START_SECONDS,
         result_limit: Characters = _DEFAULT_RESULT_LIMIT,
-    ) -> "MCPServer":
+    ) -> Self:
         """Make a toolset of a server that runs elsewhere, by streamable HTTP.
 
         Args:
