@@ -18,7 +18,6 @@ from passback.http.answers import STATUS
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.encoder import INCLUDABLE
-from passback.native.shapes import NATIVE_EVENT
 from passback.wire.page import build, build_page_wire, read_page_files
 
 pytestmark = pytest.mark.anyio
@@ -148,18 +147,8 @@ def test_every_error_is_listed_with_its_status() -> None:
     assert listed == expected | {"method_not_allowed": 405}
 
 
-def test_every_event_is_listed() -> None:
-    schema = NATIVE_EVENT.json_schema()
-    native = {row[0].strip("`"): row[1] for row in _rows(EVENTS, "Always sent")}
-    added = _rows(EVENTS, "More events")
-    assert {row[0].strip("`") for row in added} == INCLUDABLE
-    more = {kind for row in added for kind in re.findall(r'"type": "([a-z-]+)"', row[1])}
-    assert native.keys() | more == schema["discriminator"]["mapping"].keys()
-    for kind, fields in native.items():
-        name = schema["discriminator"]["mapping"][kind].rpartition("/")[2]
-        assert set(re.findall(r"`(\w+)`", fields)) | {"type"} == set(
-            schema["$defs"][name]["properties"]
-        )
+def test_every_word_that_asks_for_events_is_listed() -> None:
+    assert {row[0].strip("`") for row in _rows(EVENTS, "More events")} == INCLUDABLE
 
 
 @pytest.mark.parametrize("block", re.findall(r"```json\n(.*?)```", WIRE + HTTP, re.DOTALL))
