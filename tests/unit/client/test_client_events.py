@@ -333,9 +333,14 @@ def test_messages_of_sub_agents_and_approvals_are_told_apart_by_their_roles() ->
     assert inner["message"]["approved"] is True
 
 
-def test_a_message_without_a_role_is_a_bad_answer() -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"messages": [{"id": "1"}]}, {"messages": {}}, {"messages": [1]}, {"total": "1"}]
+)
+def test_a_page_without_messages_that_have_roles_and_a_count_is_a_bad_answer(
+    wrong: dict[str, Any],
+) -> None:
     with pytest.raises(BadAnswer):
-        read_page({"messages": [{"id": "1"}], "next": None, "total": 1})
+        read_page({"messages": [], "next": None, "total": 1, **wrong})
 
 
 # ---------------------------------------------------------------- answers
