@@ -183,9 +183,13 @@ class AgentBuilder:
         if agent.models is None:
             # an agent's own client replaces the model of the same name from the settings
             allowed = [each for each in allowed if each not in {one.name for one in own}]
+        models: dict[str, ModelClient] = {}
+        for one in own:  # of one model at several addresses, the first client
+            models.setdefault(one.name, one)
         with named_in_errors(label):
-            others = [*map(self._remember_model, self._clients.each(allowed))]
-            models = _models_by_name(own, others)
+            for one in map(self._remember_model, self._clients.each(allowed)):
+                if models.setdefault(one.name, one) is not one:
+                    raise ConfigurationError(f"two models are named {one.name!r}")
         prices = self._settings.prices
         return {
             name: spec
@@ -242,23 +246,6 @@ class ModelClients:
                     timeout=self._timeout,
                 )
         return [self._clients[choice] for choice in choices]
-
-
-def _models_by_name(
-    own: Sequence[ModelClient], others: Sequence[ModelClient]
-) -> Mapping[str, ModelClient]:
-    """Return models by name; of one model at several addresses, the first client.
-
-    Raises:
-        ConfigurationError: another model has the name of one of them.
-    """
-    models: dict[str, ModelClient] = {}
-    for one in own:
-        models.setdefault(one.name, one)
-    for one in others:
-        if models.setdefault(one.name, one) is not one:
-            raise ConfigurationError(f"two models are named {one.name!r}")
-    return models
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -44,10 +44,10 @@ from passback.settings import (
 )
 from passback.workers import (
     EXIT_FAILED,
-    STOP_SIGNALS,
     WorkerConfig,
     WorkerPool,
     WorkerSlot,
+    handle_signals,
     refuse_unshared_settings,
     take_slot,
 )
@@ -101,7 +101,8 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_agent_command(commands.add_parser("serve", help="serve an agent"), _prepare_serve)
     _add_agent_command(
-        commands.add_parser("check", help="verify settings, store and model"), _prepare_check
+        commands.add_parser("check", help="verify settings, store and model"),
+        lambda options: check(_read_settings(options)[1], load_agents(options.agents)),
     )
     _add_replay_command(
         commands.add_parser("replay", help="play a run back that the page has exported")
@@ -130,13 +131,13 @@ def _unknown_arguments_text(arguments: Sequence[str], flags: Sequence[str]) -> s
     ]
     if not unknown:
         return f"arguments too many: {' '.join(arguments)}"
-    return f"unknown flag {', '.join(_suggest_flag(one, flags) for one in unknown)}"
-
-
-def _suggest_flag(unknown: str, flags: Sequence[str]) -> str:
-    if new := moved_flag(unknown):
-        return f"{unknown} (write {new})"
-    return f"{unknown}{did_you_mean(nearest_names(unknown, flags))}"
+    hints = [
+        f"{one} (write {new})"
+        if (new := moved_flag(one))
+        else f"{one}{did_you_mean(nearest_names(one, flags))}"
+        for one in unknown
+    ]
+    return f"unknown flag {', '.join(hints)}"
 
 
 def _add_agent_command(
@@ -181,10 +182,6 @@ def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
     return serve_by_pool(settings, WorkerConfig(sys.argv, variables, options.agents, timeout))
 
 
-def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
-    return check(_read_settings(options)[1], load_agents(options.agents))
-
-
 def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
     slot.end_with_pool()
     sys.argv = list(slot.order.argv)
@@ -210,20 +207,14 @@ def _read_settings(options: argparse.Namespace) -> tuple[Mapping[str, str], Sett
 def _load_settings(variables: Mapping[str, str]) -> Settings:
     settings = load_settings(variables)
     refuse_unshared_settings(settings)
-    _require_keys(settings)
+    if not (settings.is_loopback or settings.api_keys or settings.allow_anonymous):
+        raise ConfigurationError(
+            f"PASSBACK_HOST: others can reach {settings.host}, and no keys are set: set "
+            "PASSBACK_API_KEYS, or listen on 127.0.0.1; to serve everybody without a key, set "
+            "PASSBACK_ALLOW_ANONYMOUS=yes"
+        )
     log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
     return settings
-
-
-def _require_keys(settings: Settings) -> None:
-    """Raise ConfigurationError if other machines would be served without keys, unless allowed."""
-    if settings.is_loopback or settings.api_keys or settings.allow_anonymous:
-        return
-    raise ConfigurationError(
-        f"PASSBACK_HOST: others can reach {settings.host}, and no keys are set: set "
-        "PASSBACK_API_KEYS, or listen on 127.0.0.1; to serve everybody without a key, set "
-        "PASSBACK_ALLOW_ANONYMOUS=yes"
-    )
 
 
 def _given_flags(options: argparse.Namespace) -> dict[str, str]:
@@ -239,21 +230,18 @@ def _given_flags(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _run_loop(command: Coroutine[None, None, int]) -> int:
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # not on every platform
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         code = runner.run(command)
         if count_left_behind():  # threads that never return; closing the loop would wait for them
             logging.shutdown()
             sys.stdout.flush()
             os._exit(code)
     return code
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # not on every platform
-        return None
-    return uvloop.new_event_loop
 
 
 async def serve_by_pool(settings: Settings, order: WorkerConfig) -> int:
@@ -275,10 +263,19 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
     )
     grace = int(settings.timing.shutdown_grace) + 5
     server = _Server(_server_config(application.asgi, grace, http), stop)
-    server.on_listening = partial(_on_listening, application, slot)
+    # in a pool only one worker prints messages, as all are equal
+    prints = slot is None or slot.order.announces
+
+    def greet(address: str) -> None:
+        if prints:
+            _print_greeting(application, address)
+        if slot is not None:
+            slot.ready()
+
+    server.on_listening = greet
     with slot.listening if slot else _listen_by_settings(settings) as listening:
         async with application.running() as warnings, anyio.create_task_group() as tasks:
-            for warning in warnings if _prints_messages(slot) else ():
+            for warning in warnings if prints else ():
                 _print_warning(warning, settings)
             tasks.start_soon(collect_when_idle, lambda: not server.server_state.tasks)
             tasks.start_soon(_drain_on_stop, stop, application)
@@ -340,14 +337,8 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         # uvicorn's version raises the signal again at the end: a clean stop looks like a crash then
-        loop = asyncio.get_running_loop()
-        for one in STOP_SIGNALS:
-            loop.add_signal_handler(one, self.handle_exit, one, None)
-        try:
+        with handle_signals(lambda number: self.handle_exit(number, None)):
             yield
-        finally:
-            for one in STOP_SIGNALS:
-                loop.remove_signal_handler(one)
 
     @override
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -358,18 +349,6 @@ class _Server(uvicorn.Server):
 async def _drain_on_stop(stop: asyncio.Event, application: Application) -> None:
     await stop.wait()
     await application.drain()
-
-
-def _on_listening(application: Application, slot: WorkerSlot | None, address: str) -> None:
-    if _prints_messages(slot):
-        _print_greeting(application, address)
-    if slot is not None:
-        slot.ready()
-
-
-def _prints_messages(slot: WorkerSlot | None) -> bool:
-    """Return True if this worker prints messages; in a pool only one does, as all are equal."""
-    return slot is None or slot.order.announces
 
 
 def _print_greeting(application: Application, address: str) -> None:

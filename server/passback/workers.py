@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 
@@ -31,7 +31,7 @@ from passback.core.errors import ConfigurationError
 from passback.settings import Settings
 
 EXIT_FAILED = 1
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WORKER_COMMAND = (
     sys.executable,
     "-c",
@@ -235,21 +235,17 @@ class WorkerPool:
         worker, and its exit code is returned.
         """
         async with anyio.create_task_group() as tasks:
-            with self._handle_signals():
+            with handle_signals(self._pass_on_signal):
                 tasks.start_soon(self._kill_late_workers)
                 first = await self._start_worker(replace(self._config, announces=True))
                 if first.ready:
-                    await self._run_slots(first, count)
+                    async with anyio.create_task_group() as places:
+                        for worker in (first, *[None] * (count - 1)):
+                            places.start_soon(self._run_slot, worker)
                 else:
                     await self._fail_start(first)
             tasks.cancel_scope.cancel()
         return self._exit_code
-
-    async def _run_slots(self, first: _Worker, count: int) -> None:
-        async with anyio.create_task_group() as places:
-            places.start_soon(self._run_slot, first)
-            for _ in range(count - 1):
-                places.start_soon(self._run_slot, None)
 
     async def _run_slot(self, worker: _Worker | None) -> None:
         """Keep one slot filled: wait for its worker to end, and start the next one."""
@@ -343,17 +339,6 @@ class WorkerPool:
             _log.warning("worker killed: it does not end", extra={"pid": worker.pid})
             worker.send_signal(signal.SIGKILL)
 
-    @contextmanager
-    def _handle_signals(self) -> Generator[None]:
-        loop = asyncio.get_running_loop()
-        for one in STOP_SIGNALS:
-            loop.add_signal_handler(one, self._pass_on_signal, one)
-        try:
-            yield
-        finally:
-            for one in STOP_SIGNALS:
-                loop.remove_signal_handler(one)
-
     def _pass_on_signal(self, number: signal.Signals) -> None:
         self._stop.set()
         self._listening.close()
@@ -361,6 +346,19 @@ class WorkerPool:
         for worker in self._workers:
             # Python that is just starting answers SIGINT with a traceback
             worker.send_signal(number if worker.ready else signal.SIGTERM)
+
+
+@contextmanager
+def handle_signals(handle: Callable[[signal.Signals], object]) -> Generator[None]:
+    """Call `handle` with each SIGINT and SIGTERM while the context is open."""
+    loop = asyncio.get_running_loop()
+    for one in _STOP_SIGNALS:
+        loop.add_signal_handler(one, handle, one)
+    try:
+        yield
+    finally:
+        for one in _STOP_SIGNALS:
+            loop.remove_signal_handler(one)
 
 
 def _describe_exit(code: int) -> str:

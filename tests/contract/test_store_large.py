@@ -123,11 +123,14 @@ async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Sto
 
 async def test_waiting_for_the_large_writes_before_has_an_end() -> None:
     writes = LargeWrites(timeout=0.01)
-    async with writes.hold_lock():
+    large = True
+    async with writes.hold_lock(large):
         with anyio.fail_after(SECONDS), pytest.raises(StoreUnavailable, match="large writes"):
-            async with writes.hold_lock():
+            async with writes.hold_lock(large):
                 pytest.fail("it had its turn beside another one")
-    async with writes.hold_lock():
+        async with writes.hold_lock(not large):  # a small write waits for none
+            pass
+    async with writes.hold_lock(large):
         pass
 
 

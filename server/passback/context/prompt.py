@@ -304,7 +304,7 @@ class PromptLayers:
         context = message.brief
         if context is None:
             return message if content is message.content else replace(message, content=content)
-        before, behind = self._text_before(context), _text_after(context)
+        before, behind = self._texts_around(context)
         if isinstance(content, str):
             content = "\n\n".join(filter(None, (before, content, behind)))
         else:
@@ -315,7 +315,8 @@ class PromptLayers:
         rest = None if context.generation is None else MessageContext(generation=context.generation)
         return replace(message, content=content, brief=rest)
 
-    def _text_before(self, context: MessageContext) -> str:
+    def _texts_around(self, context: MessageContext) -> tuple[str, str]:
+        """Return the texts before and behind the content of a message."""
         shown, attributes = "", ""
         if context.data is not None:
             shown = _escaped_json(context.data)
@@ -330,19 +331,14 @@ class PromptLayers:
             f"<structured_data{attributes}>\n{shown}\n</structured_data>" if shown else "",
             _tagged_block("constraints", constraints),
         ]
-        return _tagged_block("user_context", lines)
-
-
-def _text_after(brief: MessageContext) -> str:
-    texts: Sequence[str] = (
-        _tagged_text("instructions", brief.instructions, "\n"),
-        ""
-        if brief.output_schema is None
-        else "Answer this with nothing but one JSON object that fits this JSON Schema, without "
-        "Markdown around it:\n"
-        f"<output_schema>\n{_escaped_json(dict(brief.output_schema))}\n</output_schema>",
-    )
-    return "\n".join(filter(None, texts))
+        behind = [_tagged_text("instructions", context.instructions, "\n")]
+        if context.output_schema is not None:
+            behind.append(
+                "Answer this with nothing but one JSON object that fits this JSON Schema, without "
+                "Markdown around it:\n"
+                f"<output_schema>\n{_escaped_json(dict(context.output_schema))}\n</output_schema>"
+            )
+        return _tagged_block("user_context", lines), "\n".join(filter(None, behind))
 
 
 def _tagged_text(tag: str, text: str, around: str = "") -> str:

@@ -144,12 +144,26 @@ async def call_and_drain(hear: YieldHandler, function: Callable[..., Any], /, **
 
 
 async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
-    task = asyncio.create_task(_without_exit(work))
+    async def work_without_exit() -> Any:
+        try:
+            return await work()
+        except (SystemExit, KeyboardInterrupt) as error:  # of a task these end the event loop
+            raise StrayExit(type(error).__name__) from error
+
+    task = asyncio.create_task(work_without_exit())
     try:
         await asyncio.wait([task])
     finally:
         if not task.done():
-            await _stop_task(task, function)
+            _left_tasks.add(task)
+            task.add_done_callback(_forget_left_task)
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task], timeout=_CANCEL_GRACE)
+            if not task.done():
+                name = getattr(function, "__qualname__", type(function).__name__)
+                extra = {"action": "left_behind"}
+                logger.error("%s still runs although it was cancelled", name, extra=extra)
     if task.cancelled():
         raise StrayCancellation
     error = task.exception()
@@ -161,13 +175,6 @@ async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
 def count_left_behind() -> int:
     """Return the number of functions that still run although they were cancelled."""
     return len(_left_tasks)
-
-
-async def _without_exit(work: _Work) -> Any:
-    try:
-        return await work()
-    except (SystemExit, KeyboardInterrupt) as error:  # of a task these end the event loop
-        raise StrayExit(type(error).__name__) from error
 
 
 async def _call_plain_or_async(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -185,7 +192,14 @@ async def _call_and_drain(
     yields = inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
     result = function(**kwargs) if yields else await _call_plain_or_async(function, **kwargs)
     if isinstance(result, AsyncGenerator):
-        return await _drain_async_generator(hear, cast("AsyncGenerator[object, None]", result))
+        task = asyncio.current_task()
+        async with aclosing(cast("AsyncGenerator[object, None]", result)) as values:
+            async for value in values:
+                # one that swallows its cancellation would go on for as long as it likes
+                if (task is not None and task.cancelling()) or hear(value):
+                    return None
+                await asyncio.sleep(0)  # one that never waits would keep all else from running
+        return None
     if not isinstance(result, Generator):
         return result
     left = Event()
@@ -196,18 +210,6 @@ async def _call_and_drain(
         )
     finally:
         left.set()
-
-
-async def _drain_async_generator(
-    hear: YieldHandler, generator: AsyncGenerator[object, None]
-) -> None:
-    task = asyncio.current_task()
-    async with aclosing(generator):
-        async for value in generator:
-            # one that swallows its cancellation would go on for as long as it likes
-            if (task is not None and task.cancelling()) or hear(value):
-                return
-            await asyncio.sleep(0)  # one that never waits would keep everything else from running
 
 
 def _drain_in_thread(
@@ -221,18 +223,6 @@ def _drain_in_thread(
                 return end.value
             if left.is_set() or hear(value):
                 return None
-
-
-async def _stop_task(task: "asyncio.Task[Any]", function: Callable[..., Any]) -> None:
-    _left_tasks.add(task)
-    task.add_done_callback(_forget_left_task)
-    task.cancel()
-    with anyio.CancelScope(shield=True):
-        await asyncio.wait([task], timeout=_CANCEL_GRACE)
-    if not task.done():
-        name = getattr(function, "__qualname__", type(function).__name__)
-        extra = {"action": "left_behind"}
-        logger.error("%s still runs although it was cancelled", name, extra=extra)
 
 
 def _forget_left_task(task: "asyncio.Task[Any]") -> None:

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 import anyio
 
@@ -72,16 +71,13 @@ from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.pacing import LARGE
 
-Show: TypeAlias = Callable[[Sequence[RunEvent]], object]
-
-
 _LARGE_DELTA = LARGE // 4  # characters of one delta after which to wait for the store
 
 
 async def read_answer(
     answering: Answering,
     assembler: Assembler,
-    show: Show,
+    show: Callable[[Sequence[RunEvent]], object],
     wait_for_store: Callable[[], Awaitable[None]],
 ) -> None:
     """Read an answer to its end. After much text, wait until the store has taken what there is.
@@ -227,7 +223,6 @@ class Loop:
             await self._end_run(_BUDGET_SPENT)
 
     async def _run_turns(self) -> None:
-
         if unanswered_calls(self._messages) and await self._answer_calls():
             return
         self._taken_over = False

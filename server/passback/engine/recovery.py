@@ -13,13 +13,15 @@ from typing import TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from passback.core.admission import Begins, begin_queued_run
+from passback.core.admission import Begins, Parks, begin_queued_run
+from passback.core.budgets import Spent
 from passback.core.changes import Change, Lease, LoadedConversation, OpenTurns, QueuedPost, Status
 from passback.core.errors import CursorExpired, StoreError, UnknownRun
 from passback.core.events import (
     START,
     Failed,
     PlanUpdated,
+    Position,
     Rewound,
     RunEvent,
     RunFinished,
@@ -40,14 +42,12 @@ from passback.core.messages import (
     RunRef,
     SummaryMessage,
     ToolMessage,
-    ToolSpec,
     new_message_id,
     new_nonce,
     new_run_id,
 )
 from passback.core.ports import Store
-from passback.core.posts import Receipt
-from passback.core.state import State
+from passback.core.posts import Receipt, StartRun
 from passback.core.transcript import (
     closing_results,
     runnable_calls,
@@ -55,7 +55,7 @@ from passback.core.transcript import (
     unwrap_message,
     waiting_calls,
 )
-from passback.engine.agents import Agents
+from passback.engine.agents import Agents, ServedAgent
 from passback.engine.assembler import result_event
 from passback.engine.children import nest_event
 from passback.engine.loading import ConversationLoader
@@ -86,46 +86,39 @@ async def take_over_events(
     if status.open_turns is None:
         return (Rewound(status.committed), *answered)
     try:
-        said = [each async for each in _committed_events(store, run, loaded, status.open_turns)]
+        said = await _committed_events(store, run, status.committed, status.open_turns)
     except (CursorExpired, UnknownRun):  # so much was said meanwhile that the log has lost it
         return (Rewound(START), *answered)
-    return (Rewound(status.committed), *_join_pieces(said), *answered)
+    return (Rewound(status.committed), *said, *answered)
 
 
 async def _committed_events(
-    store: Store, run: RunRef, loaded: LoadedConversation, open_turns: OpenTurns
-) -> AsyncGenerator[tuple[_Path, RunEvent]]:
-    """Yield the events after `Status.committed` that are committed all the same, with their paths.
+    store: Store, run: RunRef, place: Position, open_turns: OpenTurns
+) -> list[RunEvent]:
+    """Return the events after `place`, which is `Status.committed`, that are committed all the
+    same. The pieces of each text and of each call's arguments are joined, also with another agent's
+    events in between.
 
     Raises:
         CursorExpired, UnknownRun: the log no longer has them.
         StoreError: the log could not be read.
     """
-    end, place = open_turns.end, loaded.status.committed
-    begun = {each.path: each.after for each in open_turns.turns}
-    while place < end and (batch := await store.read_log(run, after=place)):
-        for logged in batch:
-            path, event = unwrap_event(logged.event)
-            is_void = logged.position > begun.get(path, end) or logged.position > end
-            # a call that goes on tells its progress anew
-            if not is_void and not isinstance(event, ToolProgressed):
-                yield path, event
-        place = batch[-1].position
-
-
-def _join_pieces(said: Sequence[tuple[_Path, RunEvent]]) -> list[RunEvent]:
-    """Join the pieces of each text and of each call's arguments, also with another agent's events
-    in between.
-    """
+    end, begun = open_turns.end, {each.path: each.after for each in open_turns.turns}
     parts: list[tuple[_Path, list[RunEvent]]] = []
     last: dict[_Path, list[RunEvent]] = {}
-    for path, event in said:
-        stream, part = stream_of(event), last.get(path)
-        if part is not None and stream is not None and stream_of(part[0]) == stream:
-            part.append(event)
-        else:
-            last[path] = [event]
-            parts.append((path, last[path]))
+    while place < end and (batch := await store.read_log(run, after=place)):
+        place = batch[-1].position
+        for logged in batch:
+            path, event = unwrap_event(logged.event)
+            # a call that goes on tells its progress anew
+            if logged.position > begun.get(path, end) or isinstance(event, ToolProgressed):
+                continue
+            stream, part = stream_of(event), last.get(path)
+            if part is not None and stream is not None and stream_of(part[0]) == stream:
+                part.append(event)
+            else:
+                last[path] = [event]
+                parts.append((path, last[path]))
     return [nest_event(path, join_events(part)) for path, part in parts]
 
 
@@ -226,7 +219,7 @@ class Recovery:
             calls = unanswered_calls(loaded.messages)
             append = closing_results(calls, "interrupted", new_message_id)
             void = await take_over_events(self._store, run, loaded, append)
-            change = _closing_change(key, loaded, append)
+            change = Change(key, new_nonce(), status.version, append)
             failed = await self._store.fail_lost(change, run.run_id, (*void, RunFinished(LOST_RUN)))
             return failed and bool(loaded.queue)
         if _begins_next(loaded, supersede=supersede):
@@ -256,7 +249,8 @@ class Recovery:
         begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
         append = closing_results(begun, "interrupted", new_message_id)
         events = await take_over_events(self._store, run, loaded, append)
-        change = _closing_change(run.key, loaded, append)
+        # it owes nothing: open client calls are still to be handed back, or are closed here
+        change = Change(run.key, new_nonce(), loaded.status.version, append)
         own = await self._read_from(loaded.status.run_start, run.key, loaded)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
@@ -285,33 +279,39 @@ class Recovery:
         verdict = begin_queued_run(
             loaded.messages, posted, new_message_id, overdue=loaded.status.overdue
         )
-        change = _beginning_change(key, loaded, verdict, queued.run_id)
+        change = posted_change(post, loaded, verdict, queued.run_id)
         change = replace(
             change,
-            tools=post.tools,
             keep_messages=loaded.status.message_count if rolled_back else None,
             dequeues=queued.run_id,
-            cancel_on_disconnect=post.on_disconnect == "cancel",
             state=change.state or (loaded.status.state if rolled_back else None),
         )
-        client = loaded.tools if post.tools is None else post.tools
-        loop = await self._new_loop(client, loaded, change)
-        opening = opening_events(queued.run_id, verdict.append)
-        if loaded.status.state.plan != plan:
-            opening = (*opening, PlanUpdated(loaded.status.state.plan))
-        run = Run(
-            loop,
-            opening,
-            continues=True,
-            cancelled=any(other.stops for other in others),
-            cancel_on_disconnect=change.cancel_on_disconnect,
-        )
-        await self._begin_run(change, queued.run_id, run, others)
+        new_plan = loaded.status.state.plan
+        shown = () if new_plan == plan else (PlanUpdated(new_plan),)
+        await self._begin_run(change, queued.run_id, loaded, others, shown)
 
     async def _begin_run(
-        self, change: Change, run_id: RunId, run: Run, known: Sequence[QueuedPost]
+        self,
+        change: Change,
+        run_id: RunId,
+        loaded: LoadedConversation,
+        known: Sequence[QueuedPost],
+        shown: tuple[RunEvent, ...] = (),
     ) -> bool:
-        """Return whether the run began. `known`: the posts behind it that were read."""
+        """Return whether the run began.
+
+        Args:
+            change: what it begins with.
+            run_id: its id.
+            loaded: its conversation before the change.
+            known: the posts behind it that were read.
+            shown: events of its opening beside the usual ones.
+        """
+        state = change.state or loaded.status.state
+        messages = (*loaded.messages, *change.append)
+        agent = self._agents.addressed_agent(messages, state.addressed_agent)
+        cancelled = any(each.stops for each in known)
+        run = await new_run(agent, loaded, change, run_id, shown=shown, cancelled=cancelled)
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
         lease: Lease | None = None
         # a run that has begun also learns of the posts that stop it
@@ -349,27 +349,14 @@ class Recovery:
         )
         return replace(loaded, status=status, messages=messages[:keep])
 
-    async def _new_loop(
-        self, client: Sequence[ToolSpec], loaded: LoadedConversation, change: Change
-    ) -> Loop:
-        messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
-        agent = self._agents.addressed_agent(messages, state.addressed_agent)
-        toolbox = await agent.tool_sources.build_toolbox(client)
-        return Loop(agent.spec, toolbox, messages, state=state)
-
     async def _time_out_calls(self, key: ConversationKey, loaded: LoadedConversation) -> None:
         """Close the calls that timed out; the model goes on with the answers that there are."""
         run_id = new_run_id()
         verdict = begin_queued_run(
             loaded.messages, _queued_answers(loaded.queue), new_message_id, overdue=True
         )
-        change = _beginning_change(key, loaded, verdict, run_id)
-        loop = await self._new_loop(loaded.tools, loaded, change)
-        opening = opening_events(run_id, verdict.append)
-        cancelled = any(each.stops for each in loaded.queue)
-        if await self._begin_run(
-            change, run_id, Run(loop, opening, cancelled=cancelled), loaded.queue
-        ):
+        change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
+        if await self._begin_run(change, run_id, loaded, loaded.queue):
             logger.info(
                 "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
             )
@@ -392,40 +379,36 @@ def _queued_answers(queue: Sequence[QueuedPost]) -> list[Answer]:
     return [message for message in posted if isinstance(message, Answer)]
 
 
-def _beginning_change(
-    key: ConversationKey, loaded: LoadedConversation, verdict: Begins, run_id: RunId
+def posted_change(
+    post: StartRun,
+    loaded: LoadedConversation,
+    verdict: Begins | Parks,
+    run_id: RunId | None = None,
+    /,
 ) -> Change:
+    """Return the change of an admitted post; it applies if the conversation is as it was judged.
+
+    `run_id`: of the run that begins.
+    """
+    status = loaded.status
+    state = status.state.with_answers(verdict.append, loaded.messages)
     return Change(
-        key,
+        post.key,
         new_nonce(),
-        loaded.status.version,
-        verdict.append,
-        {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
-        run_start=run_start_of(loaded.status.message_count, verdict.append),
-        state=state_after(loaded, verdict.append),
+        status.version,
+        append=verdict.append,
+        receipts={name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
+        owed=verdict.owed if isinstance(verdict, Parks) else (),
+        tools=post.tools,
+        run_start=status.message_count + _earlier_count(verdict.append),
+        cancel_on_disconnect=post.on_disconnect == "cancel",
+        state=None if state is status.state else state,
     )
-
-
-def state_after(loaded: LoadedConversation, append: Sequence[Message], /) -> State | None:
-    """Return the state after messages are posted that may answer for a person; None: it is
-    unchanged.
-    """
-    state = loaded.status.state
-    changed = state.with_answers(append, loaded.messages)
-    return None if changed is state else changed
-
-
-def run_start_of(count: int, append: Sequence[Message], /) -> int:
-    """Return `Status.run_start` of a run that begins with `append` after `count` messages.
-
-    An imported history and answers to calls come before it: they stay, whatever becomes of the run.
-    """
-    return count + _earlier_count(append)
 
 
 def _earlier_count(behind: Sequence[Message]) -> int:
     """Return the number of leading messages that are not the run's own: a history, and results of
-    earlier calls.
+    earlier calls. They stay, whatever becomes of the run.
     """
     for count, message in enumerate(behind):
         if isinstance(message, Answer | ChildMessage):
@@ -435,23 +418,35 @@ def _earlier_count(behind: Sequence[Message]) -> int:
     return len(behind)
 
 
-def opening_events(run_id: RunId, append: Sequence[Message], /) -> tuple[RunEvent, ...]:
-    """Return the first events of a run that begins with `append`: its start, and the answers to
-    calls that a person has denied.
+async def new_run(
+    agent: ServedAgent,
+    loaded: LoadedConversation,
+    change: Change,
+    run_id: RunId,
+    /,
+    *,
+    shown: Sequence[RunEvent] = (),
+    cancelled: bool = False,
+    owner_spent: Spent | None = None,
+) -> Run:
+    """Return a run of an agent that is to begin with a change.
+
+    Its first events are its start, the answers to calls that a person has denied, and `shown`. The
+    other arguments are those of `Run`.
     """
-    events: list[RunEvent] = [RunStarted(run_id)]
-    for message in append:
+    opening: list[RunEvent] = [RunStarted(run_id)]
+    for message in change.append:
         path, inner = unwrap_message(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
-            events.append(nest_event(path, result_event(inner)))
-    return tuple(events)
-
-
-def _closing_change(
-    key: ConversationKey, loaded: LoadedConversation, append: tuple[ToolMessage, ...]
-) -> Change:
-    """Return the change that ends or takes over a lost run; it owes nothing.
-
-    Open client calls are still to be handed back, or are closed here.
-    """
-    return Change(key, new_nonce(), loaded.status.version, append)
+            opening.append(nest_event(path, result_event(inner)))
+    client = loaded.tools if change.tools is None else change.tools
+    toolbox = await agent.tool_sources.build_toolbox(client)
+    messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
+    return Run(
+        Loop(agent.spec, toolbox, messages, state=state),
+        (*opening, *shown),
+        continues=change.dequeues is not None,
+        cancelled=cancelled,
+        cancel_on_disconnect=change.cancel_on_disconnect,
+        owner_spent=owner_spent,
+    )

@@ -67,7 +67,6 @@ from passback.core.messages import (
     MediaPart,
     Message,
     OwnerId,
-    RunId,
     RunRef,
     SystemMessage,
     UserMessage,
@@ -87,11 +86,10 @@ from passback.core.posts import (
 from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.loading import ConversationLoader, refuse_too_large
-from passback.engine.loop import Loop
 from passback.engine.reader import Reader, StoredLog
-from passback.engine.recovery import Recovery, opening_events, run_start_of, state_after
+from passback.engine.recovery import Recovery, new_run, posted_change
 from passback.engine.spending import owner_spent
-from passback.engine.supervisor import Run, Supervisor, Timing
+from passback.engine.supervisor import Supervisor, Timing
 
 ATTEMPTS = 20  # of a change that other writers overtake
 
@@ -139,46 +137,6 @@ class Readiness:
             raise type(error)(error.message, retry_after=error.retry_after)
 
 
-class CallClaims:
-    """Claims on calls that wait for a result of the client."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def claim_call(
-        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
-    ) -> CallClaim:
-        """Claim a call; see `Runs.claim_call`. 0 seconds release the claim."""
-        for attempt in range(ATTEMPTS):
-            status = await self._store.status(key)
-            if status.overdue or call_id not in {call.id for call in status.owed}:
-                receipts = [call_receipt_name(call_id)]
-                loaded = await self._store.load(key, receipts=receipts, within=0)
-                status = loaded.status
-                if status.version == 0:
-                    raise UnknownConversation("there is no such conversation")
-                running, overdue = status.run_id if status.running else None, status.overdue
-                snapshot = ConversationSnapshot((), loaded.receipts, running, overdue=overdue)
-                refuse_claim(snapshot, status.owed, call_id)
-            request = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
-            claim = await self._store.claim_call(request, seconds=seconds)
-            if claim is None:
-                await back_off(attempt)
-            elif claim.mine:
-                return claim
-            else:
-                wait = claim.left / 1000
-                raise CallClaimed("another client is at work on this call", retry_after=wait)
-        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
-
-    async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
-        """Release a claim; see `Runs.release_call`."""
-        try:
-            await self.claim_call(key, call_id, claimant, seconds=0)
-        except ResultConflict:
-            return  # with the answer, the claim was gone
-
-
 def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None:
     """Raise `UnsupportedAttachment` for the first attachment in new messages that the model does
     not take.
@@ -222,7 +180,6 @@ class RunService:
         self._loads = ConversationLoader(store)
         self._supervisor = Supervisor(store, self._timing)
         self._recovery = Recovery(store, agents, self._timing, self._supervisor, self._loads)
-        self._claims = CallClaims(store)
         self._readiness = Readiness(store.ping)
         self._heard_of: set[ConversationKey] = set()
         self._most_heard_of = heard_of
@@ -302,7 +259,7 @@ class RunService:
 
     async def _admit_post(self, post: StartRun, loaded: LoadedConversation) -> _Judged | None:
         """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
-        messages = (*loaded.messages, *post.messages)
+        key, messages = post.key, (*loaded.messages, *post.messages)
         agent = self._agents.addressed_agent(messages, loaded.status.state.addressed_agent)
         if post.tools is not None:
             (await agent.tool_sources.build_toolbox()).refuse_clashes(post.tools)
@@ -312,19 +269,26 @@ class RunService:
         limit = self._timing.history_bytes
         match verdict:
             case Joins(run_id):
-                return RunRef(post.key, run_id)
+                return RunRef(key, run_id)
             case Parks():
                 refuse_too_large(loaded, verdict.append, limit, commands)
                 repeats = not verdict.append and post.tools is None
-                change = _post_change(post, loaded, verdict, None)
+                change = posted_change(post, loaded, verdict)
                 is_stored = repeats or await self._store.park(change)
-                return Parked(post.key, verdict.owed) if is_stored else None
+                return Parked(key, verdict.owed) if is_stored else None
             case Queues():
                 await self._refuse_unfit(agent, post, loaded, verdict.messages)
                 return await self._enqueue_post(post, loaded, verdict)
             case Begins():
                 await self._refuse_unfit(agent, post, loaded, verdict.append)
-                return await self._begin_run(agent, post, loaded, verdict)
+                run = RunRef(post.key, new_run_id())
+                change = posted_change(post, loaded, verdict, run.run_id)
+                spent = await owner_spent(self._store, agent.spec.budget, run)
+                begun = await new_run(agent, loaded, change, run.run_id, owner_spent=spent)
+                lease = self._timing.lease
+                take = partial(self._store.begin, change, run.run_id, begun.opening, lease=lease)
+                started = await self._supervisor.start(key.owner, take, begun, refusable=True)
+                return None if started is None else run
             case _:
                 assert_never(verdict)
 
@@ -350,10 +314,9 @@ class RunService:
     ) -> _Judged | None:
         run_id = new_run_id()
         queued = QueuedPost(run_id, replace(post, messages=verdict.messages, history=()))
-        opening = (RunQueued(run_id),)
-        receipts = _run_receipts(verdict, run_id)
-        limit = self._timing.queue
-        answer = await self._store.enqueue(Enqueue(queued, receipts, opening, limit))
+        receipts = {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}
+        enqueue = Enqueue(queued, receipts, (RunQueued(run_id),), limit=self._timing.queue)
+        answer = await self._store.enqueue(enqueue)
         if answer == "full":
             raise QueueFull("too many posts wait for this conversation", retry_after=1)
         if answer == "changed":
@@ -370,26 +333,6 @@ class RunService:
         """Begin a queued post without the results that the client owes."""
         await self._recovery.recover(run.key, supersede=True)
         return run
-
-    async def _begin_run(
-        self, agent: ServedAgent, post: StartRun, loaded: LoadedConversation, verdict: Begins
-    ) -> RunRef | None:
-        run = RunRef(post.key, new_run_id())
-        change = _post_change(post, loaded, verdict, run.run_id)
-        client = loaded.tools if post.tools is None else post.tools
-        toolbox = await agent.tool_sources.build_toolbox(client)
-        opening = opening_events(run.run_id, verdict.append)
-        messages = (*loaded.messages, *verdict.append)
-        loop = Loop(agent.spec, toolbox, messages, state=change.state or loaded.status.state)
-        begun = Run(
-            loop,
-            opening,
-            cancel_on_disconnect=change.cancel_on_disconnect,
-            owner_spent=await owner_spent(self._store, agent.spec.budget, run),
-        )
-        take = partial(self._store.begin, change, run.run_id, opening, lease=self._timing.lease)
-        lease = await self._supervisor.start(post.key.owner, take, begun, refusable=True)
-        return None if lease is None else run
 
     async def _hand_back(
         self, run: RunRef, missing: Set[CallId], committed: Position, why: str, _attempt: int
@@ -446,10 +389,32 @@ class RunService:
     async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
     ) -> CallClaim:
-        return await self._claims.claim_call(key, call_id, claimant, seconds=seconds)
+        for attempt in range(ATTEMPTS):
+            status = await self._store.status(key)
+            if status.overdue or call_id not in {call.id for call in status.owed}:
+                receipts = [call_receipt_name(call_id)]
+                loaded = await self._store.load(key, receipts=receipts, within=0)
+                status = loaded.status
+                if status.version == 0:
+                    raise UnknownConversation("there is no such conversation")
+                running, overdue = status.run_id if status.running else None, status.overdue
+                snapshot = ConversationSnapshot((), loaded.receipts, running, overdue=overdue)
+                refuse_claim(snapshot, status.owed, call_id)
+            request = ClaimRequest(key, new_nonce(), status.version, call_id, claimant)
+            claim = await self._store.claim_call(request, seconds=seconds)
+            if claim is None:
+                await back_off(attempt)
+            elif claim.mine:
+                return claim
+            else:
+                wait = claim.left / 1000
+                raise CallClaimed("another client is at work on this call", retry_after=wait)
+        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
 
     async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
-        await self._claims.release_call(key, call_id, claimant)
+        # with the answer, the claim was gone
+        with suppress(ResultConflict):
+            await self.claim_call(key, call_id, claimant, seconds=0)
 
     async def inbox(
         self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
@@ -525,27 +490,3 @@ def _conversation_snapshot(loaded: LoadedConversation) -> ConversationSnapshot:
         exists=status.version > 0,
         state=status.state,
     )
-
-
-def _post_change(
-    post: StartRun, loaded: LoadedConversation, verdict: Begins | Parks, run_id: RunId | None
-) -> Change:
-    """Return the change of an admitted post; it applies if the conversation is as it was judged."""
-    return Change(
-        post.key,
-        new_nonce(),
-        loaded.status.version,
-        append=verdict.append,
-        receipts=_run_receipts(verdict, run_id),
-        owed=verdict.owed if isinstance(verdict, Parks) else (),
-        tools=post.tools,
-        run_start=run_start_of(loaded.status.message_count, verdict.append),
-        cancel_on_disconnect=post.on_disconnect == "cancel",
-        state=state_after(loaded, verdict.append),
-    )
-
-
-def _run_receipts(
-    verdict: Begins | Parks | Queues, run_id: RunId | None
-) -> dict[ReceiptName, Receipt]:
-    return {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
@@ -21,6 +21,10 @@ from passback.engine.guarding import contain_exits
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop
 from passback.engine.spending import Meter
+
+logger = logging.getLogger(__name__)
+
+BROKEN_RUN = Failed("internal", "the server failed; its log says why")
 
 
 class Run:
@@ -77,10 +81,6 @@ class Run:
         self.outcome = outcome
         self.scope.cancel()
 
-    def end_by_budget(self) -> None:
-        """End it because its seconds are used up."""
-        self.stop(Completed("budget"))
-
     def leave(self) -> None:
         """Stop it here, so that another worker goes on from the last committed turn."""
         self.scope.cancel()
@@ -96,10 +96,57 @@ class Run:
         else:
             self.stop(Cancelled())
 
+    def place(self, action: str) -> dict[str, str]:
+        """Return the fields of a log line about it."""
+        return {"action": action, "run_id": self.ref.run_id, "conversation_id": self.ref.key.id}
 
-logger = logging.getLogger(__name__)
+    async def work(self) -> None:
+        """Run its turns. If it is to be ended or left then, `outcome` says so, or `lost`."""
+        if self.scope.cancel_called:
+            return  # not even a request to the model
+        try:
+            with contain_exits():
+                await self.loop.run()
+        except LeaseLost:
+            self.lost = True
+            logger.warning("lease lost", extra=self.place("lease_lost"))
+        except PassbackError as error:
+            logger.warning("run failed: %s", error.code, extra=self.place("run_failed"))
+            self.outcome = Failed(error.code, error.message, error.retryable, error.retry_after)
+        except Exception:  # the run supervisor: one broken run must not end the others
+            logger.exception("run broken", extra=self.place("run_broken"))
+            self.outcome = BROKEN_RUN
 
-BROKEN_RUN = Failed("internal", "the server failed; its log says why")
+    async def end_or_leave(self, store: Store, pause: float) -> None:
+        """End it if it did not end itself, or leave it to another worker.
+
+        While the store fails, try to end it again after `pause` seconds.
+        """
+        try:
+            if self.outcome is None:
+                # what is in doubt may be the result of a tool
+                await self.log.settle_writes()
+                await store.release(self.log.lease)
+            else:
+                await self._retry_end(self.outcome, pause)
+        except LeaseLost:
+            logger.warning("lease lost", extra=self.place("lease_lost"))
+        except StoreError as error:  # the lease lapses by itself
+            logger.warning("lease not released: %s", error.code, extra=self.place("lease_kept"))
+        except Exception:  # the run supervisor: a lost end must not end the others
+            logger.exception("end broken", extra=self.place("end_not_stored"))
+
+    async def _retry_end(self, outcome: Outcome, pause: float) -> None:
+        attempt: Callable[[], Awaitable[None]] = partial(self.loop.stop, outcome)
+        while True:
+            try:
+                return await attempt()
+            except LeaseLost:
+                raise
+            except StoreError as error:
+                logger.warning("end not stored: %s", error.code, extra=self.place("end_not_stored"))
+            attempt = self.log.settle_writes
+            await anyio.sleep(pause)
 
 
 HEARTBEAT = 0.6  # seconds
@@ -339,18 +386,18 @@ class Supervisor:
         self._active[run_id] = run
 
     async def _supervise_run(self, run: Run) -> None:
-        place = {"run_id": run.ref.run_id, "conversation_id": run.ref.key.id}
         # written while the model thinks, not before it is asked
-        started = partial(logger.info, "run started", extra={"action": "run_started", **place})
+        started = partial(logger.info, "run started", extra=run.place("run_started"))
         asyncio.get_running_loop().call_soon(started)
-        run.meter.start_timer(run.end_by_budget)
+        run.meter.start_timer(partial(run.stop, Completed("budget")))
         try:
             with run.scope:
-                await self._run_loop(run, place)
+                await run.work()
         finally:
             run.meter.stop_timer()
             if not run.log.ended and not run.lost:
-                await self._end_or_leave(run, place)
+                with anyio.move_on_after(self._timing.final_commit_timeout, shield=True):
+                    await run.end_or_leave(self._store, self._timing.heartbeat)
             if not run.log.ended:
                 run.log.abandon()
             if self._active.get(run.ref.run_id) is run:
@@ -358,58 +405,9 @@ class Supervisor:
             run.log.detach()
             if not self._active:
                 self._idle.set()
-            logger.info("run ended", extra={"action": "run_ended", **place})
+            logger.info("run ended", extra=run.place("run_ended"))
         if run.log.posts_wait or run.log.may_have_ended:
             self.unsettled.put_nowait(run.ref.key)
-
-    async def _run_loop(self, run: Run, place: Mapping[str, str]) -> None:
-        if run.scope.cancel_called:
-            return  # not even a request to the model
-        try:
-            with contain_exits():
-                await run.loop.run()
-        except LeaseLost:
-            run.lost = True
-            logger.warning("lease lost", extra={"action": "lease_lost", **place})
-        except PassbackError as error:
-            logger.warning("run failed: %s", error.code, extra={"action": "run_failed", **place})
-            run.outcome = Failed(error.code, error.message, error.retryable, error.retry_after)
-        except Exception:  # the run supervisor: one broken run must not end the others
-            logger.exception("run broken", extra={"action": "run_broken", **place})
-            run.outcome = BROKEN_RUN
-
-    async def _end_or_leave(self, run: Run, place: Mapping[str, str]) -> None:
-        """End a run that did not end itself, or leave it to another worker."""
-        with anyio.move_on_after(self._timing.final_commit_timeout, shield=True):
-            try:
-                if run.outcome is None:
-                    # what is in doubt may be the result of a tool
-                    await run.log.settle_writes()
-                    await self._store.release(run.log.lease)
-                else:
-                    await self._retry_end(run, run.outcome, place)
-            except LeaseLost:
-                logger.warning("lease lost", extra={"action": "lease_lost", **place})
-            except StoreError as error:  # the lease lapses by itself
-                kept = {"action": "lease_kept", **place}
-                logger.warning("lease not released: %s", error.code, extra=kept)
-            except Exception:  # the run supervisor: a lost end must not end the others
-                logger.exception("end broken", extra={"action": "end_not_stored", **place})
-
-    async def _retry_end(self, run: Run, outcome: Outcome, place: Mapping[str, str]) -> None:
-        """End a run; retry while the store fails."""
-        attempt: Callable[[], Awaitable[None]] = partial(run.loop.stop, outcome)
-        while True:
-            try:
-                return await attempt()
-            except LeaseLost:
-                raise
-            except StoreError as error:
-                logger.warning(
-                    "end not stored: %s", error.code, extra={"action": "end_not_stored", **place}
-                )
-            attempt = run.log.settle_writes
-            await anyio.sleep(self._timing.heartbeat)
 
     async def _renew_leases(self) -> None:
         silence = self._timing.heartbeat

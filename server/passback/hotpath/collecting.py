@@ -34,20 +34,16 @@ async def collect_when_idle(is_calm: Callable[[], bool], *, look: float = 10.0) 
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, _MIDDLE_ROUNDS, _OLD_ROUNDS)
     try:
-        await _collect_when_due(is_calm, look)
+        took, collected_at = 0.0, monotonic()
+        while True:
+            await asyncio.sleep(look)
+            pause = took / _IDLE_SHARE if is_calm() else max(_BUSY_PAUSE, took / _BUSY_SHARE)
+            # without a collection of the young since, nothing has reached the older generations
+            if gc.get_count()[1:] == (0, 0) or monotonic() - collected_at < pause:
+                continue
+            began = monotonic()
+            gc.collect()
+            collected_at = monotonic()
+            took = collected_at - began
     finally:
         gc.set_threshold(*usual)
-
-
-async def _collect_when_due(is_calm: Callable[[], bool], look: float) -> None:
-    took, collected_at = 0.0, monotonic()
-    while True:
-        await asyncio.sleep(look)
-        pause = took / _IDLE_SHARE if is_calm() else max(_BUSY_PAUSE, took / _BUSY_SHARE)
-        # without a collection of the young since, nothing has reached the older generations
-        if gc.get_count()[1:] == (0, 0) or monotonic() - collected_at < pause:
-            continue
-        began = monotonic()
-        gc.collect()
-        collected_at = monotonic()
-        took = collected_at - began

@@ -96,8 +96,15 @@ class LargeWrites:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def hold_lock(self) -> AsyncGenerator[None]:
-        """Hold the lock. Raises StoreUnavailable when it is not free in time."""
+    async def hold_lock(self, large: bool, /) -> AsyncGenerator[None]:
+        """Hold the lock if the write is large.
+
+        Raises:
+            StoreUnavailable: the lock is not free in time.
+        """
+        if not large:
+            yield
+            return
         try:
             async with asyncio.timeout(self._timeout):
                 await self._lock.acquire()

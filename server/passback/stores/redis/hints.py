@@ -76,7 +76,13 @@ class Hints:
                     if message["type"] == "subscribe" and tag in self._confirmed:
                         self._confirmed[tag].set()
                     self._notifications.notify(tag)
-                await self._unsubscribe_idle(subscriber)
+                async with self._lock:
+                    idle = self._subscribed - self._notifications.tags()
+                    if idle:
+                        await subscriber.unsubscribe(*map(self._names.channel, idle))
+                        self._subscribed -= idle
+                        for tag in idle:
+                            self._confirmed.pop(tag, None)
 
     @asynccontextmanager
     async def _subscribe_all(self, subscriber: Subscriber) -> AsyncGenerator[None]:
@@ -92,11 +98,3 @@ class Hints:
             yield
         finally:
             self._subscriber = None
-
-    async def _unsubscribe_idle(self, subscriber: Subscriber) -> None:
-        async with self._lock:
-            idle = self._subscribed - self._notifications.tags()
-            if idle:
-                await subscriber.unsubscribe(*map(self._names.channel, idle))
-                self._subscribed -= idle
-                self._confirmed = {tag: e for tag, e in self._confirmed.items() if tag not in idle}

@@ -245,9 +245,8 @@ class RedisStore:
         )
         keys = self._names.conversation_keys(packed.tag, run_id)
         call = ScriptCall(scripts.CHANGE, keys, given)
-        async with AsyncExitStack() as stack:
-            if entry is not None and is_large([entry.record]):
-                await stack.enter_async_context(self._large_writes.hold_lock())
+        large = entry is not None and is_large([entry.record])
+        async with self._large_writes.hold_lock(large):
             reply = await self._link.run(call)
         return None if reply is None else int(reply)
 
@@ -326,9 +325,8 @@ class RedisStore:
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         packed = [(write.lease, pack_entry(write.events, write.first)) for write in writes]
-        if not is_large([entry.record for _, entry in packed if entry]):
-            return await self._append_parts(packed, lease)
-        async with self._large_writes.hold_lock():
+        large = is_large([entry.record for _, entry in packed if entry])
+        async with self._large_writes.hold_lock(large):
             return await self._append_parts(packed, lease)
 
     async def renew(
@@ -362,43 +360,38 @@ class RedisStore:
         ]
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
-        if not is_large_commit(commit):
-            return await self._run_commit(commit, lease)
-        async with self._large_writes.hold_lock():
-            return await self._run_commit(commit, lease)
-
-    async def _run_commit(self, commit: Commit, lease: float) -> bool:
-        packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
-        write, within = packed.write, packed.answer_within
-        noted = await self._inbox.note_owing(key) if packed.hands_back else ()
-        if within is not None:
-            await self._due.make_due(key, min(within, time))
-        given = (
-            write.fence,
-            packed.step,
-            time,
-            pack_key(key),
-            self._names.channel(write.tag),
-            *self._ttls,
-            self._keep_idle.log if commit.ends else self._keep_running.log,
-            self._options.log_bytes,
-            write.run_id,
-            int(packed.ends),
-            int(packed.stopped_early),
-            packed.owed,
-            "" if within is None else within,
-            *scripts.state_arguments(packed.state),
-            *scripts.open_turns_arguments(packed.open_turns),
-            *scripts.next_entry_arguments(write.entry),
-            *packed.messages,
-        )
-        keys = self._names.conversation_keys(write.tag, write.run_id)
-        waits = await self._link.run(ScriptCall(scripts.COMMIT, keys, given))
-        if waits is None:
-            raise LeaseLost("another worker owns this run now")
-        with suppress(StoreError):  # the commit is written, whatever becomes of the inbox
-            await self._inbox.remove_settled(key.owner, noted)
-        return bool(waits)
+        async with self._large_writes.hold_lock(is_large_commit(commit)):
+            packed, key, time = pack_commit(commit), commit.log.lease.run.key, milliseconds(lease)
+            write, within = packed.write, packed.answer_within
+            noted = await self._inbox.note_owing(key) if packed.hands_back else ()
+            if within is not None:
+                await self._due.make_due(key, min(within, time))
+            given = (
+                write.fence,
+                packed.step,
+                time,
+                pack_key(key),
+                self._names.channel(write.tag),
+                *self._ttls,
+                self._keep_idle.log if commit.ends else self._keep_running.log,
+                self._options.log_bytes,
+                write.run_id,
+                int(packed.ends),
+                int(packed.stopped_early),
+                packed.owed,
+                "" if within is None else within,
+                *scripts.state_arguments(packed.state),
+                *scripts.open_turns_arguments(packed.open_turns),
+                *scripts.next_entry_arguments(write.entry),
+                *packed.messages,
+            )
+            keys = self._names.conversation_keys(write.tag, write.run_id)
+            waits = await self._link.run(ScriptCall(scripts.COMMIT, keys, given))
+            if waits is None:
+                raise LeaseLost("another worker owns this run now")
+            with suppress(StoreError):  # the commit is written, whatever becomes of the inbox
+                await self._inbox.remove_settled(key.owner, noted)
+            return bool(waits)
 
     async def release(self, lease: Lease, /) -> bool:
         key = lease.run.key

@@ -262,11 +262,10 @@ class SqliteStore:
         packed = [pack_write(w.lease, pack_entry(w.events, w.first)) for w in writes]
         append = partial(leases.append_events, lease=milliseconds(lease), retention=self._retention)
         jobs = [partial(append, write=write) for write in packed]
+        large = is_large([write.entry.record for write in packed if write.entry])
         try:
-            if not is_large([write.entry.record for write in packed if write.entry]):
-                return await self._writer.run_all(jobs)
-            async with self._large_writes.hold_lock():
-                return await self._writer.run_all(jobs, large=True)
+            async with self._large_writes.hold_lock(large):
+                return await self._writer.run_all(jobs, large=large)
         finally:
             for write in packed:
                 self._notifications.notify(write.tag)
@@ -277,19 +276,15 @@ class SqliteStore:
         return await self.append([LogWrite(each, 1, ()) for each in held], lease=lease)
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
-        if not is_large_commit(commit):
-            return await self._run_commit(commit, lease)
-        async with self._large_writes.hold_lock():
-            return await self._run_commit(commit, lease, large=True)
-
-    async def _run_commit(self, commit: Commit, lease: float, *, large: bool = False) -> bool:
-        packed, time = pack_commit(commit), milliseconds(lease)
-        owner = pack_owner(commit.log.lease.run.key.owner)
-        return await self._run_write(
-            packed.write.tag,
-            lambda db: leases.commit_turn(db, packed, owner, time, self._retention),
-            large=large,
-        )
+        large = is_large_commit(commit)
+        async with self._large_writes.hold_lock(large):
+            packed, time = pack_commit(commit), milliseconds(lease)
+            owner = pack_owner(commit.log.lease.run.key.owner)
+            return await self._run_write(
+                packed.write.tag,
+                lambda db: leases.commit_turn(db, packed, owner, time, self._retention),
+                large=large,
+            )
 
     async def release(self, lease: Lease, /) -> bool:
         packed = pack_write(lease)
