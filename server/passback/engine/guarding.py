@@ -153,17 +153,17 @@ async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
     task = asyncio.create_task(work_without_exit())
     try:
         await asyncio.wait([task])
-    finally:
+    except asyncio.CancelledError:
+        _left_tasks.add(task)
+        task.add_done_callback(_forget_left_task)
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task], timeout=_CANCEL_GRACE)
         if not task.done():
-            _left_tasks.add(task)
-            task.add_done_callback(_forget_left_task)
-            task.cancel()
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([task], timeout=_CANCEL_GRACE)
-            if not task.done():
-                name = getattr(function, "__qualname__", type(function).__name__)
-                extra = {"action": "left_behind"}
-                logger.error("%s still runs although it was cancelled", name, extra=extra)
+            name = getattr(function, "__qualname__", type(function).__name__)
+            extra = {"action": "left_behind"}
+            logger.error("%s still runs although it was cancelled", name, extra=extra)
+        raise
     if task.cancelled():
         raise StrayCancellation
     error = task.exception()
