@@ -438,16 +438,25 @@ class Stage:
     def __init__(self) -> None:
         self.started: list[str] = []
         self.ends: dict[str, anyio.Event] = {}
+        self._started = anyio.Condition()
 
     def tools(self) -> Sequence[FunctionTool]:
         async def perform(name: str) -> str:
-            self.started.append(name)
             self.ends[name] = anyio.Event()
+            async with self._started:
+                self.started.append(name)
+                self._started.notify_all()
             await self.ends[name].wait()
             return name
 
         reads = tool(name="either", read_only=lambda name: name.startswith("r"))(perform)
         return [tool(name="read", read_only=True)(perform), tool(name="write")(perform), reads]
+
+    async def wait_for_starts(self, count: int) -> None:
+        with anyio.fail_after(5):
+            async with self._started:
+                while len(self.started) < count:
+                    await self._started.wait()
 
 
 @pytest.mark.parametrize(("read", "write"), [("read", "write"), ("either", "either")])
@@ -479,6 +488,7 @@ async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_ord
             for name in ended:
                 stage.ends[name].set()
                 await settled(store)
+            await stage.wait_for_starts(len(expected))
             await settled(store)
             assert stage.started == expected
     results = [event.content for event in said if isinstance(event, ToolResulted)]
