@@ -33,8 +33,13 @@ export function resultForm(onReply) {
  * @param {() => void} onRun
  */
 export function runForm(onRun) {
-  const why = "This conversation was not begun in this browser. Run its tools only if you know where it comes from: their results go there.";
-  return form(onRun, el("p", { class: "why" }, why), el("div", { class: "choices" }, submit("Run the tools of this conversation", "primary")));
+  const why =
+    "This conversation was not begun in this browser. Run its tools only if you know where it comes from: their results go there.";
+  return form(
+    onRun,
+    el("p", { class: "why" }, why),
+    el("div", { class: "choices" }, submit("Run the tools of this conversation", "primary")),
+  );
 }
 
 /**
@@ -50,10 +55,25 @@ export function approvalForm(why, onReply) {
   const whyNot = () => (reason.value.trim() ? { reason: reason.value.trim() } : {});
   const deny = () => onReply({ approved: false, ...whyNot() });
   const allow = button("Allow", () => onReply({ approved: true }), "button small primary");
-  const always = button("Allow always", () => onReply({ approved: true, always: true }), "button small");
-  const never = button("Never", () => onReply({ approved: false, always: true, ...whyNot() }), "button small");
-  for (const each of [always, never]) each.title = "In this conversation, calls of this tool are not asked about again";
-  const row = el("div", { class: "choices" }, allow, always, el("span", { class: "denial" }, reason, submit("Deny"), never));
+  const always = button(
+    "Allow always",
+    () => onReply({ approved: true, always: true }),
+    "button small",
+  );
+  const never = button(
+    "Never",
+    () => onReply({ approved: false, always: true, ...whyNot() }),
+    "button small",
+  );
+  for (const each of [always, never])
+    each.title = "In this conversation, calls of this tool are not asked about again";
+  const row = el(
+    "div",
+    { class: "choices" },
+    allow,
+    always,
+    el("span", { class: "denial" }, reason, submit("Deny"), never),
+  );
   return form(deny, ...(why ? [el("p", { class: "why" }, escapeProse(why))] : []), row);
 }
 
@@ -63,12 +83,19 @@ export function approvalForm(why, onReply) {
  */
 export function questionForm(questions, onReply) {
   forms += 1;
-  const asked = questions.map((question, index) => questionField(question, `question-${forms}-${index}`));
+  const asked = questions.map((question, index) =>
+    questionField(question, `question-${forms}-${index}`),
+  );
   const refuse = () => onReply({ content: "The user did not want to answer.", isError: true });
   return form(
     () => onReply({ content: { answers: asked.map(({ read }) => read()) }, isError: false }),
     ...asked.map(({ field }) => field),
-    el("div", { class: "choices" }, submit("Answer", "primary"), button("Rather not say", refuse, "button small quiet")),
+    el(
+      "div",
+      { class: "choices" },
+      submit("Answer", "primary"),
+      button("Rather not say", refuse, "button small quiet"),
+    ),
   );
 }
 
@@ -80,12 +107,23 @@ export function questionForm(questions, onReply) {
 function questionField({ question: asked, options, multiple, freeText }, name) {
   const question = escapeProse(asked);
   const inputs = options.map(() => choice(multiple, name));
-  const rows = options.map(({ label, description }, index) => optionRow(/** @type {HTMLElement} */ (inputs[index]), label, description));
+  const rows = options.map(({ label, description }, index) =>
+    optionRow(/** @type {HTMLElement} */ (inputs[index]), label, description),
+  );
   // who has chosen one of several by mistake can take it back
   if (options.length > 0 && !multiple) rows.push(optionRow(choice(false, name), "None of these"));
-  const words = textarea(options.length > 0 ? `In your own words: ${question}` : question, options.length > 0 ? 1 : 2);
+  const words = textarea(
+    options.length > 0 ? `In your own words: ${question}` : question,
+    options.length > 0 ? 1 : 2,
+  );
   words.placeholder = options.length > 0 ? "In your own words" : "";
-  const field = el("fieldset", {}, el("legend", {}, question), ...rows, ...(freeText ? [words] : []));
+  const field = el(
+    "fieldset",
+    {},
+    el("legend", {}, question),
+    ...rows,
+    ...(freeText ? [words] : []),
+  );
   const read = () => {
     const selected = options.flatMap(({ label }, index) => (inputs[index]?.checked ? [label] : []));
     const text = words.value.trim();
@@ -111,7 +149,12 @@ function choice(multiple, name) {
  */
 function optionRow(input, label, description) {
   const about = description ? [el("span", { class: "about" }, escapeProse(description))] : [];
-  return el("label", { class: "option" }, input, el("span", {}, el("bdi", {}, escapeProse(label)), ...about));
+  return el(
+    "label",
+    { class: "option" },
+    input,
+    el("span", {}, el("bdi", {}, escapeProse(label)), ...about),
+  );
 }
 
 /**

@@ -118,11 +118,20 @@ export class Conversation {
     const [id, key] = [randomId(), randomId()];
     this.#queue(id, text);
     const tools = this.#mayRun() ? this.#answers.tools : this.#answers.declared;
-    const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, onBusy, signal: this.#leaving.signal };
+    const options = {
+      conversationId: this.id,
+      include: INCLUDE,
+      idempotencyKey: key,
+      onBusy,
+      signal: this.#leaving.signal,
+    };
     let isQueued = false;
     try {
       // taken is enough: its answer is read behind the one that comes now
-      for await (const event of this.#connect({ tools }).send({ role: "user", content: text, id }, options)) {
+      for await (const event of this.#connect({ tools }).send(
+        { role: "user", content: text, id },
+        options,
+      )) {
         isQueued = event.type === "run-queued";
         break;
       }
@@ -183,7 +192,11 @@ export class Conversation {
       this.#onAccepted = () => this.#accepted(reply);
       const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
       try {
-        await this.#follow("approved" in reply ? this.#client().decide(this.id, reply, options) : this.#client().send([resultOf(reply)], options));
+        await this.#follow(
+          "approved" in reply
+            ? this.#client().decide(this.id, reply, options)
+            : this.#client().send([resultOf(reply)], options),
+        );
       } finally {
         this.#replying = "";
       }
@@ -202,7 +215,9 @@ export class Conversation {
   async look() {
     if (this.#activity !== "idle" || this.#owing.size === 0) return;
     const abort = this.#abort;
-    const stands = await this.#connect({ quiet: true }).conversation(this.id, { signal: abort.signal }).catch(() => null);
+    const stands = await this.#connect({ quiet: true })
+      .conversation(this.id, { signal: abort.signal })
+      .catch(() => null);
     if (!stands || this.#closed || abort !== this.#abort || this.#activity !== "idle") return;
     const open = new Set(stands.owed.map(({ id }) => id));
     if (stands.running || [...this.#owing].some((id) => !open.has(id))) await this.watch();
@@ -306,9 +321,14 @@ export class Conversation {
     this.#view.accepted(this.id, false);
     const { running, owed } = stands;
     const next = stands.queued?.[0];
-    const resume = (/** @type {string} */ runId) => client.resume(this.id, { runId, include: INCLUDE, signal });
+    const resume = (/** @type {string} */ runId) =>
+      client.resume(this.id, { runId, include: INCLUDE, signal });
     // the post that waits takes the calls of the run before it for unanswered
-    if (running) await this.#follow(resume(running.runId), { answers, until: next ? isHandedBack : undefined });
+    if (running)
+      await this.#follow(resume(running.runId), {
+        answers,
+        until: next ? isHandedBack : undefined,
+      });
     if (next) {
       await this.#follow(resume(next), { until: ({ type }) => type === "run-start" });
       return this.#resume(signal, { answers }); // what was posted for it is in the history since it began
@@ -336,7 +356,9 @@ export class Conversation {
    */
   async #post({ id, text, key }, signal) {
     const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
-    await this.#follow(this.#client().send({ role: "user", content: text, id }, options), { superseded: this.#owing });
+    await this.#follow(this.#client().send({ role: "user", content: text, id }, options), {
+      superseded: this.#owing,
+    });
   }
 
   /**
@@ -347,7 +369,10 @@ export class Conversation {
    * @param {ReadonlySet<string>} [options.superseded] what is owed no more when the run begins
    * @param {((event: Event) => boolean) | undefined} [options.until] behind which event to leave
    */
-  async #follow(sending, { answers = true, owed = [], superseded = new Set(), until = () => false } = {}) {
+  async #follow(
+    sending,
+    { answers = true, owed = [], superseded = new Set(), until = () => false } = {},
+  ) {
     const mayRun = this.#mayRun();
     const run = new Run(this.#view, { answers, mayRun });
     const calls = new Owing(owed);
@@ -375,7 +400,8 @@ export class Conversation {
       // what was stopped is the answer before
       this.#stopped = false;
       await this.#resume(this.#abort.signal);
-    } else if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped) await this.#resume(this.#abort.signal, { answers });
+    } else if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped)
+      await this.#resume(this.#abort.signal, { answers });
   }
 
   /** @param {ReadonlySet<string>} ids of calls that a message went past */
@@ -431,7 +457,10 @@ export class Conversation {
 
 /** @param {Record<string, string>} headers */
 function isStream(headers) {
-  return "x-conversation-id" in headers && (headers["content-type"] ?? "").startsWith("text/event-stream");
+  return (
+    "x-conversation-id" in headers &&
+    (headers["content-type"] ?? "").startsWith("text/event-stream")
+  );
 }
 
 /** @param {Event} event */

@@ -57,7 +57,8 @@ export function need(selector, kind) {
 
 /** Strings of JSON, and letters that are written from right to left. */
 const STRINGS = /("[^"\\]*(?:\\.[^"\\]*)*")/s;
-const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+const RIGHT_TO_LEFT =
+  /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
 /**
  * Makes of JSON what is shown of it: no string changes the order of what stands beside it.

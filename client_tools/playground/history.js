@@ -107,7 +107,14 @@ export function readMessage(message) {
         },
       ];
     case "approval":
-      return [{ role: "approval", id, callId: String(message.toolCallId ?? ""), approved: message.approved === true }];
+      return [
+        {
+          role: "approval",
+          id,
+          callId: String(message.toolCallId ?? ""),
+          approved: message.approved === true,
+        },
+      ];
     case "child":
       return readMessage(asRecord(message.message)).map((inner) => ({
         role: "child",

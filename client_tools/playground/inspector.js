@@ -136,9 +136,15 @@ function elementOf(line, isOpen) {
   const head = el("span", { class: "line-head" }, el("span", { class: "kind" }, label), time);
   if (count > 1) head.insertBefore(el("span", { class: "pieces" }, `×${count}`), time);
   if (id) head.insertBefore(eventId(id), time);
-  const preview = el("code", { class: "preview" }, escapeProse(data.slice(0, PREVIEW_CHARS)) || "no body");
+  const preview = el(
+    "code",
+    { class: "preview" },
+    escapeProse(data.slice(0, PREVIEW_CHARS)) || "no body",
+  );
   const details = el("details", {}, el("summary", {}, head, preview));
-  details.addEventListener("toggle", () => details.append(el("pre", {}, pretty(line))), { once: true });
+  details.addEventListener("toggle", () => details.append(el("pre", {}, pretty(line))), {
+    once: true,
+  });
   details.open = isOpen;
   const item = el("li", { class: "line" }, details);
   item.dataset.direction = direction;
@@ -158,7 +164,12 @@ function timeText({ direction, at, lastAt, count, time }) {
  */
 function eventId(id) {
   const dot = id.lastIndexOf(".");
-  return el("span", { class: "event-id", title: id }, el("span", {}, id.slice(0, dot + 1)), id.slice(dot + 1));
+  return el(
+    "span",
+    { class: "event-id", title: id },
+    el("span", {}, id.slice(0, dot + 1)),
+    id.slice(dot + 1),
+  );
 }
 
 /** @param {Line} line */
@@ -176,6 +187,8 @@ function pretty({ data, id, lastId, count }) {
  */
 function clock(time) {
   const date = new Date(time);
-  const [h, m, s] = [date.getHours(), date.getMinutes(), date.getSeconds()].map((n) => String(n).padStart(2, "0"));
+  const [h, m, s] = [date.getHours(), date.getMinutes(), date.getSeconds()].map((n) =>
+    String(n).padStart(2, "0"),
+  );
   return `${h}:${m}:${s}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }

@@ -68,35 +68,46 @@ const composer = new Composer({
   onStop: () => void conversation.stop(),
 });
 const lookout = new Lookout(() => conversation.look());
-const onReply = (/** @type {import("./conversation.js").Reply} */ reply) => void conversation.answer(reply);
+const onReply = (/** @type {import("./conversation.js").Reply} */ reply) =>
+  void conversation.answer(reply);
 const onRun = () => {
   runnable.add(conversation.id);
   void conversation.load();
 };
-const view = Object.assign(new Transcript(transcriptRoot, new PlanList(), need("#queued", HTMLElement), { onRemedy, onReply, onRun }), {
-  /** @param {Activity} activity */
-  setActivity(activity) {
-    composer.busy = activity !== "idle" && activity !== "elsewhere";
-    composer.taken = ["waiting", "answering", "working"].includes(activity);
-    if (activity === "idle") lookout.begin();
-    else lookout.end();
-    cut.disabled = !["waiting", "answering"].includes(activity);
-    thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
-    transcriptRoot.setAttribute("aria-busy", String(activity === "answering" || activity === "loading"));
-    if (status.textContent !== STATUS[activity]) status.textContent = STATUS[activity];
+const view = Object.assign(
+  new Transcript(transcriptRoot, new PlanList(), need("#queued", HTMLElement), {
+    onRemedy,
+    onReply,
+    onRun,
+  }),
+  {
+    /** @param {Activity} activity */
+    setActivity(activity) {
+      composer.busy = activity !== "idle" && activity !== "elsewhere";
+      composer.taken = ["waiting", "answering", "working"].includes(activity);
+      if (activity === "idle") lookout.begin();
+      else lookout.end();
+      cut.disabled = !["waiting", "answering"].includes(activity);
+      thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
+      transcriptRoot.setAttribute(
+        "aria-busy",
+        String(activity === "answering" || activity === "loading"),
+      );
+      if (status.textContent !== STATUS[activity]) status.textContent = STATUS[activity];
+    },
+    /**
+     * @param {string} id
+     * @param {boolean} isNews
+     */
+    accepted(id, isNews) {
+      const hash = HASH + encodeURIComponent(id);
+      if (location.hash !== hash) history.replaceState(null, "", hash);
+      if (!isNews) return;
+      runnable.keep(id);
+      tabs.tell(id);
+    },
   },
-  /**
-   * @param {string} id
-   * @param {boolean} isNews
-   */
-  accepted(id, isNews) {
-    const hash = HASH + encodeURIComponent(id);
-    if (location.hash !== hash) history.replaceState(null, "", hash);
-    if (!isNews) return;
-    runnable.keep(id);
-    tabs.tell(id);
-  },
-});
+);
 let conversation = open(idInAddress());
 
 /** @param {string | null} known null: a new one */
@@ -214,13 +225,17 @@ need("#export", HTMLElement).addEventListener("click", exportRun);
 need("#show-record", HTMLElement).addEventListener("click", () => record.show());
 cut.addEventListener("click", () => conversation.cut());
 const filter = need("#filter", HTMLInputElement);
-filter.addEventListener("input", () => inspector.choose({ wanted: filter.value.trim().toLowerCase() }));
+filter.addEventListener("input", () =>
+  inspector.choose({ wanted: filter.value.trim().toLowerCase() }),
+);
 const merge = need("#merge", HTMLInputElement);
 merge.addEventListener("change", () => inspector.choose({ merge: merge.checked }));
 need("#show-chat", HTMLElement).addEventListener("click", () => switchTo("chat"));
 need("#show-events", HTMLElement).addEventListener("click", () => switchTo("events"));
 for (const example of need("#examples", HTMLElement).querySelectorAll("button")) {
-  example.addEventListener("click", () => send(example.dataset.say ?? example.textContent?.trim() ?? ""));
+  example.addEventListener("click", () =>
+    send(example.dataset.say ?? example.textContent?.trim() ?? ""),
+  );
 }
 keyForm.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -38,8 +38,15 @@ export class PlanList {
 
 /** @param {PlanEntry} entry */
 function line({ content, priority, status }) {
-  const notes = [STATUS[status] ?? status, priority === "high" ? "important" : ""].filter(Boolean).join(", ");
-  const item = el("li", {}, el("bdi", { class: "plan-content" }, content), el("bdi", { class: "about" }, notes));
+  const notes = [STATUS[status] ?? status, priority === "high" ? "important" : ""]
+    .filter(Boolean)
+    .join(", ");
+  const item = el(
+    "li",
+    {},
+    el("bdi", { class: "plan-content" }, content),
+    el("bdi", { class: "about" }, notes),
+  );
   item.dataset.status = status;
   return item;
 }

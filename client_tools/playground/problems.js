@@ -1,6 +1,14 @@
 /** What went wrong, in words for the person at the page, and what to do about it. */
 
-import { ApiError, ConnectionLost, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed } from "../js/src/index.js";
+import {
+  ApiError,
+  ConnectionLost,
+  InvalidArgument,
+  LimitExceeded,
+  PassbackError,
+  ProtocolError,
+  RunFailed,
+} from "../js/src/index.js";
 
 /**
  * @typedef {"again" | "reload" | "key" | "new" | "edit" | "none"} Remedy
@@ -37,7 +45,8 @@ const KNOWN = {
   },
   tool_result_conflict: {
     title: "Somebody else answered first",
-    advice: "This call has another answer already, from another tab or device, and the first one counts. Show what the server has.",
+    advice:
+      "This call has another answer already, from another tab or device, and the first one counts. Show what the server has.",
     remedy: "reload",
   },
   invalid_answer: {
@@ -57,7 +66,8 @@ const KNOWN = {
   },
   cursor_expired: {
     title: "This answer is too long to be replayed",
-    advice: "Its beginning is no longer streamed; the messages are kept. Show what the server has when it has ended.",
+    advice:
+      "Its beginning is no longer streamed; the messages are kept. Show what the server has when it has ended.",
     remedy: "reload",
   },
   body_too_large: {
@@ -72,12 +82,14 @@ const KNOWN = {
   },
   foreign_host: {
     title: "The server does not know this address",
-    advice: "Open the page at the address that the server printed, or add this host to its allowed hosts.",
+    advice:
+      "Open the page at the address that the server printed, or add this host to its allowed hosts.",
     remedy: "none",
   },
   foreign_origin: {
     title: "The server does not trust this page's origin",
-    advice: "Open the page at the address that the server printed, or add this origin to its allowed origins.",
+    advice:
+      "Open the page at the address that the server printed, or add this origin to its allowed origins.",
     remedy: "none",
   },
 };
@@ -89,10 +101,14 @@ const KNOWN = {
 export function fromError(error) {
   if (error instanceof ApiError) return fromApi(error);
   if (error instanceof RunFailed) return fromRun(error);
-  if (error instanceof ConnectionLost || (error instanceof ProtocolError && error.status !== null)) {
+  if (
+    error instanceof ConnectionLost ||
+    (error instanceof ProtocolError && error.status !== null)
+  ) {
     return problem("The server cannot be reached", {
       message: sentence(error.message),
-      advice: "See whether `passback serve` is running and your network is up, then try again. Nothing is lost.",
+      advice:
+        "See whether `passback serve` is running and your network is up, then try again. Nothing is lost.",
       remedy: "again",
       code: error instanceof ConnectionLost ? "network" : error.code,
     });
@@ -107,12 +123,15 @@ export function fromError(error) {
   }
   if (error instanceof PassbackError) {
     const isLimit = error instanceof LimitExceeded;
-    return problem(isLimit ? "This goes beyond a limit of this page" : "The server's answer is not understood", {
-      message: sentence(error.message),
-      advice: "The conversation is kept on the server. Show what it has.",
-      remedy: "reload",
-      code: error.code,
-    });
+    return problem(
+      isLimit ? "This goes beyond a limit of this page" : "The server's answer is not understood",
+      {
+        message: sentence(error.message),
+        advice: "The conversation is kept on the server. Show what it has.",
+        remedy: "reload",
+        code: error.code,
+      },
+    );
   }
   console.error(error);
   return problem("This page made a mistake", {
@@ -129,13 +148,18 @@ function fromApi(error) {
   const status = error.status ?? 0;
   const later = status >= 500 || status === 429;
   const wait = Number(error.retryAfter) > 0 ? ` in ${Number(error.retryAfter)} s` : "";
-  return problem(known?.title ?? (later ? "The server cannot do this now" : "The server refused the request"), {
-    message: sentence(error.message),
-    advice: known?.advice ?? (later ? `Try again${wait}; nothing was stored.` : "Change the message and send it again."),
-    remedy: known?.remedy ?? (later ? "again" : "edit"),
-    code: error.code,
-    requestId: error.requestId,
-  });
+  return problem(
+    known?.title ?? (later ? "The server cannot do this now" : "The server refused the request"),
+    {
+      message: sentence(error.message),
+      advice:
+        known?.advice ??
+        (later ? `Try again${wait}; nothing was stored.` : "Change the message and send it again."),
+      remedy: known?.remedy ?? (later ? "again" : "edit"),
+      code: error.code,
+      requestId: error.requestId,
+    },
+  );
 }
 
 /** @param {RunFailed} error */

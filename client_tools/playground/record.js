@@ -40,8 +40,11 @@ export class ServerRecord {
       const stands = await client.conversation(id, { signal });
       const first = Math.max(0, stands.messageCount - SHOWN_MESSAGES);
       const messages = await loadBetween(client, id, [first, stands.messageCount], signal);
-      this.#count.textContent = first > 0 ? `last ${messages.length} of ${stands.messageCount}` : String(messages.length);
-      const lines = messages.map((message, index) => line(`${first + index + 1} ${String(message.role)}`, message));
+      this.#count.textContent =
+        first > 0 ? `last ${messages.length} of ${stands.messageCount}` : String(messages.length);
+      const lines = messages.map((message, index) =>
+        line(`${first + index + 1} ${String(message.role)}`, message),
+      );
       this.#list.replaceChildren(line("the conversation", stands), ...lines);
       this.#note.textContent = "";
     } catch (error) {
@@ -59,7 +62,11 @@ export class ServerRecord {
  */
 function line(label, value) {
   const head = el("span", { class: "line-head" }, el("span", { class: "kind" }, label));
-  const preview = el("code", { class: "preview" }, escapeProse(JSON.stringify(value).slice(0, PREVIEW_CHARS)));
+  const preview = el(
+    "code",
+    { class: "preview" },
+    escapeProse(JSON.stringify(value).slice(0, PREVIEW_CHARS)),
+  );
   const details = el("details", {}, el("summary", {}, head, preview));
   const body = () => escapeProse(JSON.stringify(value, null, 2).slice(0, MAX_CHARS));
   details.addEventListener("toggle", () => details.append(el("pre", {}, body())), { once: true });

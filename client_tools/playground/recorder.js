@@ -89,14 +89,24 @@ export class Recorder {
    */
   export() {
     const begun = new Map(
-      this.steps.flatMap((kept) => (kept.at === 0 && isOfRun(kept.step) ? [[kept.exchange, [kept]]] : [])),
+      this.steps.flatMap((kept) =>
+        kept.at === 0 && isOfRun(kept.step) ? [[kept.exchange, [kept]]] : [],
+      ),
     );
     if (begun.size === 0) return null;
-    for (const kept of this.steps) if (kept.at > 0 || kept.step.kind !== "request") begun.get(kept.exchange)?.push(kept);
+    for (const kept of this.steps)
+      if (kept.at > 0 || kept.step.kind !== "request") begun.get(kept.exchange)?.push(kept);
     const starts = [...begun.keys()].map((name) => this.#exchanges.get(name)?.start ?? 0);
     const first = Math.min(...starts);
-    const exchanges = [...begun.values()].map((steps, index) => exportOf(steps, (starts[index] ?? 0) - first));
-    return { format: FORMAT, version: VERSION, startedAt: new Date(first).toISOString(), exchanges };
+    const exchanges = [...begun.values()].map((steps, index) =>
+      exportOf(steps, (starts[index] ?? 0) - first),
+    );
+    return {
+      format: FORMAT,
+      version: VERSION,
+      startedAt: new Date(first).toISOString(),
+      exchanges,
+    };
   }
 }
 
@@ -125,7 +135,9 @@ function exportOf(steps, at) {
 
 /** @param {Extract<TraceStep, {kind: "request"}>} step */
 function requestOf({ method, path, headers, body }) {
-  const named = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
+  const named = Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]),
+  );
   return { method, path, headers: named, body: body === null ? null : parseJson(body) };
 }
 
@@ -136,7 +148,10 @@ function responseOf({ status, headers, body }) {
 
 /** @param {TraceStep} step */
 function isOfRun(step) {
-  return step.kind === "request" && (step.path === "/send-message" || /^\/conversations\/[^/]+\/stream(\?|$)/.test(step.path));
+  return (
+    step.kind === "request" &&
+    (step.path === "/send-message" || /^\/conversations\/[^/]+\/stream(\?|$)/.test(step.path))
+  );
 }
 
 /** @param {TraceStep} step */

@@ -125,11 +125,19 @@ export class Run {
       case "tool-call-end":
         return this.#view.setCallState(event.toolCallId, "waiting");
       case "tool-result":
-        return this.#view.setResult(event.toolCallId, event.result, event.isError === true, event.synthetic);
+        return this.#view.setResult(
+          event.toolCallId,
+          event.result,
+          event.isError === true,
+          event.synthetic,
+        );
       case "client-tool-result":
         return this.#view.setResult(event.toolCallId, String(event.content), event.isError);
       case "call-elsewhere":
-        return this.#view.setCallState(event.toolCallId, event.state === "answered" ? "answered" : "elsewhere");
+        return this.#view.setCallState(
+          event.toolCallId,
+          event.state === "answered" ? "answered" : "elsewhere",
+        );
       case "owed":
         return event.toolCalls.forEach((call) => this.#owe(call));
       case "run-end":

@@ -20,7 +20,12 @@ import { eventOf } from "./recorder.js";
  */
 
 /** @type {Record<string, string>} the field that holds the piece */
-const PIECES = { text: "content", reasoning: "delta", "agent-text": "delta", "tool-call-args": "delta" };
+const PIECES = {
+  text: "content",
+  reasoning: "delta",
+  "agent-text": "delta",
+  "tool-call-args": "delta",
+};
 /** Characters of a merged line that are kept. */
 const MAX_CHARS = 20_000;
 
@@ -32,22 +37,48 @@ const MAX_CHARS = 20_000;
 export function lineOf({ step, exchange, at }, merge) {
   /** @type {Line} */
   const line = {
-    direction: "received", label: "", kind: "other", id: "", lastId: "", data: "", count: 1, at, lastAt: at, time: step.time, piece: "",
+    direction: "received",
+    label: "",
+    kind: "other",
+    id: "",
+    lastId: "",
+    data: "",
+    count: 1,
+    at,
+    lastAt: at,
+    time: step.time,
+    piece: "",
   };
   switch (step.kind) {
     case "request": {
       const after = step.headers["Last-Event-ID"];
       const data = step.body ?? step.path + (after ? `\nLast-Event-ID: ${after}` : "");
-      return { ...line, direction: "sent", kind: "sent", label: `${step.method} ${step.path.split("?")[0]}`, data };
+      return {
+        ...line,
+        direction: "sent",
+        kind: "sent",
+        label: `${step.method} ${step.path.split("?")[0]}`,
+        data,
+      };
     }
     case "response": {
       const data = step.body ?? JSON.stringify(step.headers);
-      return { ...line, label: `HTTP ${step.status}`, kind: step.status < 400 ? "other" : "error", data };
+      return {
+        ...line,
+        label: `HTTP ${step.status}`,
+        kind: step.status < 400 ? "other" : "error",
+        data,
+      };
     }
     case "lost":
       return { ...line, label: "connection lost", kind: "error", data: step.message };
     default:
-      return { ...line, id: step.id, lastId: step.id, ...readFrame(step.data, merge ? exchange : null) };
+      return {
+        ...line,
+        id: step.id,
+        lastId: step.id,
+        ...readFrame(step.data, merge ? exchange : null),
+      };
   }
 }
 
@@ -59,8 +90,14 @@ function readFrame(data, exchange) {
   const event = eventOf(data);
   const label = typeof event.type === "string" ? event.type : data.slice(0, 40);
   const field = Object.hasOwn(PIECES, label) ? PIECES[label] : undefined;
-  if (exchange === null || field === undefined || typeof event[field] !== "string") return { label, kind: kindOf(label), data };
-  const piece = [exchange, label, String(event.toolCallId ?? ""), String(event.parentToolCallId ?? "")].join(" ");
+  if (exchange === null || field === undefined || typeof event[field] !== "string")
+    return { label, kind: kindOf(label), data };
+  const piece = [
+    exchange,
+    label,
+    String(event.toolCallId ?? ""),
+    String(event.parentToolCallId ?? ""),
+  ].join(" ");
   return { label, kind: kindOf(label), data: String(event[field]), piece };
 }
 

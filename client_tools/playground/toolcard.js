@@ -44,7 +44,13 @@ export class ToolCard {
     this.#onRun = onRun;
     this.#ours = isOurs({ name });
     const shown = escapeInvisible(name);
-    const head = el("header", {}, icon("tool"), el("code", { class: "tool-name" }, shown), this.#state);
+    const head = el(
+      "header",
+      {},
+      icon("tool"),
+      el("code", { class: "tool-name" }, shown),
+      this.#state,
+    );
     this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#written));
     this.element = el("section", { class: "tool", label: `Tool call ${shown}` }, head, this.#body);
     // it may change many times a second
@@ -91,7 +97,11 @@ export class ToolCard {
 
   /** @param {HTMLElement} element */
   #add(element) {
-    if (!this.#within.isConnected) this.#body.insertBefore(this.#within, this.#body.querySelector(":scope > .block")?.nextSibling ?? null);
+    if (!this.#within.isConnected)
+      this.#body.insertBefore(
+        this.#within,
+        this.#body.querySelector(":scope > .block")?.nextSibling ?? null,
+      );
     this.#within.append(element);
   }
 
@@ -211,7 +221,9 @@ export class ToolCard {
     this.#warning.remove();
     if (repeated.length === 0) return;
     const keys = repeated.map((key) => JSON.stringify(key)).join(", ");
-    this.#warning.textContent = escapeInvisible(`Given more than once: ${keys}. The tool gets the last value.`);
+    this.#warning.textContent = escapeInvisible(
+      `Given more than once: ${keys}. The tool gets the last value.`,
+    );
     this.#written.parentElement?.before(this.#warning);
   }
 

@@ -24,8 +24,18 @@ import { asRecord } from "../js/src/json.js";
 class ToolError extends Error {}
 
 const COLORS = [
-  "blue", "red", "green", "transparent", "yellow", "purple",
-  "orange", "pink", "brown", "gray", "black", "white",
+  "blue",
+  "red",
+  "green",
+  "transparent",
+  "yellow",
+  "purple",
+  "orange",
+  "pink",
+  "brown",
+  "gray",
+  "black",
+  "white",
 ];
 
 /** @type {PageTool[]} */
@@ -91,7 +101,14 @@ export function toolsFor(hands) {
         required: Object.keys(properties),
         additionalProperties: false,
       };
-      return [name, { description, parameters, execute: (args, { signal }) => guarded(() => run(asRecord(args), hands, signal), signal) }];
+      return [
+        name,
+        {
+          description,
+          parameters,
+          execute: (args, { signal }) => guarded(() => run(asRecord(args), hands, signal), signal),
+        },
+      ];
     }),
   );
 }

@@ -90,7 +90,12 @@ export class Transcript {
   setQueued(texts) {
     this.lastWords = texts.at(-1) ?? this.lastWords;
     const shown = texts.map((text) => {
-      return el("article", { class: "message user", label: "You, waiting" }, text, el("span", { class: "queued-note" }, "waits"));
+      return el(
+        "article",
+        { class: "message user", label: "You, waiting" },
+        text,
+        el("span", { class: "queued-note" }, "waits"),
+      );
     });
     this.#queued.replaceChildren(...shown);
   }
@@ -301,7 +306,9 @@ export class Transcript {
    */
   addProblem(problem, again = () => {}) {
     this.#dropProblems();
-    const facts = [problem.code, problem.requestId && `request ${problem.requestId}`].filter(Boolean).join(" · ");
+    const facts = [problem.code, problem.requestId && `request ${problem.requestId}`]
+      .filter(Boolean)
+      .join(" · ");
     const card = el(
       "div",
       { class: "problem" },

@@ -6,12 +6,22 @@
   const at = (path, way) => `${target}${path}?way=${encodeURIComponent(way)}`;
   const history = (way) => at(`/conversations/${id}/messages`, way);
   const send = (way) => at("/send-message", way);
-  const post = { messages: [{ role: "user", content: "written by a foreign page" }], conversationId: id };
+  const post = {
+    messages: [{ role: "user", content: "written by a foreign page" }],
+    conversationId: id,
+  };
   const json = JSON.stringify(post);
 
-  const text = (promise) => promise.then((answer) => answer.text()).then((body) => (body ? "read" : ""), () => "");
+  const text = (promise) =>
+    promise
+      .then((answer) => answer.text())
+      .then(
+        (body) => (body ? "read" : ""),
+        () => "",
+      );
   const get = (url, options) => text(fetch(url, options));
-  const write = (url, type, options) => get(url, { method: "POST", headers: { "Content-Type": type }, body: json, ...options });
+  const write = (url, type, options) =>
+    get(url, { method: "POST", headers: { "Content-Type": type }, body: json, ...options });
 
   /** An element that asks for something: done when it has loaded, or could not. */
   const element = (name, properties, look = () => "") =>
@@ -33,10 +43,19 @@
   /** A form whose answer goes to a frame of this page. */
   const form = (url, properties, fields) =>
     new Promise((resolve) => {
-      const frame = Object.assign(document.createElement("iframe"), { name: `frame-${Math.random()}` });
-      const made = Object.assign(document.createElement("form"), { method: "POST", action: url, target: frame.name, ...properties });
+      const frame = Object.assign(document.createElement("iframe"), {
+        name: `frame-${Math.random()}`,
+      });
+      const made = Object.assign(document.createElement("form"), {
+        method: "POST",
+        action: url,
+        target: frame.name,
+        ...properties,
+      });
       for (const [name, value] of Object.entries(fields)) {
-        made.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
+        made.append(
+          Object.assign(document.createElement("input"), { type: "hidden", name, value }),
+        );
       }
       document.body.append(frame, made);
       frame.onload = () => resolve(inside(frame));
@@ -49,7 +68,9 @@
       addEventListener("message", ({ data }) => resolve(data), { once: true });
       const inner = `fetch(${JSON.stringify(url)}, {method: 'POST', body: ${JSON.stringify(json)}, headers: {'Content-Type': 'text/plain'}})
         .then(answer => answer.text()).then(() => 'read', () => '').then(told => parent.postMessage(told, '*'))`;
-      const frame = Object.assign(document.createElement("iframe"), { srcdoc: `<script>${inner}</${"script"}>` });
+      const frame = Object.assign(document.createElement("iframe"), {
+        srcdoc: `<script>${inner}</${"script"}>`,
+      });
       frame.sandbox = "allow-scripts";
       document.body.append(frame);
     });
@@ -85,27 +106,41 @@
     "a post of text": (way) => write(send(way), "text/plain"),
     "a post without cors": (way) => write(send(way), "text/plain", { mode: "no-cors" }),
     "a post that outlives the page": (way) => write(send(way), "text/plain", { keepalive: true }),
-    "a post with a key of its own": (way) => get(send(way), { method: "POST", body: json, headers: { "Idempotency-Key": "k" } }),
+    "a post with a key of its own": (way) =>
+      get(send(way), { method: "POST", body: json, headers: { "Idempotency-Key": "k" } }),
     "a delete": (way) => get(at(`/conversations/${id}`, way), { method: "DELETE" }),
-    "a cancel": (way) => get(at(`/conversations/${id}/cancel`, way), { method: "POST", mode: "no-cors" }),
+    "a cancel": (way) =>
+      get(at(`/conversations/${id}/cancel`, way), { method: "POST", mode: "no-cors" }),
     "a beacon": (way) => beacon(send(way), json),
     "a beacon of JSON": (way) => beacon(send(way), new Blob([json], { type: "application/json" })),
     "a form": (way) => form(send(way), {}, { conversationId: id }),
-    "a form of parts": (way) => form(send(way), { enctype: "multipart/form-data" }, { conversationId: id }),
-    "a form that is JSON": (way) => form(send(way), { enctype: "text/plain" }, { [json.slice(0, -1) + ',"x":"']: '"}' }),
-    "a form without a referrer": (way) => form(send(way), { rel: "noreferrer" }, { conversationId: id }),
-    "a form that says DELETE": (way) => form(at(`/conversations/${id}`, way), {}, { _method: "DELETE" }),
+    "a form of parts": (way) =>
+      form(send(way), { enctype: "multipart/form-data" }, { conversationId: id }),
+    "a form that is JSON": (way) =>
+      form(send(way), { enctype: "text/plain" }, { [json.slice(0, -1) + ',"x":"']: '"}' }),
+    "a form without a referrer": (way) =>
+      form(send(way), { rel: "noreferrer" }, { conversationId: id }),
+    "a form that says DELETE": (way) =>
+      form(at(`/conversations/${id}`, way), {}, { _method: "DELETE" }),
     "a form that reads": (way) => form(history(way), { method: "GET" }, { way }),
-    "script": (way) => script({ src: history(way) }),
-    "module": (way) => import(history(way)).then(({ read }) => read, () => ""),
-    "worker": (way) => worker(history(way)),
-    "stylesheet": (way) =>
-      element("link", { rel: "stylesheet", href: history(way) }, () => getComputedStyle(document.body).getPropertyValue("--read")),
+    script: (way) => script({ src: history(way) }),
+    module: (way) =>
+      import(history(way)).then(
+        ({ read }) => read,
+        () => "",
+      ),
+    worker: (way) => worker(history(way)),
+    stylesheet: (way) =>
+      element("link", { rel: "stylesheet", href: history(way) }, () =>
+        getComputedStyle(document.body).getPropertyValue("--read"),
+      ),
     "a picture": (way) => element("img", { src: history(way) }),
     "a frame": (way) => element("iframe", { src: history(way) }, inside),
     "a sandboxed frame": (way) => sandboxed(send(way)),
     "event source": (way) => source(at(`/conversations/${id}/stream`, way)),
     "a web socket": (way) => socket(send(way)),
   };
-  return Promise.all(Object.entries(ways).map(async ([way, go]) => [way, await go(way)])).then(Object.fromEntries);
-}
+  return Promise.all(Object.entries(ways).map(async ([way, go]) => [way, await go(way)])).then(
+    Object.fromEntries,
+  );
+};

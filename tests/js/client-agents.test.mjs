@@ -21,25 +21,39 @@ function fed(...events) {
 }
 
 test("every event that a server sends is read", async () => {
-  const vectors = JSON.parse(await readFile(new URL("../vectors/send_message.json", import.meta.url), "utf8"));
+  const vectors = JSON.parse(
+    await readFile(new URL("../vectors/send_message.json", import.meta.url), "utf8"),
+  );
   const sent = vectors.flatMap(({ data }) => data).filter((data) => data !== "[DONE]");
   assert.ok(sent.length > 10);
   for (const data of sent) {
     const event = readEvent(data, PLACE);
-    assert.deepEqual(event.type === "interrupt" ? { ...event, ...JSON.parse(data) } : event, { ...JSON.parse(data), ...PLACE });
+    assert.deepEqual(event.type === "interrupt" ? { ...event, ...JSON.parse(data) } : event, {
+      ...JSON.parse(data),
+      ...PLACE,
+    });
   }
 });
 
 test("what lacks a field of its kind is no event", () => {
   const bad = [
-    { type: "agent-text", delta: "a" }, { type: "tool-progress", toolCallId: "1" }, { type: "plan" }, { type: "plan", entries: [1] },
+    { type: "agent-text", delta: "a" },
+    { type: "tool-progress", toolCallId: "1" },
+    { type: "plan" },
+    { type: "plan", entries: [1] },
     { type: "plan", entries: [{ content: "look", priority: "high" }] },
   ];
-  for (const event of bad) assert.throws(() => readEvent(JSON.stringify(event), PLACE), ProtocolError);
+  for (const event of bad)
+    assert.throws(() => readEvent(JSON.stringify(event), PLACE), ProtocolError);
 });
 
 test("the texts of runs are parted by an empty line, also behind a rewind", () => {
-  const answer = fed(text("one"), text("."), { type: "run-end", outcome: "handed-back" }, { ...text("tw"), cursor: "s.1-1" });
+  const answer = fed(
+    text("one"),
+    text("."),
+    { type: "run-end", outcome: "handed-back" },
+    { ...text("tw"), cursor: "s.1-1" },
+  );
   assert.equal(answer.text, "one.\n\ntw");
   answer.add({ type: "rewind", to: "s.1-0", ...PLACE });
   answer.add(text("two"));
@@ -48,16 +62,41 @@ test("the texts of runs are parted by an empty line, also behind a rewind", () =
 
 test("what a sub-agent says and does stands within the call that it works on, not in the answer", () => {
   const answer = fed(
-    text("I ask. "), STARTED, { type: "tool-call-args", toolCallId: "1", delta: "{}" }, { type: "tool-call-end", toolCallId: "1" },
-    { type: "reasoning", delta: "secret", ...WITHIN }, SAID, INNER, { ...INNER, toolCallId: "3", toolCallName: "zone", parentToolCallId: "2" },
-    { type: "tool-progress", toolCallId: "2", text: "half", ...WITHIN }, { type: "tool-result", toolCallId: "2", result: "here", ...WITHIN },
-    { ...SAID, delta: "Found." }, { type: "tool-result", toolCallId: "1", result: "Found." }, text("It is there."),
+    text("I ask. "),
+    STARTED,
+    { type: "tool-call-args", toolCallId: "1", delta: "{}" },
+    { type: "tool-call-end", toolCallId: "1" },
+    { type: "reasoning", delta: "secret", ...WITHIN },
+    SAID,
+    INNER,
+    { ...INNER, toolCallId: "3", toolCallName: "zone", parentToolCallId: "2" },
+    { type: "tool-progress", toolCallId: "2", text: "half", ...WITHIN },
+    { type: "tool-result", toolCallId: "2", result: "here", ...WITHIN },
+    { ...SAID, delta: "Found." },
+    { type: "tool-result", toolCallId: "1", result: "Found." },
+    text("It is there."),
   );
   assert.deepEqual([answer.text, answer.reasoning], ["I ask. It is there.", ""]);
   const zone = { id: "3", name: "zone", arguments: "", complete: false };
-  const find = { id: "2", name: "find", arguments: "", complete: false, progress: "half", result: "here", calls: [zone] };
+  const find = {
+    id: "2",
+    name: "find",
+    arguments: "",
+    complete: false,
+    progress: "half",
+    result: "here",
+    calls: [zone],
+  };
   assert.deepEqual(answer.calls, [
-    { id: "1", name: "helper", arguments: "{}", complete: true, agentText: "I look. Found.", result: "Found.", calls: [find] },
+    {
+      id: "1",
+      name: "helper",
+      arguments: "{}",
+      complete: true,
+      agentText: "I look. Found.",
+      result: "Found.",
+      calls: [find],
+    },
   ]);
 });
 
@@ -79,7 +118,9 @@ test("the call of a sub-agent that was begun before has no name, and what is wit
   answer.add({ ...SAID, ...PLACE });
   answer.add({ type: "tool-call-end", toolCallId: "9", ...WITHIN, ...PLACE });
   const find = { id: "2", name: "find", arguments: "{}", complete: true };
-  assert.deepEqual(answer.calls, [{ id: "1", name: "", arguments: "", complete: true, agentText: "I look. ", calls: [find] }]);
+  assert.deepEqual(answer.calls, [
+    { id: "1", name: "", arguments: "", complete: true, agentText: "I look. ", calls: [find] },
+  ]);
 });
 
 test("what sub-agents say, and progress, count for the size of an answer", () => {
@@ -92,15 +133,33 @@ test("what sub-agents say, and progress, count for the size of an answer", () =>
 
 test("a chat runs a sub-agent's client tool, and shows it within the call", async (t) => {
   const { client, requests } = await scripted(t, [
-    stream({ events: [STARTED, SAID, { ...INNER, toolCallName: "zone" }, ...handsBack(["2", "zone", "{}"]).map(nested)] }),
-    stream({ events: [{ type: "tool-result", toolCallId: "1", result: "UTC" }, text("It is UTC.")], run: "next" }),
+    stream({
+      events: [
+        STARTED,
+        SAID,
+        { ...INNER, toolCallName: "zone" },
+        ...handsBack(["2", "zone", "{}"]).map(nested),
+      ],
+    }),
+    stream({
+      events: [{ type: "tool-result", toolCallId: "1", result: "UTC" }, text("It is UTC.")],
+      run: "next",
+    }),
   ]);
-  const chat = new Chat(client({ tools: { zone: { execute: () => "UTC" } } }), { include: ["agents"] });
+  const chat = new Chat(client({ tools: { zone: { execute: () => "UTC" } } }), {
+    include: ["agents"],
+  });
   await chat.send("where?");
   const [, { text: said, calls }] = chat.getSnapshot().entries;
   assert.equal(said, "It is UTC.");
-  assert.deepEqual(calls.map(({ name, result }) => [name, result]), [["helper", "UTC"]]);
-  assert.deepEqual(calls[0].calls.map(({ name, result }) => [name, result]), [["zone", "UTC"]]);
+  assert.deepEqual(
+    calls.map(({ name, result }) => [name, result]),
+    [["helper", "UTC"]],
+  );
+  assert.deepEqual(
+    calls[0].calls.map(({ name, result }) => [name, result]),
+    [["zone", "UTC"]],
+  );
   assert.deepEqual(requests[1].body.messages, [{ role: "tool", toolCallId: "2", content: "UTC" }]);
   assert.ok(requests.every(({ body }) => body.include.includes("agents")));
 });
@@ -109,39 +168,88 @@ test("a plan, progress and estimates come as they were sent", async (t) => {
   const events = [
     { type: "plan", entries: [{ content: "look", priority: "high", status: "pending" }] },
     { type: "tool-progress", toolCallId: "1", text: "half" },
-    { type: "usage", inputTokens: 1, outputTokens: 2, cachedTokens: 0, reasoningTokens: 0, estimated: true },
+    {
+      type: "usage",
+      inputTokens: 1,
+      outputTokens: 2,
+      cachedTokens: 0,
+      reasoningTokens: 0,
+      estimated: true,
+    },
   ];
   const { client } = await scripted(t, [stream({ events })]);
   assert.deepEqual((await collect(client().send("x"))).events, events);
 });
 
 function nested(event) {
-  return event.type === "owed" ? { ...event, toolCalls: event.toolCalls.map((call) => ({ ...call, ...WITHIN })) } : event;
+  return event.type === "owed"
+    ? { ...event, toolCalls: event.toolCalls.map((call) => ({ ...call, ...WITHIN })) }
+    : event;
 }
 
 test("the model of an answer is the one that spoke last, sub-agents aside, and is taken back with its run", () => {
-  const used = (model, more = {}) => ({ type: "usage", inputTokens: 1, outputTokens: 1, cachedTokens: 0, reasoningTokens: 0, ...more, ...(model && { model }) });
+  const used = (model, more = {}) => ({
+    type: "usage",
+    inputTokens: 1,
+    outputTokens: 1,
+    cachedTokens: 0,
+    reasoningTokens: 0,
+    ...more,
+    ...(model && { model }),
+  });
   const answer = fed();
   const models = [
-    used("small"), used("other", WITHIN), used(""), { type: "run-end", outcome: "handed-back" }, { type: "run-end", outcome: "completed", model: "large" },
-    { ...used("void"), cursor: "s.1-1" }, { type: "rewind", to: "s.1-0" },
+    used("small"),
+    used("other", WITHIN),
+    used(""),
+    { type: "run-end", outcome: "handed-back" },
+    { type: "run-end", outcome: "completed", model: "large" },
+    { ...used("void"), cursor: "s.1-1" },
+    { type: "rewind", to: "s.1-0" },
   ].map((event) => {
     answer.add({ ...PLACE, ...event });
     return answer.model;
   });
-  assert.deepEqual([fed().model, ...models], [undefined, "small", "small", "small", "small", "large", "void", "large"]);
+  assert.deepEqual(
+    [fed().model, ...models],
+    [undefined, "small", "small", "small", "small", "large", "void", "large"],
+  );
 });
 
 test("what the model calls used is told one by one and together, and taken back with its run", () => {
-  const used = (count, more = {}) => ({ type: "usage", inputTokens: count, outputTokens: 2 * count, cachedTokens: 0, reasoningTokens: 1, ...more });
+  const used = (count, more = {}) => ({
+    type: "usage",
+    inputTokens: count,
+    outputTokens: 2 * count,
+    cachedTokens: 0,
+    reasoningTokens: 1,
+    ...more,
+  });
   const answer = fed(used(1), used(10, { ...WITHIN, estimated: true }));
-  assert.deepEqual(answer.modelCalls.map(({ inputTokens, parentToolCallId }) => [inputTokens, parentToolCallId]), [[1, undefined], [10, "1"]]);
-  assert.deepEqual(answer.usage, { inputTokens: 11, outputTokens: 22, cachedTokens: 0, reasoningTokens: 2, estimated: true });
+  assert.deepEqual(
+    answer.modelCalls.map(({ inputTokens, parentToolCallId }) => [inputTokens, parentToolCallId]),
+    [
+      [1, undefined],
+      [10, "1"],
+    ],
+  );
+  assert.deepEqual(answer.usage, {
+    inputTokens: 11,
+    outputTokens: 22,
+    cachedTokens: 0,
+    reasoningTokens: 2,
+    estimated: true,
+  });
   answer.add({ type: "run-end", outcome: "handed-back", ...PLACE });
   answer.add({ ...used(5), ...PLACE, cursor: "s.1-1" });
   answer.add({ type: "rewind", to: "s.1-0", ...PLACE });
   assert.equal(answer.usage.inputTokens, 11);
   const plain = fed(used(1));
-  assert.deepEqual(plain.usage, { inputTokens: 1, outputTokens: 2, cachedTokens: 0, reasoningTokens: 1 });
+  assert.deepEqual(plain.usage, {
+    inputTokens: 1,
+    outputTokens: 2,
+    cachedTokens: 0,
+    reasoningTokens: 1,
+  });
   assert.deepEqual([fed().usage, fed().modelCalls], [null, []]);
 });

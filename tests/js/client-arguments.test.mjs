@@ -11,7 +11,10 @@ const execute = () => "";
 
 for (const [options, message] of [
   [5, "the options of a client are 5: give an object, as in new Client({ url })"],
-  ["http://me:pw@x", "the options of a client are a string: give an object, as in new Client({ url })"],
+  [
+    "http://me:pw@x",
+    "the options of a client are a string: give an object, as in new Client({ url })",
+  ],
   [null, "the options of a client are null: give an object, as in new Client({ url })"],
   [["http://x"], "the options of a client are a list: give an object, as in new Client({ url })"],
   [{ url: 5 }, `url is 5: ${ADDRESS}`],
@@ -29,8 +32,14 @@ for (const [options, message] of [
   [{ tools: "f" }, `tools is a string: ${TOOLS}`],
   [{ tools: execute }, `tools is a function: ${TOOLS}`],
   [{ tools: { f: { execute, description: 5 } } }, "tool f: description is 5: give a text"],
-  [{ tools: { f: { execute, parameters: "{}" } } }, "tool f: parameters is a string: give a JSON Schema as an object"],
-  [{ tools: { f: { execute, needsApproval: "yes" } } }, "tool f: needsApproval is a string: give true, false, or a function that takes the arguments"],
+  [
+    { tools: { f: { execute, parameters: "{}" } } },
+    "tool f: parameters is a string: give a JSON Schema as an object",
+  ],
+  [
+    { tools: { f: { execute, needsApproval: "yes" } } },
+    "tool f: needsApproval is a string: give true, false, or a function that takes the arguments",
+  ],
   [{ approve: true }, "approve is true: give a function"],
   [{ claims: "no" }, "claims is a string: give true or false"],
   [{ unknownTools: "ignore" }, 'unknownTools is a string: give "refuse" or "leave"'],
@@ -38,23 +47,38 @@ for (const [options, message] of [
   [{ fetch: "fetch" }, "fetch is a string: give a function as the platform's fetch is"],
   [{ limits: 5 }, "limits is 5: give an object"],
   [{ limits: { rounds: "3" } }, "limits.rounds is a string: give a number of at least 0"],
-  [{ limits: { round: 3 } }, /^limits\.round is unknown: there are eventChars, .*, rounds, claimSeconds$/],
+  [
+    { limits: { round: 3 } },
+    /^limits\.round is unknown: there are eventChars, .*, rounds, claimSeconds$/,
+  ],
   [{ retry: { attempts: NaN } }, "retry.attempts is NaN: give a number of at least 0"],
   [{ retry: { toString: 1 } }, /^retry\.toString is unknown: there are attempts, /],
   [{ apikey: "secret" }, /^apikey is unknown: there are url, apiKey, tools, /],
 ]) {
   test(`a client is not made with ${typeof message === "string" ? message : message.source}`, () => {
-    const given = typeof options === "object" && options && !Array.isArray(options) ? { url: "http://x", ...options } : options;
-    assert.throws(() => new Client(given), (error) => {
-      assert.equal(error.name, "InvalidArgument");
-      if (typeof message === "string") assert.equal(error.message, message);
-      else assert.match(error.message, message);
-      return !/pw|cret/.test(error.message);
-    });
+    const given =
+      typeof options === "object" && options && !Array.isArray(options)
+        ? { url: "http://x", ...options }
+        : options;
+    assert.throws(
+      () => new Client(given),
+      (error) => {
+        assert.equal(error.name, "InvalidArgument");
+        if (typeof message === "string") assert.equal(error.message, message);
+        else assert.match(error.message, message);
+        return !/pw|cret/.test(error.message);
+      },
+    );
   });
 }
 
 test("what is undefined is not given, and an address may be a URL", () => {
-  const nothing = { apiKey: undefined, tools: undefined, fetch: undefined, limits: undefined, retry: { attempts: undefined, unanswered: Infinity } };
+  const nothing = {
+    apiKey: undefined,
+    tools: undefined,
+    fetch: undefined,
+    limits: undefined,
+    retry: { attempts: undefined, unanswered: Infinity },
+  };
   assert.ok(new Client({ url: new URL("http://x/base/"), ...nothing }));
 });

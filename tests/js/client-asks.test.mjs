@@ -7,8 +7,19 @@ import { Answer, Chat, InvalidArgument, readQuestions } from "../../client_tools
 import { collect, handsBack, json, scripted, stream, text } from "./client-support.mjs";
 
 const ARGUMENTS = '{"path":"a.txt"}';
-const APPROVAL = { id: "1", name: "delete_file", arguments: ARGUMENTS, kind: "approval", reason: "Sure?" };
-const QUESTION = { id: "2", name: "ask_user", arguments: '{"questions":[{"question":"Who?"}]}', kind: "question" };
+const APPROVAL = {
+  id: "1",
+  name: "delete_file",
+  arguments: ARGUMENTS,
+  kind: "approval",
+  reason: "Sure?",
+};
+const QUESTION = {
+  id: "2",
+  name: "ask_user",
+  arguments: '{"questions":[{"question":"Who?"}]}',
+  kind: "question",
+};
 const RESULT = { id: "3", name: "f", arguments: "{}", kind: "tool_result" };
 const INTERRUPT = {
   type: "interrupt",
@@ -20,10 +31,17 @@ const BEGUN = [
   { type: "tool-call-start", toolCallId: "1", toolCallName: "delete_file" },
   { type: "tool-call-args", toolCallId: "1", delta: ARGUMENTS },
 ];
-const WENT_ON = [{ type: "tool-call-end", toolCallId: "1" }, { type: "tool-result", toolCallId: "1", result: "gone" }, text("Done.")];
+const WENT_ON = [
+  { type: "tool-call-end", toolCallId: "1" },
+  { type: "tool-result", toolCallId: "1", result: "gone" },
+  text("Done."),
+];
 
 function owes(...toolCalls) {
-  return [{ type: "owed", toolCalls }, { type: "run-end", outcome: "handed-back" }];
+  return [
+    { type: "owed", toolCalls },
+    { type: "run-end", outcome: "handed-back" },
+  ];
 }
 
 function asks() {
@@ -31,13 +49,18 @@ function asks() {
 }
 
 function goesOn() {
-  return stream({ events: [{ type: "run-start" }, ...WENT_ON, { type: "run-end", outcome: "completed" }], run: "next" });
+  return stream({
+    events: [{ type: "run-start" }, ...WENT_ON, { type: "run-end", outcome: "completed" }],
+    run: "next",
+  });
 }
-
 
 // ---------------------------------------------------------------- with approve
 test("approve is asked about a tool of the server, and its answer goes with the client's results in one post", async (t) => {
-  const { client, requests, claims } = await scripted(t, [stream({ events: owes(APPROVAL, RESULT) }), goesOn()]);
+  const { client, requests, claims } = await scripted(t, [
+    stream({ events: owes(APPROVAL, RESULT) }),
+    goesOn(),
+  ]);
   const asked = [];
   const approve = (call, { conversationId, toolCallId }) => {
     asked.push({ ...call, conversationId, toolCallId });
@@ -46,16 +69,38 @@ test("approve is asked about a tool of the server, and its answer goes with the 
   const me = client({ approve, tools: { f: { execute: () => "ok" } } });
   const { events, error } = await collect(me.send("x", { conversationId: "c" }));
   assert.deepEqual(asked, [
-    { id: "1", name: "delete_file", arguments: { path: "a.txt" }, reason: "Sure?", server: true, conversationId: "c", toolCallId: "1" },
+    {
+      id: "1",
+      name: "delete_file",
+      arguments: { path: "a.txt" },
+      reason: "Sure?",
+      server: true,
+      conversationId: "c",
+      toolCallId: "1",
+    },
   ]);
-  assert.deepEqual([error, requests[1].body], [null, {
-    conversationId: "c",
-    messages: [{ role: "tool", toolCallId: "3", content: "ok" }],
-    resume: [{ interruptId: "1", payload: { approved: true } }],
-    include: ["owed", "rewind", "run", "output"],
-  }]);
+  assert.deepEqual(
+    [error, requests[1].body],
+    [
+      null,
+      {
+        conversationId: "c",
+        messages: [{ role: "tool", toolCallId: "3", content: "ok" }],
+        resume: [{ interruptId: "1", payload: { approved: true } }],
+        include: ["owed", "rewind", "run", "output"],
+      },
+    ],
+  );
   const told = events.filter(({ type }) => type === "client-decision");
-  assert.deepEqual(told, [{ type: "client-decision", toolCallId: "1", toolCallName: "delete_file", approved: true, reason: "" }]);
+  assert.deepEqual(told, [
+    {
+      type: "client-decision",
+      toolCallId: "1",
+      toolCallName: "delete_file",
+      approved: true,
+      reason: "",
+    },
+  ]);
   assert.deepEqual(claims.map(({ path }) => path.split("/")[4]).sort(), ["1", "3"]);
 });
 
@@ -64,10 +109,19 @@ for (const [answer, payload] of [
   [false, { approved: false }],
   ["Not today.", { approved: false, reason: "Not today." }],
   ["", { approved: false }],
-  [{ approved: true, always: true }, { approved: true, always: true }],
+  [
+    { approved: true, always: true },
+    { approved: true, always: true },
+  ],
   [{ approved: true, reason: "fine" }, { approved: true }],
-  [{ approved: false, reason: "No." }, { approved: false, reason: "No." }],
-  [{ approved: false, reason: "No.", always: true }, { approved: false, reason: "No.", always: true }],
+  [
+    { approved: false, reason: "No." },
+    { approved: false, reason: "No." },
+  ],
+  [
+    { approved: false, reason: "No.", always: true },
+    { approved: false, reason: "No.", always: true },
+  ],
   [undefined, { approved: false }],
   [null, { approved: false }],
   [{ approved: "yes" }, { approved: false }],
@@ -88,39 +142,67 @@ test("what cannot be decided is not allowed", async (t) => {
   ]) {
     const { client, requests } = await scripted(t, [stream({ events: owes(owed) }), goesOn()]);
     await collect(client({ approve }).send("x"));
-    assert.deepEqual(requests[1].body.resume, [{ interruptId: "1", payload: { approved: false, reason } }]);
+    assert.deepEqual(requests[1].body.resume, [
+      { interruptId: "1", payload: { approved: false, reason } },
+    ]);
   }
 });
 
 test("the client's own tools are asked for on the same way, and always holds for the conversation", async (t) => {
-  const round = () => [stream({ events: handsBack(["3", "f", '{"n":1}']) }), stream({ events: [text("Done.")], run: "next" })];
+  const round = () => [
+    stream({ events: handsBack(["3", "f", '{"n":1}']) }),
+    stream({ events: [text("Done.")], run: "next" }),
+  ];
   const { client, requests } = await scripted(t, [...round(), ...round(), ...round()]);
   const asked = [];
-  const answers = [{ approved: true, always: true }, { approved: false, reason: "No." }];
+  const answers = [
+    { approved: true, always: true },
+    { approved: false, reason: "No." },
+  ];
   const approve = (call) => {
     asked.push(call);
     return answers.shift();
   };
   const me = client({ approve, tools: { f: { needsApproval: true, execute: ({ n }) => n } } });
-  for (const conversationId of ["one", "one", "two"]) await collect(me.send("x", { conversationId }));
+  for (const conversationId of ["one", "one", "two"])
+    await collect(me.send("x", { conversationId }));
   const call = { id: "3", name: "f", arguments: { n: 1 }, reason: "", server: false };
   assert.deepEqual(asked, [call, call]);
-  const results = requests.flatMap(({ body }) => body.messages).filter(({ role }) => role === "tool");
-  assert.deepEqual(results.map(({ content }) => content), [1, 1, "No."]);
+  const results = requests
+    .flatMap(({ body }) => body.messages)
+    .filter(({ role }) => role === "tool");
+  assert.deepEqual(
+    results.map(({ content }) => content),
+    [1, 1, "No."],
+  );
 });
 
 test("a denial for good holds for the conversation as well", async (t) => {
-  const round = () => [stream({ events: handsBack(["3", "f", "{}"]) }), stream({ events: [text("Done.")], run: "next" })];
+  const round = () => [
+    stream({ events: handsBack(["3", "f", "{}"]) }),
+    stream({ events: [text("Done.")], run: "next" }),
+  ];
   const { client, requests } = await scripted(t, [...round(), ...round(), ...round()]);
   const answers = [{ approved: false, reason: "Never.", always: true }, true];
-  const me = client({ approve: () => answers.shift(), tools: { f: { needsApproval: true, execute: () => "ok" } } });
-  for (const conversationId of ["one", "one", "two"]) await collect(me.send("x", { conversationId }));
-  const results = requests.flatMap(({ body }) => body.messages).filter(({ role }) => role === "tool");
-  assert.deepEqual(results.map(({ content }) => content), ["Never.", "Never.", "ok"]);
+  const me = client({
+    approve: () => answers.shift(),
+    tools: { f: { needsApproval: true, execute: () => "ok" } },
+  });
+  for (const conversationId of ["one", "one", "two"])
+    await collect(me.send("x", { conversationId }));
+  const results = requests
+    .flatMap(({ body }) => body.messages)
+    .filter(({ role }) => role === "tool");
+  assert.deepEqual(
+    results.map(({ content }) => content),
+    ["Never.", "Never.", "ok"],
+  );
 });
 
 test("what was decided for good is taken back by the tool's name", async (t) => {
-  const { client, requests } = await scripted(t, [(response) => response.writeHead(204, { "X-Request-Id": "req_1" }).end()]);
+  const { client, requests } = await scripted(t, [
+    (response) => response.writeHead(204, { "X-Request-Id": "req_1" }).end(),
+  ]);
   await client().retract("a/b", "delete file");
   const [{ method, path }] = requests;
   assert.deepEqual([method, path], ["DELETE", "/conversations/a%2Fb/permissions/delete%20file"]);
@@ -131,9 +213,15 @@ test("without approve an approval stays owed, and a later decision goes on", asy
   const { client, requests, claims } = await scripted(t, [asks(), goesOn()]);
   const me = client({ tools: { f: { execute: () => "ok" } } });
   const first = await collect(me.send("x", { conversationId: "c" }));
-  assert.deepEqual(first, { events: [{ type: "run-start" }, ...BEGUN, INTERRUPT, ...owes(APPROVAL)], error: null });
+  assert.deepEqual(first, {
+    events: [{ type: "run-start" }, ...BEGUN, INTERRUPT, ...owes(APPROVAL)],
+    error: null,
+  });
   const decision = { id: "1", approved: false, reason: "No.", always: false };
-  assert.equal(await me.decide("c", decision, { include: ["usage"], idempotencyKey: "key" }).text(), "Done.");
+  assert.equal(
+    await me.decide("c", decision, { include: ["usage"], idempotencyKey: "key" }).text(),
+    "Done.",
+  );
   const [, { body, headers }] = requests;
   assert.deepEqual(body, {
     conversationId: "c",
@@ -146,7 +234,12 @@ test("without approve an approval stays owed, and a later decision goes on", asy
 test("several decisions go in one post, and none is a mistake", async (t) => {
   const { client, requests } = await scripted(t, [goesOn()]);
   const me = client();
-  await me.decide("c", [{ id: "1", approved: true }, { id: "2", approved: true, always: true }]).text();
+  await me
+    .decide("c", [
+      { id: "1", approved: true },
+      { id: "2", approved: true, always: true },
+    ])
+    .text();
   assert.deepEqual(requests[0].body.resume, [
     { interruptId: "1", payload: { approved: true } },
     { interruptId: "2", payload: { approved: true, always: true } },
@@ -155,15 +248,28 @@ test("several decisions go in one post, and none is a mistake", async (t) => {
 });
 
 test("after a reload an approval is owed, and approve is asked where there is one", async (t) => {
-  const stands = json({ running: null, runId: "run", owed: [{ ...APPROVAL, deadline: null, claimedUntil: null }] });
+  const stands = json({
+    running: null,
+    runId: "run",
+    owed: [{ ...APPROVAL, deadline: null, claimedUntil: null }],
+  });
   const { client } = await scripted(t, [stands, stands, goesOn()]);
   const { events } = await collect(client().resume("c"));
-  assert.deepEqual(events, [{ type: "owed", toolCalls: [{ ...APPROVAL, deadline: null, claimedUntil: null }] }]);
-  assert.equal(await client({ approve: () => true }).resume("c").text(), "Done.");
+  assert.deepEqual(events, [
+    { type: "owed", toolCalls: [{ ...APPROVAL, deadline: null, claimedUntil: null }] },
+  ]);
+  assert.equal(
+    await client({ approve: () => true })
+      .resume("c")
+      .text(),
+    "Done.",
+  );
 });
 
 test("an interrupt of another kind is passed on", async (t) => {
-  const { client } = await scripted(t, [stream({ events: [{ type: "interrupt", id: "x", reason: 1, payload: "odd" }] })]);
+  const { client } = await scripted(t, [
+    stream({ events: [{ type: "interrupt", id: "x", reason: 1, payload: "odd" }] }),
+  ]);
   const { events } = await collect(client().send("x"));
   assert.deepEqual(events, [{ type: "interrupt", id: "x", reason: "", payload: {} }]);
 });
@@ -174,14 +280,19 @@ test("a call that waits for its approval has whole arguments", () => {
   for (const event of BEGUN) answer.add({ ...event, ...place });
   assert.equal(answer.calls[0].complete, false);
   answer.add({ ...INTERRUPT, ...place });
-  assert.deepEqual(answer.calls, [{ id: "1", name: "delete_file", arguments: ARGUMENTS, complete: true }]);
+  assert.deepEqual(answer.calls, [
+    { id: "1", name: "delete_file", arguments: ARGUMENTS, complete: true },
+  ]);
   for (const event of WENT_ON) answer.add({ ...event, ...place });
   assert.equal(answer.calls[0].result, "gone");
 });
 
 // ---------------------------------------------------------------- questions
 test("ask_user is declared by its name alone, and answered by its function", async (t) => {
-  const { client, requests } = await scripted(t, [stream({ events: owes(QUESTION) }), stream({ events: [text("Hi.")], run: "next" })]);
+  const { client, requests } = await scripted(t, [
+    stream({ events: owes(QUESTION) }),
+    stream({ events: [text("Hi.")], run: "next" }),
+  ]);
   const asked = [];
   const execute = ({ questions }) => {
     asked.push(questions);
@@ -190,40 +301,89 @@ test("ask_user is declared by its name alone, and answered by its function", asy
   await collect(client({ tools: { ask_user: { execute } } }).send("x"));
   assert.deepEqual(requests[0].body.tools, [{ name: "ask_user" }]);
   assert.deepEqual(asked, [[{ question: "Who?" }]]);
-  assert.deepEqual(requests[1].body.messages, [{ role: "tool", toolCallId: "2", content: { answers: [{ text: "Ada" }] } }]);
+  assert.deepEqual(requests[1].body.messages, [
+    { role: "tool", toolCallId: "2", content: { answers: [{ text: "Ada" }] } },
+  ]);
 });
 
 test("a question stays owed where nothing asks it, or where it is answered later", async (t) => {
   const script = [stream({ events: owes(QUESTION) }), stream({ events: owes(QUESTION) })];
   const { client, requests, claims } = await scripted(t, script);
   for (const options of [{}, { tools: { ask_user: { execute: "later" } } }]) {
-    assert.deepEqual(await collect(client(options).send("x")), { events: owes(QUESTION), error: null });
+    assert.deepEqual(await collect(client(options).send("x")), {
+      events: owes(QUESTION),
+      error: null,
+    });
   }
-  assert.deepEqual([requests[1].body.tools, requests.length, claims], [[{ name: "ask_user" }], 2, []]);
+  assert.deepEqual(
+    [requests[1].body.tools, requests.length, claims],
+    [[{ name: "ask_user" }], 2, []],
+  );
   assert.throws(() => client({ tools: { f: { execute: "soon" } } }), InvalidArgument);
 });
 
 for (const [what, given, read] of [
-  ["defaults", { questions: [{ question: "Who?" }] }, [{ question: "Who?", options: [], multiple: false, freeText: true }]],
-  ["options", { questions: [{ question: "?", options: [{ label: "a", description: "b" }, { label: "c" }], multiple: true, freeText: false }] },
-    [{ question: "?", options: [{ label: "a", description: "b" }, { label: "c" }], multiple: true, freeText: false }]],
-  ["what would have no answer", { questions: [{ question: "?", options: [{ label: 1 }], freeText: false }] },
-    [{ question: "?", options: [], multiple: false, freeText: true }]],
+  [
+    "defaults",
+    { questions: [{ question: "Who?" }] },
+    [{ question: "Who?", options: [], multiple: false, freeText: true }],
+  ],
+  [
+    "options",
+    {
+      questions: [
+        {
+          question: "?",
+          options: [{ label: "a", description: "b" }, { label: "c" }],
+          multiple: true,
+          freeText: false,
+        },
+      ],
+    },
+    [
+      {
+        question: "?",
+        options: [{ label: "a", description: "b" }, { label: "c" }],
+        multiple: true,
+        freeText: false,
+      },
+    ],
+  ],
+  [
+    "what would have no answer",
+    { questions: [{ question: "?", options: [{ label: 1 }], freeText: false }] },
+    [{ question: "?", options: [], multiple: false, freeText: true }],
+  ],
   ["nothing", { questions: [] }, null],
   ["no text", { questions: [{ question: 1 }] }, null],
   ["something else", [], null],
 ]) {
-  test(`questions are read: ${what}`, () => assert.deepEqual(readQuestions(JSON.stringify(given)), read));
+  test(`questions are read: ${what}`, () =>
+    assert.deepEqual(readQuestions(JSON.stringify(given)), read));
 }
 
 // ---------------------------------------------------------------- Chat
 test("a chat shows what people owe, and goes on in the same answer when they have answered", async (t) => {
-  const both = stream({ events: [{ type: "run-start" }, text("Hm. "), ...BEGUN, INTERRUPT, ...owes(APPROVAL, QUESTION, RESULT)] });
-  const left = stream({ events: [{ type: "owed", toolCalls: [QUESTION] }], headers: { "X-Owed-Tool-Calls": "2" } });
+  const both = stream({
+    events: [
+      { type: "run-start" },
+      text("Hm. "),
+      ...BEGUN,
+      INTERRUPT,
+      ...owes(APPROVAL, QUESTION, RESULT),
+    ],
+  });
+  const left = stream({
+    events: [{ type: "owed", toolCalls: [QUESTION] }],
+    headers: { "X-Owed-Tool-Calls": "2" },
+  });
   const { client, requests } = await scripted(t, [both, left, goesOn()]);
   const chat = new Chat(client({ unknownTools: "leave" }), { conversationId: "c" });
   await chat.send("hi");
-  assert.deepEqual([chat.getSnapshot().owed, chat.getSnapshot().status], [[APPROVAL, QUESTION], "idle"]);
+  assert.deepEqual(
+    [chat.getSnapshot().owed, chat.getSnapshot().status],
+    [[APPROVAL, QUESTION], "idle"],
+  );
   await chat.decide({ id: "1", approved: true });
   assert.deepEqual(chat.getSnapshot().owed, [QUESTION]);
   const seen = [];
@@ -232,15 +392,29 @@ test("a chat shows what people owe, and goes on in the same answer when they hav
   assert.equal(seen[0], 1);
   assert.deepEqual(seen.slice(1), Array(seen.length - 1).fill(0));
   const posts = requests.slice(1).filter(({ method }) => method === "POST");
-  assert.deepEqual(posts.map(({ body }) => body.resume ?? body.messages), [
-    [{ interruptId: "1", payload: { approved: true } }],
-    [{ role: "tool", toolCallId: "2", content: "Ada" }],
-  ]);
+  assert.deepEqual(
+    posts.map(({ body }) => body.resume ?? body.messages),
+    [
+      [{ interruptId: "1", payload: { approved: true } }],
+      [{ role: "tool", toolCallId: "2", content: "Ada" }],
+    ],
+  );
   const { entries } = chat.getSnapshot();
-  assert.deepEqual(entries.map(({ role, text: said }) => [role, said]), [["user", "hi"], ["assistant", "Hm. \n\nDone."]]);
-  assert.deepEqual(entries[1].calls.map(({ name, result, isError }) => [name, result, isError]), [
-    ["delete_file", "gone", undefined], ["ask_user", "Ada", false], ["f", undefined, undefined],
-  ]);
+  assert.deepEqual(
+    entries.map(({ role, text: said }) => [role, said]),
+    [
+      ["user", "hi"],
+      ["assistant", "Hm. \n\nDone."],
+    ],
+  );
+  assert.deepEqual(
+    entries[1].calls.map(({ name, result, isError }) => [name, result, isError]),
+    [
+      ["delete_file", "gone", undefined],
+      ["ask_user", "Ada", false],
+      ["f", undefined, undefined],
+    ],
+  );
 });
 
 test("an answer that does not fit is an error, and the question stays", async (t) => {
@@ -251,6 +425,9 @@ test("an answer that does not fit is an error, and the question stays", async (t
   await chat.resume();
   await chat.answer("2", "no", { isError: true });
   const { owed, error, entries } = chat.getSnapshot();
-  assert.deepEqual([owed, error.code, entries[0].calls[0].result], [[QUESTION], "invalid_answer", undefined]);
+  assert.deepEqual(
+    [owed, error.code, entries[0].calls[0].result],
+    [[QUESTION], "invalid_answer", undefined],
+  );
   assert.equal(requests[1].body.messages[0].isError, true);
 });

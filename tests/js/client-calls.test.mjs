@@ -29,9 +29,15 @@ test("calls are run together, and their results posted in one post", async (t) =
     await both;
     return { double: 2 * n };
   };
-  const calls = [["1", "double", '{"n":1}'], ["2", "double", '{"n":2}']];
+  const calls = [
+    ["1", "double", '{"n":1}'],
+    ["2", "double", '{"n":2}'],
+  ];
   const { told, ...body } = await resultsOf(t, calls, { tools: { double: { execute } } });
-  assert.deepEqual(started, [["1", "double", "c"], ["2", "double", "c"]]);
+  assert.deepEqual(started, [
+    ["1", "double", "c"],
+    ["2", "double", "c"],
+  ]);
   assert.deepEqual(body, {
     conversationId: "c",
     messages: [
@@ -40,7 +46,13 @@ test("calls are run together, and their results posted in one post", async (t) =
     ],
     include: ["owed", "rewind", "run", "output"],
   });
-  assert.deepEqual(told.map(({ toolCallId, isError }) => [toolCallId, isError]), [["1", false], ["2", false]]);
+  assert.deepEqual(
+    told.map(({ toolCallId, isError }) => [toolCallId, isError]),
+    [
+      ["1", false],
+      ["2", false],
+    ],
+  );
 });
 
 test("whatever goes wrong with a call is told to the model", async (t) => {
@@ -48,7 +60,11 @@ test("whatever goes wrong with a call is told to the model", async (t) => {
   circle.self = circle;
   const tools = {
     throws: { execute: () => Promise.reject(new Error("it broke ".repeat(1000))) },
-    odd: { execute: () => { throw Object.create(null); } },
+    odd: {
+      execute: () => {
+        throw Object.create(null);
+      },
+    },
     cyclic: { execute: () => circle },
     large: { execute: () => "x".repeat(200) },
     eager: { execute: () => assert.fail("its arguments are too large") },
@@ -56,10 +72,17 @@ test("whatever goes wrong with a call is told to the model", async (t) => {
     listed: { execute: () => [{ type: "text", text: "a part" }] },
   };
   const names = ["throws", "odd", "cyclic", "large", "nothing", "listed", "unknown"];
-  const calls = [...names.map((name) => [name, name, "{}"]), ["eager", "eager", `{"a":"${"x".repeat(100)}"}`]];
+  const calls = [
+    ...names.map((name) => [name, name, "{}"]),
+    ["eager", "eager", `{"a":"${"x".repeat(100)}"}`],
+  ];
   const limits = { resultBytes: 100, argumentChars: 50, errorTextChars: 20 };
   const { messages } = await resultsOf(t, calls, { tools, limits });
-  const shown = messages.map(({ toolCallId, content, isError = false }) => [toolCallId, content, isError]);
+  const shown = messages.map(({ toolCallId, content, isError = false }) => [
+    toolCallId,
+    content,
+    isError,
+  ]);
   const [, , [, cyclic]] = shown;
   assert.match(cyclic, /^Converting circular/);
   assert.deepEqual(shown, [
@@ -84,15 +107,28 @@ test("a call that needs approval runs only when it is allowed", async (t) => {
   };
   const calls = [1, 2, 3, 4].map((n) => [String(n), "risky", JSON.stringify({ n })]);
   const { messages } = await resultsOf(t, calls, { tools: { risky }, approve });
-  assert.deepEqual(asked, [["2", "risky", 2], ["3", "risky", 3], ["4", "risky", 4]]);
-  assert.deepEqual(run, [1, 2]);
-  assert.deepEqual(messages.map(({ content, isError = false }) => [content, isError]), [
-    ["ran", false], ["ran", false], ["The user did not allow this call.", true], ["Not today.", true],
+  assert.deepEqual(asked, [
+    ["2", "risky", 2],
+    ["3", "risky", 3],
+    ["4", "risky", 4],
   ]);
+  assert.deepEqual(run, [1, 2]);
+  assert.deepEqual(
+    messages.map(({ content, isError = false }) => [content, isError]),
+    [
+      ["ran", false],
+      ["ran", false],
+      ["The user did not allow this call.", true],
+      ["Not today.", true],
+    ],
+  );
 });
 
 test("what is owed and is no call of a tool is left to others", async (t) => {
-  const owed = { type: "owed", toolCalls: [{ id: "1", name: "f", arguments: "{}", kind: "approval" }] };
+  const owed = {
+    type: "owed",
+    toolCalls: [{ id: "1", name: "f", arguments: "{}", kind: "approval" }],
+  };
   const { client, requests } = await scripted(t, [stream({ events: [owed] })]);
   const tools = { f: { execute: () => assert.fail("nobody called it") } };
   assert.deepEqual(await collect(client({ tools }).send("x")), { events: [owed], error: null });
@@ -103,7 +139,9 @@ test("an agent that hands back too many calls, or without an end, is left", asyn
   const again = stream({ events: handsBack(["1", "f", "{}"]) });
   const { client } = await scripted(t, [
     stream({ events: handsBack(["1", "f", "{}"], ["2", "f", "{}"]) }),
-    again, again, again,
+    again,
+    again,
+    again,
   ]);
   const tools = { f: { execute: () => "ok" } };
   const many = await collect(client({ tools, limits: { owedCalls: 1 } }).send("x"));
@@ -112,11 +150,24 @@ test("an agent that hands back too many calls, or without an end, is left", asyn
 });
 
 test("tools may be a list of tools with names", async (t) => {
-  const add = { name: "add", description: "Adds", parameters: { type: "object" }, execute: ({ a, b }) => a + b };
-  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "add", '{"a":1,"b":2}']) }), stream({ events: [text("Done.")] })]);
-  await client({ tools: [add, { name: "wait", execute: "later" }] }).send("x").text();
+  const add = {
+    name: "add",
+    description: "Adds",
+    parameters: { type: "object" },
+    execute: ({ a, b }) => a + b,
+  };
+  const { client, requests } = await scripted(t, [
+    stream({ events: handsBack(["1", "add", '{"a":1,"b":2}']) }),
+    stream({ events: [text("Done.")] }),
+  ]);
+  await client({ tools: [add, { name: "wait", execute: "later" }] })
+    .send("x")
+    .text();
   const [first, second] = requests.map(({ body }) => body);
-  assert.deepEqual(first.tools, [{ name: "add", description: "Adds", parameters: { type: "object" } }, { name: "wait" }]);
+  assert.deepEqual(first.tools, [
+    { name: "add", description: "Adds", parameters: { type: "object" } },
+    { name: "wait" },
+  ]);
   assert.deepEqual(second.messages, [{ role: "tool", toolCallId: "1", content: 3 }]);
 });
 
@@ -124,15 +175,27 @@ test("a list in which something is no tool is refused, with what to give", () =>
   const execute = () => 1;
   const shaped = { type: "function", function: { name: "add" } };
   const bad = [
-    [[{ name: "add", execute }, { execute }], "tools[1] has no name: give { name, description, parameters, execute }"],
+    [
+      [{ name: "add", execute }, { execute }],
+      "tools[1] has no name: give { name, description, parameters, execute }",
+    ],
     [[shaped], "tools[0] has no name: give { name, description, parameters, execute }"],
     [[null], "tools[0] has no name: give { name, description, parameters, execute }"],
     [[execute], 'tool execute: execute is neither a function nor "later"'],
-    [[{ name: "add", execute }, { name: "add", execute }], "two tools are named add"],
+    [
+      [
+        { name: "add", execute },
+        { name: "add", execute },
+      ],
+      "two tools are named add",
+    ],
     [[{ name: "add" }], 'tool add: execute is neither a function nor "later"'],
     [{ add: null }, 'tool add: execute is neither a function nor "later"'],
   ];
   for (const [tools, message] of bad) {
-    assert.throws(() => new Client({ url: "http://x", tools }), { name: "InvalidArgument", message });
+    assert.throws(() => new Client({ url: "http://x", tools }), {
+      name: "InvalidArgument",
+      message,
+    });
   }
 });

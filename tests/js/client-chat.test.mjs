@@ -13,24 +13,47 @@ function said(words, more = {}) {
 }
 
 test("each change is a new value, and what is void is not shown", async (t) => {
-  const events = [text("old"), { type: "rewind", to: "run.1-0" }, { type: "reasoning", delta: "hm" }, text("new")];
+  const events = [
+    text("old"),
+    { type: "rewind", to: "run.1-0" },
+    { type: "reasoning", delta: "hm" },
+    text("new"),
+  ];
   const { client } = await scripted(t, [stream({ events })]);
   const chat = new Chat(client(), { conversationId: "c" });
   const seen = [];
   chat.subscribe(() => seen.push(chat.getSnapshot()));
   const before = chat.getSnapshot();
   await chat.send("hi");
-  assert.deepEqual(before, { conversationId: "c", entries: [], status: "idle", owed: [], error: null });
-  assert.deepEqual(seen.map(({ entries, status }) => [status, entries.at(-1).text]), [
-    ["running", "hi"], ["running", "old"], ["running", ""], ["running", ""], ["running", "new"], ["idle", "new"],
-  ]);
+  assert.deepEqual(before, {
+    conversationId: "c",
+    entries: [],
+    status: "idle",
+    owed: [],
+    error: null,
+  });
+  assert.deepEqual(
+    seen.map(({ entries, status }) => [status, entries.at(-1).text]),
+    [
+      ["running", "hi"],
+      ["running", "old"],
+      ["running", ""],
+      ["running", ""],
+      ["running", "new"],
+      ["idle", "new"],
+    ],
+  );
   assert.deepEqual(chat.getSnapshot().entries, [USER, said("new", { reasoning: "hm" })]);
   assert.equal(chat.getSnapshot(), chat.getSnapshot());
 });
 
 test("calls are shown with their results", async (t) => {
   const start = { type: "tool-call-start", toolCallId: "1", toolCallName: "f" };
-  const pieces = ['{"a"', ":1}"].map((delta) => ({ type: "tool-call-args", toolCallId: "1", delta }));
+  const pieces = ['{"a"', ":1}"].map((delta) => ({
+    type: "tool-call-args",
+    toolCallId: "1",
+    delta,
+  }));
   const end = { type: "tool-call-end", toolCallId: "1" };
   const { client } = await scripted(t, [
     stream({ events: [start, ...pieces, end, ...handsBack(["1", "f", '{"a":1}'])] }),
@@ -38,12 +61,22 @@ test("calls are shown with their results", async (t) => {
   ]);
   const chat = new Chat(client({ tools: { f: { execute: ({ a }) => a + 1 } } }));
   await chat.send("hi");
-  const call = { id: "1", name: "f", arguments: '{"a":1}', complete: true, result: 2, isError: false };
+  const call = {
+    id: "1",
+    name: "f",
+    arguments: '{"a":1}',
+    complete: true,
+    result: 2,
+    isError: false,
+  };
   assert.deepEqual(chat.getSnapshot().entries, [USER, said("Done.", { calls: [call] })]);
 });
 
 test("what went wrong is in the state, until something else is sent", async (t) => {
-  const { client } = await scripted(t, [json({ code: "unauthenticated", message: "no" }, 401), stream({ events: [{ type: "run-start" }] })]);
+  const { client } = await scripted(t, [
+    json({ code: "unauthenticated", message: "no" }, 401),
+    stream({ events: [{ type: "run-start" }] }),
+  ]);
   const chat = new Chat(client());
   await chat.send("hi");
   const { status, error, entries } = chat.getSnapshot();
@@ -58,7 +91,9 @@ test("one answer at a time; a stop ends it", async (t) => {
     json({ cancelled: true }, 202),
   ]);
   const chat = new Chat(client());
-  const shown = new Promise((resolve) => chat.subscribe(() => chat.getSnapshot().entries.length === 2 && resolve()));
+  const shown = new Promise((resolve) =>
+    chat.subscribe(() => chat.getSnapshot().entries.length === 2 && resolve()),
+  );
   const sending = chat.send("hi");
   await shown;
   assert.throws(() => chat.send("again"), InvalidArgument);
@@ -78,10 +113,20 @@ test("the reading ends when the last listener has gone, and that is no error", a
 
 test("resume shows what is owed being answered", async (t) => {
   const call = { id: "1", name: "f", arguments: "{}", kind: "tool_result" };
-  const { client } = await scripted(t, [json({ running: null, owed: [call] }), stream({ events: [text("Done.")] })]);
+  const { client } = await scripted(t, [
+    json({ running: null, owed: [call] }),
+    stream({ events: [text("Done.")] }),
+  ]);
   const chat = new Chat(client({ tools: { f: { execute: () => "ok" } } }), { conversationId: "c" });
   await chat.resume();
-  const done = { id: "1", name: "f", arguments: "{}", complete: true, result: "ok", isError: false };
+  const done = {
+    id: "1",
+    name: "f",
+    arguments: "{}",
+    complete: true,
+    result: "ok",
+    isError: false,
+  };
   assert.deepEqual(chat.getSnapshot().entries, [said("Done.", { calls: [done] })]);
 });
 
@@ -94,9 +139,16 @@ const CALL = { type: "tool-call-start", toolCallId: "1", toolCallName: "f" };
 function inTwo(run, before) {
   const { promise, resolve } = withResolvers();
   let count = 0;
-  const frames = (events) => events.map((event) => `id: ${run}.1-${(count += 1)}\ndata: ${JSON.stringify(event)}\n\n`).join("");
+  const frames = (events) =>
+    events
+      .map((event) => `id: ${run}.1-${(count += 1)}\ndata: ${JSON.stringify(event)}\n\n`)
+      .join("");
   const answer = (response) => {
-    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "c", "X-Run-Id": run });
+    response.writeHead(200, {
+      "Content-Type": "text/event-stream",
+      "X-Conversation-Id": "c",
+      "X-Run-Id": run,
+    });
     response.write(frames(before), () => resolve(response));
   };
   const end = async (...events) => (await promise).end(`${frames(events)}data: [DONE]\n\n`);
@@ -117,77 +169,133 @@ function heard() {
 }
 
 for (const onBusy of ["enqueue", "interrupt"]) {
-  test(`a message may ${onBusy} while an answer comes: its own follows, and what was handed back is left`, { timeout: 8000 }, async (t) => {
-    const [one, two] = [inTwo("one", [START, text("a")]), inTwo("two", [{ type: "run-queued", runId: "two" }])];
-    const { client, requests } = await scripted(t, [one.answer, two.answer, json({ messages: [], next: null, total: 0 })]);
-    const { trace, wait } = heard();
-    const chat = new Chat(client({ trace, tools: { f: { execute: () => assert.fail("nobody waits for it") } } }));
-    const first = chat.send("hi");
-    await wait("text");
-    const second = chat.send("and?", { onBusy });
-    await wait("run-queued");
-    assert.deepEqual(chat.getSnapshot().entries, [USER, said("a"), { role: "user", text: "and?" }]);
-    await one.end(text("b"), CALL, ...handsBack(["1", "f", "{}"]));
-    await first;
-    assert.equal(chat.getSnapshot().status, "running");
-    await two.end(START, text("c"), END);
-    await second;
-    const { entries, status, error, owed } = chat.getSnapshot();
-    const call = { id: "1", name: "f", arguments: "", complete: false };
-    assert.deepEqual(entries, [USER, said("ab", { calls: [call] }), { role: "user", text: "and?" }, said("c")]);
-    assert.deepEqual([status, error, owed], ["idle", null, []]);
-    const posts = requests.filter(({ method }) => method === "POST").map(({ body }) => [body.messages[0].content, body.onBusy]);
-    assert.deepEqual(posts, [["hi", undefined], ["and?", onBusy]]);
-  });
+  test(
+    `a message may ${onBusy} while an answer comes: its own follows, and what was handed back is left`,
+    { timeout: 8000 },
+    async (t) => {
+      const [one, two] = [
+        inTwo("one", [START, text("a")]),
+        inTwo("two", [{ type: "run-queued", runId: "two" }]),
+      ];
+      const { client, requests } = await scripted(t, [
+        one.answer,
+        two.answer,
+        json({ messages: [], next: null, total: 0 }),
+      ]);
+      const { trace, wait } = heard();
+      const chat = new Chat(
+        client({ trace, tools: { f: { execute: () => assert.fail("nobody waits for it") } } }),
+      );
+      const first = chat.send("hi");
+      await wait("text");
+      const second = chat.send("and?", { onBusy });
+      await wait("run-queued");
+      assert.deepEqual(chat.getSnapshot().entries, [
+        USER,
+        said("a"),
+        { role: "user", text: "and?" },
+      ]);
+      await one.end(text("b"), CALL, ...handsBack(["1", "f", "{}"]));
+      await first;
+      assert.equal(chat.getSnapshot().status, "running");
+      await two.end(START, text("c"), END);
+      await second;
+      const { entries, status, error, owed } = chat.getSnapshot();
+      const call = { id: "1", name: "f", arguments: "", complete: false };
+      assert.deepEqual(entries, [
+        USER,
+        said("ab", { calls: [call] }),
+        { role: "user", text: "and?" },
+        said("c"),
+      ]);
+      assert.deepEqual([status, error, owed], ["idle", null, []]);
+      const posts = requests
+        .filter(({ method }) => method === "POST")
+        .map(({ body }) => [body.messages[0].content, body.onBusy]);
+      assert.deepEqual(posts, [
+        ["hi", undefined],
+        ["and?", onBusy],
+      ]);
+    },
+  );
 }
 
-test("a message that goes past a tool of this client ends it, and messages keep their order", { timeout: 8000 }, async (t) => {
-  const { client, requests } = await scripted(t, [
-    stream({ events: [START, ...handsBack(["1", "f", "{}"])], run: "one" }),
-    stream({ events: [START, text("b"), END], run: "two" }),
-    stream({ events: [START, text("c"), END], run: "three" }),
-  ]);
-  const { promise: begun, resolve: begin } = withResolvers();
-  const { promise: ended, resolve: end } = withResolvers();
-  const execute = (_args, { signal }) => new Promise(() => {
-    begin();
-    signal.addEventListener("abort", end);
-  });
-  const chat = new Chat(client({ tools: { f: { execute } } }));
-  const all = [chat.send("one")];
-  await begun;
-  all.push(chat.send("two", { onBusy: "enqueue" }), chat.send("three", { onBusy: "enqueue" }));
-  assert.deepEqual(chat.getSnapshot().entries.slice(-2).map(({ text: words }) => words), ["two", "three"]);
-  await Promise.all([...all, ended]);
-  const { entries, error } = chat.getSnapshot();
-  assert.deepEqual(entries.map(({ role, text: words }) => `${role}: ${words}`), ["user: one", "assistant: ", "user: two", "assistant: b", "user: three", "assistant: c"]);
-  assert.equal(error, null);
-  assert.deepEqual(requests.filter(({ method }) => method === "POST").map(({ body }) => body.messages[0].content), ["one", "two", "three"]);
-});
+test(
+  "a message that goes past a tool of this client ends it, and messages keep their order",
+  { timeout: 8000 },
+  async (t) => {
+    const { client, requests } = await scripted(t, [
+      stream({ events: [START, ...handsBack(["1", "f", "{}"])], run: "one" }),
+      stream({ events: [START, text("b"), END], run: "two" }),
+      stream({ events: [START, text("c"), END], run: "three" }),
+    ]);
+    const { promise: begun, resolve: begin } = withResolvers();
+    const { promise: ended, resolve: end } = withResolvers();
+    const execute = (_args, { signal }) =>
+      new Promise(() => {
+        begin();
+        signal.addEventListener("abort", end);
+      });
+    const chat = new Chat(client({ tools: { f: { execute } } }));
+    const all = [chat.send("one")];
+    await begun;
+    all.push(chat.send("two", { onBusy: "enqueue" }), chat.send("three", { onBusy: "enqueue" }));
+    assert.deepEqual(
+      chat
+        .getSnapshot()
+        .entries.slice(-2)
+        .map(({ text: words }) => words),
+      ["two", "three"],
+    );
+    await Promise.all([...all, ended]);
+    const { entries, error } = chat.getSnapshot();
+    assert.deepEqual(
+      entries.map(({ role, text: words }) => `${role}: ${words}`),
+      ["user: one", "assistant: ", "user: two", "assistant: b", "user: three", "assistant: c"],
+    );
+    assert.equal(error, null);
+    assert.deepEqual(
+      requests
+        .filter(({ method }) => method === "POST")
+        .map(({ body }) => body.messages[0].content),
+      ["one", "two", "three"],
+    );
+  },
+);
 
-test("a message behind an answer that is refused says so in its turn", { timeout: 8000 }, async (t) => {
-  const one = inTwo("one", [START]);
-  const { promise: refused, resolve } = withResolvers();
-  const refusal = (response) => {
-    json({ code: "data_too_large", message: "no" }, 413)(response);
-    resolve();
-  };
-  const { client } = await scripted(t, [one.answer, refusal]);
-  const { trace, wait } = heard();
-  const chat = new Chat(client({ trace }));
-  const first = chat.send("hi");
-  await wait("run-start");
-  const second = chat.send("and?", { onBusy: "enqueue" });
-  await refused;
-  await one.end(text("a"), END);
-  await Promise.all([first, second]);
-  const { entries, error, status } = chat.getSnapshot();
-  assert.deepEqual([entries, error.code, status], [[USER, said("a"), { role: "user", text: "and?" }], "data_too_large", "idle"]);
-});
+test(
+  "a message behind an answer that is refused says so in its turn",
+  { timeout: 8000 },
+  async (t) => {
+    const one = inTwo("one", [START]);
+    const { promise: refused, resolve } = withResolvers();
+    const refusal = (response) => {
+      json({ code: "data_too_large", message: "no" }, 413)(response);
+      resolve();
+    };
+    const { client } = await scripted(t, [one.answer, refusal]);
+    const { trace, wait } = heard();
+    const chat = new Chat(client({ trace }));
+    const first = chat.send("hi");
+    await wait("run-start");
+    const second = chat.send("and?", { onBusy: "enqueue" });
+    await refused;
+    await one.end(text("a"), END);
+    await Promise.all([first, second]);
+    const { entries, error, status } = chat.getSnapshot();
+    assert.deepEqual(
+      [entries, error.code, status],
+      [[USER, said("a"), { role: "user", text: "and?" }], "data_too_large", "idle"],
+    );
+  },
+);
 
 test("who leaves a chat leaves what waits behind its answer, too", { timeout: 8000 }, async (t) => {
   const one = inTwo("one", [START]);
-  const { client } = await scripted(t, [one.answer, inTwo("two", [{ type: "run-queued", runId: "two" }]).answer]);
+  const { client } = await scripted(t, [
+    one.answer,
+    inTwo("two", [{ type: "run-queued", runId: "two" }]).answer,
+  ]);
   const { trace, wait } = heard();
   const chat = new Chat(client({ trace }));
   const leave = chat.subscribe(() => {});
@@ -202,17 +310,26 @@ test("who leaves a chat leaves what waits behind its answer, too", { timeout: 80
 });
 
 test("an answer in a chat names its model when that is told", { timeout: 8000 }, async (t) => {
-  const { client } = await scripted(t, [stream({ events: [text("a"), { ...END, model: "demo" }] })]);
+  const { client } = await scripted(t, [
+    stream({ events: [text("a"), { ...END, model: "demo" }] }),
+  ]);
   const chat = new Chat(client());
   await chat.send("hi");
   assert.deepEqual(chat.getSnapshot().entries[1], said("a", { model: "demo" }));
 });
 
 test("a post may be made before its events are asked for", { timeout: 8000 }, async (t) => {
-  const { client, requests } = await scripted(t, [stream({ events: [START, text("a")] }), json({ code: "no", message: "no" }, 422), stream({ events: [] })]);
+  const { client, requests } = await scripted(t, [
+    stream({ events: [START, text("a")] }),
+    json({ code: "no", message: "no" }, 422),
+    stream({ events: [] }),
+  ]);
   const one = client();
   const sending = one.send("hi");
-  assert.deepEqual([(await sending.start()).type, (await sending.start()).type, requests.length], ["run-start", "run-start", 1]);
+  assert.deepEqual(
+    [(await sending.start()).type, (await sending.start()).type, requests.length],
+    ["run-start", "run-start", 1],
+  );
   assert.equal(await sending.text(), "a");
   await assert.rejects(sending.start(), InvalidArgument);
   const refused = one.send("hi");

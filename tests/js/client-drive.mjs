@@ -57,11 +57,27 @@ async function report(sending, each = async (_event) => {}) {
       await each(event);
     }
   } catch (raised) {
-    error = { name: raised.name, code: raised.code, status: raised.status, retryable: raised.retryable };
+    error = {
+      name: raised.name,
+      code: raised.code,
+      status: raised.status,
+      retryable: raised.retryable,
+    };
   }
   const doubled = cursors.length - new Set(cursors).size;
   const { text, calls, output } = answer;
-  return { text, calls, output, types, doubled, runs, most, error, id: sending.conversationId, left: sending.left };
+  return {
+    text,
+    calls,
+    output,
+    types,
+    doubled,
+    runs,
+    most,
+    error,
+    id: sending.conversationId,
+    left: sending.left,
+  };
 }
 
 const scenarios = {
@@ -71,8 +87,16 @@ const scenarios = {
 
   /** One of the results is larger than the server takes, and the client does not know it. */
   large: () => {
-    const large = { ...tools, "get-moon": { execute: () => ran("get-moon", "x".repeat(1024 * 1024 + 1)) } };
-    const careless = new Client({ url, retry, tools: large, limits: { resultBytes: 2 * 1024 * 1024 } });
+    const large = {
+      ...tools,
+      "get-moon": { execute: () => ran("get-moon", "x".repeat(1024 * 1024 + 1)) },
+    };
+    const careless = new Client({
+      url,
+      retry,
+      tools: large,
+      limits: { resultBytes: 2 * 1024 * 1024 },
+    });
     return report(careless.send(order.message, { conversationId }));
   },
 
@@ -84,7 +108,12 @@ const scenarios = {
     await new Client({ url, retry }).decide(conversationId, { id, approved: true }).text();
     await chat.decide({ id, approved: false });
     const { owed, error, entries } = chat.getSnapshot();
-    return { owed, error, text: entries[1].text, results: entries[1].calls.map(({ result }) => result) };
+    return {
+      owed,
+      error,
+      text: entries[1].text,
+      results: entries[1].calls.map(({ result }) => result),
+    };
   },
 
   /** A chat whose next message gives up what is owed. */
@@ -112,7 +141,9 @@ const scenarios = {
   async tabs() {
     const tab = (result) => {
       const own = { "get-time-zone": { execute: () => ran("get-time-zone", result) } };
-      return report(new Client({ url, retry, tools: own, claims: order.claims }).resume(conversationId));
+      return report(
+        new Client({ url, retry, tools: own, claims: order.claims }).resume(conversationId),
+      );
     };
     const seen = await Promise.all(order.results.map(tab));
     return { texts: seen.map(({ text, error }) => error?.code ?? text), runs };
@@ -121,9 +152,13 @@ const scenarios = {
   /** A client that holds a call and is left; another one has to wait for it. */
   async leaves() {
     const started = withResolvers();
-    const hangs = { "get-time-zone": { execute: () => (started.resolve(), new Promise(() => {})) } };
+    const hangs = {
+      "get-time-zone": { execute: () => (started.resolve(), new Promise(() => {})) },
+    };
     const leaver = new AbortController();
-    const first = report(new Client({ url, retry, tools: hangs }).resume(conversationId, { signal: leaver.signal }));
+    const first = report(
+      new Client({ url, retry, tools: hangs }).resume(conversationId, { signal: leaver.signal }),
+    );
     await started.promise;
     let waited = false;
     const seen = await report(client.resume(conversationId), async ({ type }) => {
@@ -140,7 +175,12 @@ const scenarios = {
       asked.push(call);
       return order.answer;
     };
-    const own = new Client({ url, retry, approve, tools: { ...tools, ask_user: { execute: () => order.said } } });
+    const own = new Client({
+      url,
+      retry,
+      approve,
+      tools: { ...tools, ask_user: { execute: () => order.said } },
+    });
     const seen = await report(own.send(order.message, { conversationId }));
     const again = order.again ? await report(own.send(order.again, { conversationId })) : seen;
     return { ...seen, asked, again: again.calls.map(({ result }) => result) };
@@ -153,7 +193,9 @@ const scenarios = {
       if (event.type === "interrupt") owed.push(event);
     });
     const [{ id, reason, payload }] = owed;
-    const seen = await report(new Client({ url, retry }).decide(conversationId, { id, ...order.decision }));
+    const seen = await report(
+      new Client({ url, retry }).decide(conversationId, { id, ...order.decision }),
+    );
     return { ...seen, reason, payload: { ...payload, toolCallId: payload.toolCallId === id } };
   },
 
@@ -197,7 +239,13 @@ const scenarios = {
     const cancelled = await client.cancel(conversationId);
     await client.delete(conversationId);
     const code = await client.conversation(conversationId).catch((error) => error.code);
-    return { status: view.status, roles: page.messages.map(({ role }) => role), total: page.total, cancelled, code };
+    return {
+      status: view.status,
+      roles: page.messages.map(({ role }) => role),
+      total: page.total,
+      cancelled,
+      code,
+    };
   },
 };
 

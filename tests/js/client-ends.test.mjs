@@ -5,17 +5,35 @@ import { test } from "node:test";
 import { inspect } from "node:util";
 
 import { ProtocolError, RunFailed } from "../../client_tools/js/src/index.js";
-import { collect, handsBack, json, lost, scripted, stream, text, withResolvers } from "./client-support.mjs";
+import {
+  collect,
+  handsBack,
+  json,
+  lost,
+  scripted,
+  stream,
+  text,
+  withResolvers,
+} from "./client-support.mjs";
 
 test("a run that failed is an error, behind all that it said", async (t) => {
-  const error = { type: "error", error: "no model", code: "model_unavailable", retryable: true, retryAfter: 7 };
+  const error = {
+    type: "error",
+    error: "no model",
+    code: "model_unavailable",
+    retryable: true,
+    retryAfter: 7,
+  };
   const end = { type: "run-end", outcome: "failed", reason: "model_unavailable" };
   const { client } = await scripted(t, [stream({ events: [text("Well"), error, end] })]);
   const done = await collect(client().send("x"));
   assert.deepEqual(done.events, [text("Well"), end]);
   assert.ok(done.error instanceof RunFailed);
   const { message, code, status, retryable, retryAfter } = done.error;
-  assert.deepEqual([message, code, status, retryable, retryAfter], ["no model", "model_unavailable", null, true, 7]);
+  assert.deepEqual(
+    [message, code, status, retryable, retryAfter],
+    ["no model", "model_unavailable", null, true, 7],
+  );
 });
 
 test("an answer that is not of the protocol is an error", async (t) => {
@@ -67,16 +85,22 @@ test("who leaves early closes the connection", async (t) => {
 test("tools that run are told when nobody wants their results", async (t) => {
   const told = [];
   const slow = (name) => ({
-    execute: (_, { signal }) => new Promise(() => signal.addEventListener("abort", () => told.push(name))),
+    execute: (_, { signal }) =>
+      new Promise(() => signal.addEventListener("abort", () => told.push(name))),
   });
   const tools = { slow: slow("slow"), quick: { execute: () => "ok" } };
-  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "slow", "{}"], ["2", "quick", "{}"]) })]);
-  for await (const event of client({ tools }).send("x")) if (event.type === "client-tool-result") break;
+  const { client, requests } = await scripted(t, [
+    stream({ events: handsBack(["1", "slow", "{}"], ["2", "quick", "{}"]) }),
+  ]);
+  for await (const event of client({ tools }).send("x"))
+    if (event.type === "client-tool-result") break;
   assert.deepEqual([told, requests.length], [["slow"], 1]);
 });
 
 test("a cancel while tools run gives them up, and posts nothing", async (t) => {
-  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "slow", "{}"]) })]);
+  const { client, requests } = await scripted(t, [
+    stream({ events: handsBack(["1", "slow", "{}"]) }),
+  ]);
   const tools = { slow: { execute: () => sending.cancel().then(() => new Promise(() => {})) } };
   const sending = client({ tools }).send("x");
   const { events, error } = await collect(sending);
@@ -111,7 +135,10 @@ test("a cancel of what never got an answer stops nothing", async (t) => {
   ]);
   const sending = client({ retry: { attempts: 1 } }).send("x");
   const { error } = await collect(sending);
-  assert.deepEqual([error.code, await cancelling, await sending.cancel()], ["connection_lost", false, false]);
+  assert.deepEqual(
+    [error.code, await cancelling, await sending.cancel()],
+    ["connection_lost", false, false],
+  );
   const early = client().send("x");
   assert.equal(await early.cancel(), false);
   assert.deepEqual(await collect(early), { events: [], error: null });
@@ -120,7 +147,12 @@ test("a cancel of what never got an answer stops nothing", async (t) => {
 
 test("a cancel that comes after the end is no error, and one that gets lost is repeated", async (t) => {
   const ended = json({ code: "conflict", message: "ended" }, 409);
-  const { client } = await scripted(t, [stream({ events: [text("a")], end: "open" }), lost, ended, json({ cancelled: true }, 202)]);
+  const { client } = await scripted(t, [
+    stream({ events: [text("a")], end: "open" }),
+    lost,
+    ended,
+    json({ cancelled: true }, 202),
+  ]);
   const sending = client().send("x");
   for await (const event of sending) {
     assert.equal(event.content, "a");
@@ -137,7 +169,12 @@ test("resume answers what is owed where nothing runs", async (t) => {
     json({ running: null, owed: [call] }),
     stream({ events: [text("Done.")] }),
   ]);
-  assert.equal(await client({ tools: { f: { execute: () => "ok" } } }).resume("c").text(), "Done.");
+  assert.equal(
+    await client({ tools: { f: { execute: () => "ok" } } })
+      .resume("c")
+      .text(),
+    "Done.",
+  );
   assert.deepEqual(requests[1].body.messages, [{ role: "tool", toolCallId: "1", content: "ok" }]);
 });
 

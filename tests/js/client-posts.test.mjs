@@ -21,21 +21,44 @@ const RESULT = { role: "tool", toolCallId: "1", content: "ran" };
 const tools = { f: { execute: () => "ran" } };
 
 test("what is said beside the words is posted, and not with the results that follow", async (t) => {
-  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "f", "{}"]) }), HELLO]);
-  const how = { onBusy: "enqueue", onDisconnect: "cancel", include: ["usage"], conversationId: "c" };
-  await client({ tools }).send("hi", { ...BRIEF, ...how }).text();
-  const include = [...INCLUDE, "usage"];
-  const first = { conversationId: "c", messages: [{ role: "user", content: "hi" }], tools: [{ name: "f" }] };
-  assert.deepEqual(requests.map(({ body }) => body), [
-    { ...first, ...BRIEF, onBusy: "enqueue", onDisconnect: "cancel", include },
-    { conversationId: "c", messages: [RESULT], onDisconnect: "cancel", include },
+  const { client, requests } = await scripted(t, [
+    stream({ events: handsBack(["1", "f", "{}"]) }),
+    HELLO,
   ]);
+  const how = {
+    onBusy: "enqueue",
+    onDisconnect: "cancel",
+    include: ["usage"],
+    conversationId: "c",
+  };
+  await client({ tools })
+    .send("hi", { ...BRIEF, ...how })
+    .text();
+  const include = [...INCLUDE, "usage"];
+  const first = {
+    conversationId: "c",
+    messages: [{ role: "user", content: "hi" }],
+    tools: [{ name: "f" }],
+  };
+  assert.deepEqual(
+    requests.map(({ body }) => body),
+    [
+      { ...first, ...BRIEF, onBusy: "enqueue", onDisconnect: "cancel", include },
+      { conversationId: "c", messages: [RESULT], onDisconnect: "cancel", include },
+    ],
+  );
 });
 
 test("an agent is asked by its name, and the results go to the conversation", async (t) => {
-  const { client, requests } = await scripted(t, [stream({ events: handsBack(["1", "f", "{}"]) }), HELLO]);
+  const { client, requests } = await scripted(t, [
+    stream({ events: handsBack(["1", "f", "{}"]) }),
+    HELLO,
+  ]);
   await client({ tools }).send("hi", { agentId: "sales/eu" }).text();
-  assert.deepEqual(requests.map(({ path }) => path), ["/v1/aibot/bots/sales%2Feu/send-message", "/send-message"]);
+  assert.deepEqual(
+    requests.map(({ path }) => path),
+    ["/v1/aibot/bots/sales%2Feu/send-message", "/send-message"],
+  );
   for (const agentId of ["", ".", "..", "\ud800"]) {
     assert.throws(() => client().send("hi", { agentId }), InvalidArgument);
   }
@@ -47,13 +70,21 @@ test("what a decision, an answer or a resume leads to may end with its reader", 
   const { client, requests } = await scripted(t, [HELLO, HELLO, stands, HELLO]);
   const how = { onDisconnect: "cancel" };
   await client().decide("c", { id: "1", approved: true }, how).text();
-  await client().send([RESULT], { conversationId: "c", ...how }).text();
+  await client()
+    .send([RESULT], { conversationId: "c", ...how })
+    .text();
   await client({ tools }).resume("c", how).text();
-  assert.deepEqual(requests.flatMap(({ body }) => body?.onDisconnect ?? []), ["cancel", "cancel", "cancel"]);
+  assert.deepEqual(
+    requests.flatMap(({ body }) => body?.onDisconnect ?? []),
+    ["cancel", "cancel", "cancel"],
+  );
 });
 
 test("an answer has the accepted output, and a rewind takes nothing of it back", async (t) => {
-  const { client } = await scripted(t, [stream({ events: [text('{"a": '), OUTPUT, { type: "run-end", outcome: "completed" }] }), HELLO]);
+  const { client } = await scripted(t, [
+    stream({ events: [text('{"a": '), OUTPUT, { type: "run-end", outcome: "completed" }] }),
+    HELLO,
+  ]);
   const answer = new Answer();
   for await (const event of client().send("hi", BRIEF)) answer.add(event);
   answer.add({ type: "rewind", to: "next.0-0", cursor: "", runId: "next" });
@@ -65,7 +96,10 @@ test("an answer has the accepted output, and a rewind takes nothing of it back",
 
 for (const [headers, left] of [
   [{}, null],
-  [{ "X-Budget-Left-Tokens": "20", "X-Budget-Left-Seconds": "0.25", "X-Budget-Left-Cost": "0" }, { tokens: 20, seconds: 0.25, cost: 0 }],
+  [
+    { "X-Budget-Left-Tokens": "20", "X-Budget-Left-Seconds": "0.25", "X-Budget-Left-Cost": "0" },
+    { tokens: 20, seconds: 0.25, cost: 0 },
+  ],
   [{ "X-Budget-Left-Cost": "0.00001" }, { cost: 0.00001 }],
   [{ "X-Budget-Left-Tokens": "many" }, null],
 ]) {
@@ -79,25 +113,47 @@ for (const [headers, left] of [
 }
 
 test("a result says whether it is an error, and why no tool gave it", async (t) => {
-  const events = ["1", "2", "3"].flatMap((id) => [{ type: "tool-call-start", toolCallId: id, toolCallName: "f" }]);
+  const events = ["1", "2", "3"].flatMap((id) => [
+    { type: "tool-call-start", toolCallId: id, toolCallName: "f" },
+  ]);
   const results = [{ isError: true, synthetic: "denied" }, { isError: true }, {}];
-  events.push(...results.map((more, index) => ({ type: "tool-result", toolCallId: `${index + 1}`, result: "r", ...more })));
+  events.push(
+    ...results.map((more, index) => ({
+      type: "tool-result",
+      toolCallId: `${index + 1}`,
+      result: "r",
+      ...more,
+    })),
+  );
   const { client } = await scripted(t, [stream({ events })]);
   const answer = new Answer();
   for await (const event of client().send("hi")) answer.add(event);
   const call = { name: "f", arguments: "", complete: false, result: "r" };
-  assert.deepEqual(answer.calls, results.map((more, index) => ({ id: `${index + 1}`, ...call, ...more })));
+  assert.deepEqual(
+    answer.calls,
+    results.map((more, index) => ({ id: `${index + 1}`, ...call, ...more })),
+  );
 });
 
 // ---------------------------------------------------------------- chats
 test("a chat says all that a post can say, and shows the output", async (t) => {
   const { client, requests } = await scripted(t, [stream({ events: [text("{}"), OUTPUT] }), HELLO]);
-  const chat = new Chat(client(), { conversationId: "c", onDisconnect: "cancel", include: ["usage"] });
+  const chat = new Chat(client(), {
+    conversationId: "c",
+    onDisconnect: "cancel",
+    include: ["usage"],
+  });
   const image = { type: "image", url: "https://host/a.png" };
   const parts = [{ type: "text", text: "Who" }, image, { type: "text", text: "is it?" }];
-  await chat.send({ role: "user", content: parts, id: "m1" }, { ...BRIEF, agentId: "sales", idempotencyKey: "mine" });
+  await chat.send(
+    { role: "user", content: parts, id: "m1" },
+    { ...BRIEF, agentId: "sales", idempotencyKey: "mine" },
+  );
   const [{ path, headers, body }] = requests;
-  assert.deepEqual([path, headers["idempotency-key"]], ["/v1/aibot/bots/sales/send-message", '"mine"']);
+  assert.deepEqual(
+    [path, headers["idempotency-key"]],
+    ["/v1/aibot/bots/sales/send-message", '"mine"'],
+  );
   assert.deepEqual(body, {
     conversationId: "c",
     messages: [{ role: "user", content: parts, id: "m1" }],
@@ -107,7 +163,13 @@ test("a chat says all that a post can say, and shows the output", async (t) => {
   });
   const [asked, answered] = chat.getSnapshot().entries;
   assert.deepEqual(asked, { role: "user", text: "Who\nis it?", parts });
-  assert.deepEqual(answered, { role: "assistant", text: "{}", reasoning: "", calls: [], output: OUTPUT.value });
+  assert.deepEqual(answered, {
+    role: "assistant",
+    text: "{}",
+    reasoning: "",
+    calls: [],
+    output: OUTPUT.value,
+  });
   await chat.send({ role: "user", content: "hi" }, { onDisconnect: "continue" });
   assert.deepEqual(chat.getSnapshot().entries.slice(2), [
     { role: "user", text: "hi" },

@@ -8,7 +8,8 @@ import { useChat } from "passback/react";
 
 globalThis.IS_REACT_ACT_ENVIRONMENT = true;
 const warn = console.error;
-console.error = (text, ...more) => String(text).includes("react-test-renderer is deprecated") || warn(text, ...more);
+console.error = (text, ...more) =>
+  String(text).includes("react-test-renderer is deprecated") || warn(text, ...more);
 
 const tools = { "get-time-zone": { execute: () => "UTC" }, ask_user: { execute: "later" } };
 const { promise: begun, resolve: begin } = withResolvers();
@@ -40,7 +41,11 @@ const { calls, text } = chat.entries.at(-1);
 await act(() => chat.send("use ask_user"));
 const { owed } = chat;
 await act(() => chat.answer(owed[0].id, "Rather not.", { isError: true }));
-const asked = { owed: owed.map(({ kind }) => kind), left: chat.owed.length, text: chat.entries.at(-1).text };
+const asked = {
+  owed: owed.map(({ kind }) => kind),
+  left: chat.owed.length,
+  text: chat.entries.at(-1).text,
+};
 
 // the page goes as soon as the answer begins, and the run does not
 let leaving;
@@ -51,7 +56,9 @@ await begun;
 await act(async () => page.unmount());
 await leaving;
 const { status: left } = await client.conversation(chat.conversationId);
-console.log(JSON.stringify({ entries, text, results: calls.map(({ result }) => result), asked, left }));
+console.log(
+  JSON.stringify({ entries, text, results: calls.map(({ result }) => result), asked, left }),
+);
 
 function withResolvers() {
   let resolve;

@@ -3,7 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { collect, handsBack, json, scripted, stream, text, withResolvers } from "./client-support.mjs";
+import {
+  collect,
+  handsBack,
+  json,
+  scripted,
+  stream,
+  text,
+  withResolvers,
+} from "./client-support.mjs";
 
 const NAMES = ["a", "b", "c"];
 const DONE = stream({ events: [{ type: "run-start" }, text("Done.")], run: "next" });
@@ -20,23 +28,46 @@ function left(...ids) {
 }
 
 /** What a client does whose run hands these calls back; each is answered by its id. */
-async function play(t, script, { ids = NAMES, execute = (_, { toolCallId }) => `ran ${toolCallId}`, claim, ...options } = {}) {
-  const server = await scripted(t, [stream({ events: handsBack(...ids.map((id) => [id, "f", "{}"])) }), ...script], claim);
+async function play(
+  t,
+  script,
+  { ids = NAMES, execute = (_, { toolCallId }) => `ran ${toolCallId}`, claim, ...options } = {},
+) {
+  const server = await scripted(
+    t,
+    [stream({ events: handsBack(...ids.map((id) => [id, "f", "{}"])) }), ...script],
+    claim,
+  );
   const me = server.client({ tools: { f: { execute } }, ...options });
   const { events, error } = await collect(me.send("x", { conversationId: "c" }));
   const posts = server.requests.slice(1).filter(({ method }) => method === "POST");
   const messages = posts.map(({ body }) => body.messages);
-  return { ...server, events, error, messages, posted: messages.map((each) => each.map(({ toolCallId }) => toolCallId)) };
+  return {
+    ...server,
+    events,
+    error,
+    messages,
+    posted: messages.map((each) => each.map(({ toolCallId }) => toolCallId)),
+  };
 }
 
 function result(toolCallId, content, more = {}) {
   return { role: "tool", toolCallId, content, ...more };
 }
 
-for (const [status, code] of [[400, "bad_request"], [413, "body_too_large"], [422, "invalid_request"]]) {
+for (const [status, code] of [
+  [400, "bad_request"],
+  [413, "body_too_large"],
+  [422, "invalid_request"],
+]) {
   test(`results that are refused together by ${status} are posted one by one`, async (t) => {
     const refused = json({ code, message: "no" }, status);
-    const { posted, error, requests, events } = await play(t, [refused, left("b", "c"), left("c"), DONE]);
+    const { posted, error, requests, events } = await play(t, [
+      refused,
+      left("b", "c"),
+      left("c"),
+      DONE,
+    ]);
     assert.deepEqual([error, posted], [null, [NAMES, ["a"], ["b"], ["c"]]]);
     assert.deepEqual(events.at(-1), text("Done."));
     assert.equal(new Set(requests.map(({ headers }) => headers["idempotency-key"])).size, 5);
@@ -44,31 +75,57 @@ for (const [status, code] of [[400, "bad_request"], [413, "body_too_large"], [42
 }
 
 test("a result that is refused alone is told to the model as an error, and here", async (t) => {
-  const { messages, error, events, claims } = await play(t, [TOO_LARGE, left("b", "c"), TOO_LARGE, left("c"), DONE]);
+  const { messages, error, events, claims } = await play(t, [
+    TOO_LARGE,
+    left("b", "c"),
+    TOO_LARGE,
+    left("c"),
+    DONE,
+  ]);
   assert.equal(error, null);
   assert.deepEqual(messages.slice(1), [
-    [result("a", "ran a")], [result("b", "ran b")], [result("b", TOLD, { isError: true })], [result("c", "ran c")],
+    [result("a", "ran a")],
+    [result("b", "ran b")],
+    [result("b", TOLD, { isError: true })],
+    [result("c", "ran c")],
   ]);
   const said = events.filter(({ type }) => type === "client-tool-result");
   assert.deepEqual(said.slice(3), [
-    { type: "client-tool-result", toolCallId: "b", toolCallName: "f", content: TOLD, isError: true },
+    {
+      type: "client-tool-result",
+      toolCallId: "b",
+      toolCallName: "f",
+      content: TOLD,
+      isError: true,
+    },
   ]);
-  assert.deepEqual(claims.map(({ method }) => method), ["POST", "POST", "POST"]);
+  assert.deepEqual(
+    claims.map(({ method }) => method),
+    ["POST", "POST", "POST"],
+  );
 });
 
 test("one result that is refused is posted as an error, and no more than that", async (t) => {
   const one = await play(t, [TOO_LARGE, DONE], { ids: ["a"] });
-  assert.deepEqual([one.error, one.messages], [null, [[result("a", "ran a")], [result("a", TOLD, { isError: true })]]]);
+  assert.deepEqual(
+    [one.error, one.messages],
+    [null, [[result("a", "ran a")], [result("a", TOLD, { isError: true })]]],
+  );
   const twice = await play(t, [TOO_LARGE, TOO_LARGE], { ids: ["a"] });
   assert.deepEqual([twice.error.code, twice.posted], ["result_too_large", [["a"], ["a"]]]);
 });
 
 test("a decision that is refused becomes a denial", async (t) => {
-  const owed = { type: "owed", toolCalls: [{ id: "1", name: "delete", arguments: "{}", kind: "approval" }] };
+  const owed = {
+    type: "owed",
+    toolCalls: [{ id: "1", name: "delete", arguments: "{}", kind: "approval" }],
+  };
   const { client, requests } = await scripted(t, [stream({ events: [owed] }), TOO_LARGE, DONE]);
   const { error } = await collect(client({ approve: () => true }).send("x"));
   assert.equal(error, null);
-  assert.deepEqual(requests[2].body.resume, [{ interruptId: "1", payload: { approved: false, reason: TOLD } }]);
+  assert.deepEqual(requests[2].body.resume, [
+    { interruptId: "1", payload: { approved: false, reason: TOLD } },
+  ]);
 });
 
 test("answers that do not fit their questions block nothing else, and the questions stay owed", async (t) => {
@@ -93,7 +150,10 @@ test("a call that somebody else has answered blocks nothing else", async (t) => 
   const on = await play(t, [conflict, left("c"), conflict, DONE]);
   assert.deepEqual([on.error, on.posted], [null, [NAMES, ["a"], ["b"], ["c"]]]);
   const all = await play(t, [conflict, conflict, conflict], { ids: ["a", "b"] });
-  assert.deepEqual([all.error.code, all.posted], ["tool_result_conflict", [["a", "b"], ["a"], ["b"]]]);
+  assert.deepEqual(
+    [all.error.code, all.posted],
+    ["tool_result_conflict", [["a", "b"], ["a"], ["b"]]],
+  );
 });
 
 test("another refusal is an error at once", async (t) => {
@@ -110,7 +170,12 @@ test("a refusal that comes when the server has the results is no reason to post 
 test("a cancel between two posts ends it, and the calls that are left are given back", async (t) => {
   const { promise: dropped, resolve } = withResolvers();
   let sending;
-  const script = [stream({ events: handsBack(["a", "f", "{}"], ["b", "f", "{}"]) }), TOO_LARGE, left("b"), DONE];
+  const script = [
+    stream({ events: handsBack(["a", "f", "{}"], ["b", "f", "{}"]) }),
+    TOO_LARGE,
+    left("b"),
+    DONE,
+  ];
   const { client, requests } = await scripted(t, script, (response, request) => {
     json({})(response);
     if (request.method === "DELETE") resolve(request.path);
@@ -151,19 +216,32 @@ test("halves of characters become U+FFFD, and whole ones stay", async (t) => {
   const made = {
     text: () => "a\ud800b\udc00 \ud83d\ude00",
     json: () => ({ "\udfff": ["\\ud800", "\\\ud800", "\ud83d\ude00"] }),
-    thrown: () => { throw new Error("\ud800!"); },
-    cut: () => { throw new Error("x".repeat(9) + "\ud83d\ude00"); },
+    thrown: () => {
+      throw new Error("\ud800!");
+    },
+    cut: () => {
+      throw new Error("x".repeat(9) + "\ud83d\ude00");
+    },
   };
   const execute = (_, { toolCallId }) => made[toolCallId]();
-  const { messages } = await play(t, [DONE], { ids: Object.keys(made), execute, limits: { errorTextChars: 10 } });
+  const { messages } = await play(t, [DONE], {
+    ids: Object.keys(made),
+    execute,
+    limits: { errorTextChars: 10 },
+  });
   assert.deepEqual(messages[0], [
     result("text", "a\ufffdb\ufffd \ud83d\ude00"),
     result("json", { "\ufffd": ["\\ud800", "\\\ufffd", "\ud83d\ude00"] }),
     result("thrown", "\ufffd!", { isError: true }),
     result("cut", "xxxxxxxxx\ufffd", { isError: true }),
   ]);
-  const owed = { type: "owed", toolCalls: [{ id: "1", name: "delete", arguments: "{}", kind: "approval" }] };
+  const owed = {
+    type: "owed",
+    toolCalls: [{ id: "1", name: "delete", arguments: "{}", kind: "approval" }],
+  };
   const { client, requests } = await scripted(t, [stream({ events: [owed] }), DONE]);
   await collect(client({ approve: () => "no\ud800" }).send("x"));
-  assert.deepEqual(requests[1].body.resume, [{ interruptId: "1", payload: { approved: false, reason: "no\ufffd" } }]);
+  assert.deepEqual(requests[1].body.resume, [
+    { interruptId: "1", payload: { approved: false, reason: "no\ufffd" } },
+  ]);
 });

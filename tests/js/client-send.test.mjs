@@ -22,7 +22,10 @@ const END = { type: "run-end", outcome: "completed", reason: "end_turn" };
 test("a post has what is new, and asks for what the client needs to know", async (t) => {
   const tools = { add: { description: "Adds", parameters: { type: "object" }, execute: () => 1 } };
   const { client, requests } = await scripted(t, [stream({ events: [text("Hi"), END] })]);
-  const sending = client({ tools, apiKey: "secret-key" }).send("hello", { conversationId: "c", include: ["usage"] });
+  const sending = client({ tools, apiKey: "secret-key" }).send("hello", {
+    conversationId: "c",
+    include: ["usage"],
+  });
   assert.deepEqual(await collect(sending), { events: [text("Hi"), END], error: null });
   const [{ headers, ...request }] = requests;
   assert.deepEqual(request, {
@@ -51,9 +54,18 @@ test("every event has its place", async (t) => {
 test("a post without an answer is repeated as it was", async (t) => {
   const busy = json({ code: "queue_full", message: "full" }, 429, { "Retry-After": "0" });
   const away = json({ code: "store_unavailable", message: "away" }, 503);
-  const { client, requests } = await scripted(t, [lost, busy, away, stream({ events: [text("Hi")] })]);
+  const { client, requests } = await scripted(t, [
+    lost,
+    busy,
+    away,
+    stream({ events: [text("Hi")] }),
+  ]);
   assert.equal(await client().send("x").text(), "Hi");
-  const posts = requests.map(({ method, body, headers }) => ({ method, body, key: headers["idempotency-key"] }));
+  const posts = requests.map(({ method, body, headers }) => ({
+    method,
+    body,
+    key: headers["idempotency-key"],
+  }));
   assert.deepEqual(posts, Array(4).fill(posts[0]));
 });
 
@@ -65,7 +77,14 @@ test("the repeats have an end, and the last error is told", async (t) => {
   const { name, message, code, status, retryable, requestId } = error;
   assert.deepEqual(
     { name, message, code, status, retryable, requestId },
-    { name: "ApiError", message: "away", code: "store_unavailable", status: 503, retryable: true, requestId: "req_1" },
+    {
+      name: "ApiError",
+      message: "away",
+      code: "store_unavailable",
+      status: 503,
+      retryable: true,
+      requestId: "req_1",
+    },
   );
   assert.equal(requests.length, 3);
 });
@@ -94,9 +113,14 @@ test("a busy conversation is asked again only where the caller wants it", async 
 });
 
 test("a refusal is not repeated", async (t) => {
-  const { client, requests } = await scripted(t, [json({ code: "invalid_request", message: "no", details: [1] }, 422)]);
+  const { client, requests } = await scripted(t, [
+    json({ code: "invalid_request", message: "no", details: [1] }, 422),
+  ]);
   const { error } = await collect(client().send("x"));
-  assert.deepEqual([error.code, error.status, error.retryable, error.details], ["invalid_request", 422, false, [1]]);
+  assert.deepEqual(
+    [error.code, error.status, error.retryable, error.details],
+    ["invalid_request", 422, false, [1]],
+  );
   assert.equal(requests.length, 1);
 });
 
@@ -108,20 +132,30 @@ test("a refusal that is not ours, or endless, is an error all the same", async (
   await one.send("x").text();
   for (let count = 0; count < 2; count += 1) {
     const { error } = await collect(one.send("x"));
-    assert.deepEqual([error.code, error.message], ["http_404", "the server answered with status 404"]);
+    assert.deepEqual(
+      [error.code, error.message],
+      ["http_404", "the server answered with status 404"],
+    );
   }
 });
 
 // ---------------------------------------------------------------- cuts
 test("after a cut the stream is read on behind the last event", async (t) => {
   const { client, requests } = await scripted(t, [
-    stream({ events: [text("a")], end: "cut", tail: 'id: run.1-2\ndata: {"type":"text","content":"half' }),
+    stream({
+      events: [text("a")],
+      end: "cut",
+      tail: 'id: run.1-2\ndata: {"type":"text","content":"half',
+    }),
     lost,
     stream({ events: [text("b")], first: 2, end: "cut" }),
     stream({ events: [text("c")], first: 3 }),
   ]);
   const sending = client().send("x", { conversationId: "a/b", include: ["usage"] });
-  assert.deepEqual(await collect(sending), { events: [text("a"), text("b"), text("c")], error: null });
+  assert.deepEqual(await collect(sending), {
+    events: [text("a"), text("b"), text("c")],
+    error: null,
+  });
   const { headers, ...reconnect } = requests[1];
   assert.deepEqual(reconnect, {
     method: "GET",
@@ -154,13 +188,24 @@ test("an answer without a run that was cut is asked for by the same post again",
 });
 
 test("cuts that bring events are not counted together", async (t) => {
-  const cuts = Array.from("abcdef", (letter, index) => stream({ events: [text(letter)], first: index + 1, end: "cut" }));
+  const cuts = Array.from("abcdef", (letter, index) =>
+    stream({ events: [text(letter)], first: index + 1, end: "cut" }),
+  );
   const { client } = await scripted(t, [...cuts, stream({ events: [text("g")], first: 7 })]);
-  assert.equal(await client({ retry: { attempts: 2 } }).send("x").text(), "abcdefg");
+  assert.equal(
+    await client({ retry: { attempts: 2 } })
+      .send("x")
+      .text(),
+    "abcdefg",
+  );
 });
 
 test("a stream that brings nothing any more is given up", async (t) => {
-  const { client, requests } = await scripted(t, [stream({ events: [text("a")], end: "cut" }), lost, lost]);
+  const { client, requests } = await scripted(t, [
+    stream({ events: [text("a")], end: "cut" }),
+    lost,
+    lost,
+  ]);
   const { events, error } = await collect(client({ retry: { attempts: 3 } }).send("x"));
   assert.deepEqual([events, error.code, requests.length], [[text("a")], "connection_lost", 3]);
 });
@@ -180,8 +225,16 @@ test("a connection that is silent for too long counts as cut", async (t) => {
     stream({ events: [text("a")], end: "open" }),
     stream({ events: [text("b")], first: 2 }),
   ]);
-  assert.equal(await client({ retry: { silence: 100 } }).send("x").text(), "ab");
-  assert.deepEqual(requests.map(({ method }) => method), ["POST", "POST", "GET"]);
+  assert.equal(
+    await client({ retry: { silence: 100 } })
+      .send("x")
+      .text(),
+    "ab",
+  );
+  assert.deepEqual(
+    requests.map(({ method }) => method),
+    ["POST", "POST", "GET"],
+  );
 });
 
 test("a place that the log has lost is an error of its own", async (t) => {
@@ -198,8 +251,13 @@ test("a place that the log has lost is an error of its own", async (t) => {
 test("a rewind is shown, and takes back what is behind its place", async (t) => {
   const { client } = await scripted(t, [
     stream({
-      events: [text("kept "), { type: "tool-call-start", toolCallId: "1", toolCallName: "x" }, text("void"),
-        { type: "rewind", to: "run.1-1" }, text("good")],
+      events: [
+        text("kept "),
+        { type: "tool-call-start", toolCallId: "1", toolCallName: "x" },
+        text("void"),
+        { type: "rewind", to: "run.1-1" },
+        text("good"),
+      ],
     }),
   ]);
   const answer = new Answer();
@@ -215,7 +273,13 @@ test("a rewind is shown, and takes back what is behind its place", async (t) => 
 test("places are ordered by epoch, number and piece, within one run", () => {
   const answer = new Answer();
   const say = (content, cursor) => answer.add({ ...text(content), cursor, runId: null });
-  for (const [content, cursor] of [["a", "r.9.1-9"], ["b", "r.9.1-10"], ["c", "r.9.1-10~1"], ["d", "r.9.2-1"], ["e", "q.3-3"]]) {
+  for (const [content, cursor] of [
+    ["a", "r.9.1-9"],
+    ["b", "r.9.1-10"],
+    ["c", "r.9.1-10~1"],
+    ["d", "r.9.2-1"],
+    ["e", "q.3-3"],
+  ]) {
     say(content, cursor);
   }
   answer.add({ type: "rewind", to: "r.9.1-10", cursor: "r.9.3-1", runId: null });
@@ -245,16 +309,29 @@ test("an answer keeps no more than it may", () => {
 
 // ---------------------------------------------------------------- secrets, and what cannot be
 test("no error shows the API key", async (t) => {
-  const { client } = await scripted(t, [json({ code: "unauthenticated", message: "no" }, 401), lost]);
+  const { client } = await scripted(t, [
+    json({ code: "unauthenticated", message: "no" }, 401),
+    lost,
+  ]);
   const mine = client({ apiKey: "secret-key", retry: { attempts: 1 } });
   const errors = [(await collect(mine.send("x"))).error, (await collect(mine.send("x"))).error];
   for (const thing of [mine, mine.send("x"), ...errors]) {
-    assert.doesNotMatch(inspect(thing, { depth: 20, showHidden: true }) + JSON.stringify(thing), /secret-key/);
+    assert.doesNotMatch(
+      inspect(thing, { depth: 20, showHidden: true }) + JSON.stringify(thing),
+      /secret-key/,
+    );
   }
-  for (const options of [{ apiKey: "secret-key\n" }, { url: "http://me:secret-key@x" }, { url: "secret-key" }]) {
-    assert.throws(() => new Client({ url: "http://x", ...options }), (error) => {
-      return error instanceof InvalidArgument && !inspect(error).includes("secret-key");
-    });
+  for (const options of [
+    { apiKey: "secret-key\n" },
+    { url: "http://me:secret-key@x" },
+    { url: "secret-key" },
+  ]) {
+    assert.throws(
+      () => new Client({ url: "http://x", ...options }),
+      (error) => {
+        return error instanceof InvalidArgument && !inspect(error).includes("secret-key");
+      },
+    );
   }
 });
 

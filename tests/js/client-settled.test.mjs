@@ -6,19 +6,40 @@ import { test } from "node:test";
 import { Chat } from "../../client_tools/js/src/index.js";
 import { json, scripted, stream, text } from "./client-support.mjs";
 
-const APPROVAL = { id: "1", name: "delete_file", arguments: "{}", kind: "approval", reason: "Sure?" };
+const APPROVAL = {
+  id: "1",
+  name: "delete_file",
+  arguments: "{}",
+  kind: "approval",
+  reason: "Sure?",
+};
 const QUESTION = { id: "2", name: "ask_user", arguments: "{}", kind: "question" };
 const RESULT = { id: "3", name: "f", arguments: "{}", kind: "tool_result" };
 const CONFLICT = json({ code: "tool_result_conflict", message: "it is answered" }, 409);
 
 function asks(...owed) {
-  const begun = owed.map(({ id, name }) => ({ type: "tool-call-start", toolCallId: id, toolCallName: name }));
+  const begun = owed.map(({ id, name }) => ({
+    type: "tool-call-start",
+    toolCallId: id,
+    toolCallName: name,
+  }));
   const ends = owed.map(({ id }) => ({ type: "tool-call-end", toolCallId: id }));
-  return stream({ events: [{ type: "run-start" }, ...begun, ...ends, { type: "owed", toolCalls: owed }], run: "mine" });
+  return stream({
+    events: [{ type: "run-start" }, ...begun, ...ends, { type: "owed", toolCalls: owed }],
+    run: "mine",
+  });
 }
 
 function goesOn(said, run = "theirs", ...before) {
-  return stream({ events: [{ type: "run-start" }, ...before, text(said), { type: "run-end", outcome: "completed" }], run });
+  return stream({
+    events: [
+      { type: "run-start" },
+      ...before,
+      text(said),
+      { type: "run-end", outcome: "completed" },
+    ],
+    run,
+  });
 }
 
 function stands(owed, runId, running = null) {
@@ -27,7 +48,10 @@ function stands(owed, runId, running = null) {
 
 /** The last page of a history, and before it how much there is. */
 function history(...messages) {
-  return [json({ messages: [], next: 1, total: messages.length }), json({ messages, next: null, total: messages.length })];
+  return [
+    json({ messages: [], next: 1, total: messages.length }),
+    json({ messages, next: null, total: messages.length }),
+  ];
 }
 
 function tool(toolCallId, content, more = {}) {
@@ -43,10 +67,13 @@ async function chatOwing(t, owed, ...script) {
 }
 
 function callsOf(chat, at = 1) {
-  return chat.getSnapshot().entries[at].calls.map(({ id, complete, result, isError }) => [id, complete, result, isError]);
+  return chat
+    .getSnapshot()
+    .entries[at].calls.map(({ id, complete, result, isError }) => [id, complete, result, isError]);
 }
 
-const paths = ({ method, path, query }) => `${method} ${path}${query.runId ? ` ${query.runId}` : ""}`;
+const paths = ({ method, path, query }) =>
+  `${method} ${path}${query.runId ? ` ${query.runId}` : ""}`;
 
 for (const [how, act] of [
   ["a decision", (chat) => chat.decide({ id: "1", approved: true })],
@@ -55,21 +82,38 @@ for (const [how, act] of [
   test(`${how} that comes too late shows what the first one led to`, async (t) => {
     const gone = { type: "tool-result", toolCallId: "1", result: "gone" };
     const { chat, requests } = await chatOwing(
-      t, [APPROVAL, QUESTION], CONFLICT, stands([], "theirs"), goesOn("Done.", "theirs", gone), ...history(tool("2", "Ada")),
+      t,
+      [APPROVAL, QUESTION],
+      CONFLICT,
+      stands([], "theirs"),
+      goesOn("Done.", "theirs", gone),
+      ...history(tool("2", "Ada")),
     );
     await act(chat);
     const { owed, error, status, entries } = chat.getSnapshot();
     assert.deepEqual([owed, error, status, entries[1].text], [[], null, "idle", "Done."]);
-    assert.deepEqual(callsOf(chat), [["1", true, "gone", undefined], ["2", true, "Ada", false]]);
+    assert.deepEqual(callsOf(chat), [
+      ["1", true, "gone", undefined],
+      ["2", true, "Ada", false],
+    ]);
     assert.deepEqual(requests.slice(2).map(paths), [
-      "GET /conversations/c", "GET /conversations/c/stream theirs", "GET /conversations/c/messages", "GET /conversations/c/messages",
+      "GET /conversations/c",
+      "GET /conversations/c/stream theirs",
+      "GET /conversations/c/messages",
+      "GET /conversations/c/messages",
     ]);
   });
 }
 
 test("what another client has left owed stays owed, and nothing that was read is read again", async (t) => {
   const left = [stands([QUESTION], "mine"), stands([QUESTION], "mine")];
-  const { chat, requests } = await chatOwing(t, [APPROVAL, QUESTION, RESULT], CONFLICT, ...left, goesOn("Done."));
+  const { chat, requests } = await chatOwing(
+    t,
+    [APPROVAL, QUESTION, RESULT],
+    CONFLICT,
+    ...left,
+    goesOn("Done."),
+  );
   await chat.decide({ id: "1", approved: true });
   assert.deepEqual([chat.getSnapshot().owed, chat.getSnapshot().error], [[QUESTION], null]);
   assert.deepEqual(requests.slice(2).map(paths), ["GET /conversations/c", "GET /conversations/c"]);
@@ -78,7 +122,13 @@ test("what another client has left owed stays owed, and nothing that was read is
 });
 
 test("a run that goes on is followed, and one that was given up leaves nothing owed", async (t) => {
-  const running = await chatOwing(t, [APPROVAL], CONFLICT, stands([], "old", "theirs"), goesOn("Theirs."));
+  const running = await chatOwing(
+    t,
+    [APPROVAL],
+    CONFLICT,
+    stands([], "old", "theirs"),
+    goesOn("Theirs."),
+  );
   await running.chat.decide({ id: "1", approved: true });
   assert.equal(running.chat.getSnapshot().entries[1].text, "Theirs.");
   const over = await chatOwing(t, [APPROVAL], CONFLICT, stands([], "mine"), stands([], "mine"));
@@ -87,7 +137,13 @@ test("a run that goes on is followed, and one that was given up leaves nothing o
 });
 
 test("after a reload, too, the run that another client's answer began is shown", async (t) => {
-  const script = [stands([QUESTION], "asked"), CONFLICT, stands([], "theirs"), goesOn("Hi Ada."), ...history(tool("2", "Ada"))];
+  const script = [
+    stands([QUESTION], "asked"),
+    CONFLICT,
+    stands([], "theirs"),
+    goesOn("Hi Ada."),
+    ...history(tool("2", "Ada")),
+  ];
   const { client } = await scripted(t, script);
   const chat = new Chat(client(), { conversationId: "c" });
   await chat.resume();
@@ -101,43 +157,99 @@ test("another refusal is an error, and what is owed stays", async (t) => {
   const { chat } = await chatOwing(t, [APPROVAL], refused, CONFLICT, refused);
   for (let time = 0; time < 2; time += 1) {
     await chat.decide({ id: "1", approved: true });
-    assert.deepEqual([chat.getSnapshot().owed, chat.getSnapshot().error.code], [[APPROVAL], "refused"]);
+    assert.deepEqual(
+      [chat.getSnapshot().owed, chat.getSnapshot().error.code],
+      [[APPROVAL], "refused"],
+    );
   }
 });
 
 test("a call that the next message gives up says so, in whichever entry, and a sub-agent's, too", async (t) => {
   const superseded = { content: "The user went on.", isError: true, synthetic: "superseded" };
-  const inner = { id: "x", role: "child", toolCallId: "1", message: { id: "y", role: "child", toolCallId: "1", message: tool("9", "in") } };
-  const many = Array.from({ length: 100 }, (_, at) => ({ id: `u${at}`, role: "user", content: "hm" }));
+  const inner = {
+    id: "x",
+    role: "child",
+    toolCallId: "1",
+    message: { id: "y", role: "child", toolCallId: "1", message: tool("9", "in") },
+  };
+  const many = Array.from({ length: 100 }, (_, at) => ({
+    id: `u${at}`,
+    role: "user",
+    content: "hm",
+  }));
   const total = 103;
   const pages = [
     json({ messages: [], next: 1, total }),
     json({ messages: many, next: null, total }),
-    json({ messages: [tool("1", superseded.content, superseded), tool("0", "other"), inner], next: 3, total }),
+    json({
+      messages: [tool("1", superseded.content, superseded), tool("0", "other"), inner],
+      next: 3,
+      total,
+    }),
   ];
-  const nested = { type: "tool-call-start", toolCallId: "9", toolCallName: "g", parentToolCallId: "1" };
+  const nested = {
+    type: "tool-call-start",
+    toolCallId: "9",
+    toolCallName: "g",
+    parentToolCallId: "1",
+  };
   const start = { type: "tool-call-start", toolCallId: "1", toolCallName: "f" };
   const ends = ["1", "9"].map((toolCallId) => ({ type: "tool-call-end", toolCallId }));
-  const first = stream({ events: [{ type: "run-start" }, start, nested, ...ends, { type: "owed", toolCalls: [APPROVAL] }] });
-  const { client, requests } = await scripted(t, [first, goesOn("New."), ...pages, goesOn("Newer.", "third")]);
+  const first = stream({
+    events: [
+      { type: "run-start" },
+      start,
+      nested,
+      ...ends,
+      { type: "owed", toolCalls: [APPROVAL] },
+    ],
+  });
+  const { client, requests } = await scripted(t, [
+    first,
+    goesOn("New."),
+    ...pages,
+    goesOn("Newer.", "third"),
+  ]);
   const chat = new Chat(client(), { conversationId: "c" });
   await chat.send("one");
   const before = chat.getSnapshot().entries[1];
   await chat.send("two");
   assert.deepEqual(callsOf(chat), [["1", true, "The user went on.", true]]);
-  const [{ synthetic, calls: [{ id, result, isError }] }] = chat.getSnapshot().entries[1].calls;
+  const [
+    {
+      synthetic,
+      calls: [{ id, result, isError }],
+    },
+  ] = chat.getSnapshot().entries[1].calls;
   assert.equal(synthetic, "superseded");
   assert.deepEqual([id, result, isError, "result" in before.calls[0]], ["9", "in", false, false]);
-  assert.deepEqual(requests.slice(2).map(({ query }) => [query.after, query.limit]), [["0", "1"], ["3", "100"], ["0", "3"]]);
+  assert.deepEqual(
+    requests.slice(2).map(({ query }) => [query.after, query.limit]),
+    [
+      ["0", "1"],
+      ["3", "100"],
+      ["0", "3"],
+    ],
+  );
   await chat.send("three");
   assert.equal(requests.length, 6);
 });
 
 test("a history that cannot be read is no error, and is looked at again", async (t) => {
   const refused = json({ code: "refused", message: "no" }, 403);
-  const { chat } = await chatOwing(t, [RESULT], goesOn("New."), refused, goesOn("Newer.", "third"), ...history(tool("3", "late")));
+  const { chat } = await chatOwing(
+    t,
+    [RESULT],
+    goesOn("New."),
+    refused,
+    goesOn("Newer.", "third"),
+    ...history(tool("3", "late")),
+  );
   await chat.send("two");
-  assert.deepEqual([chat.getSnapshot().error, callsOf(chat)], [null, [["3", true, undefined, undefined]]]);
+  assert.deepEqual(
+    [chat.getSnapshot().error, callsOf(chat)],
+    [null, [["3", true, undefined, undefined]]],
+  );
   await chat.send("three");
   assert.deepEqual(callsOf(chat), [["3", true, "late", false]]);
 });

@@ -25,7 +25,8 @@ function decode(chunks) {
 function* cuts(bytes) {
   yield [bytes];
   yield Array.from(bytes, (byte) => Uint8Array.of(byte));
-  for (let place = 0; place <= bytes.length; place += 1) yield [bytes.subarray(0, place), bytes.subarray(place)];
+  for (let place = 0; place <= bytes.length; place += 1)
+    yield [bytes.subarray(0, place), bytes.subarray(place)];
 }
 
 function waysToFeed({ chunks, hex, text }) {
@@ -36,7 +37,8 @@ function waysToFeed({ chunks, hex, text }) {
 for (const vector of vectors("sse")) {
   test(vector.name, () => {
     const { events, lastEventId, retry = null } = vector;
-    for (const chunks of waysToFeed(vector)) assert.deepEqual(decode(chunks), { events, lastEventId, retry });
+    for (const chunks of waysToFeed(vector))
+      assert.deepEqual(decode(chunks), { events, lastEventId, retry });
   });
 }
 

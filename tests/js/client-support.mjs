@@ -25,14 +25,20 @@ export async function scripted(t, script, claim = granted) {
     for await (const piece of incoming) text += piece;
     const { method, headers } = incoming;
     const address = new URL(incoming.url, "http://x");
-    const request = { method, path: address.pathname, query: Object.fromEntries(address.searchParams), headers };
+    const request = {
+      method,
+      path: address.pathname,
+      query: Object.fromEntries(address.searchParams),
+      headers,
+    };
     request.body = text ? JSON.parse(text) : undefined;
     if (address.pathname.endsWith("/claim")) {
       claims.push(request);
       return claim(response, request);
     }
     requests.push(request);
-    const answer = answers.shift() ?? json({ code: "unexpected", message: "nobody expected this request" }, 500);
+    const answer =
+      answers.shift() ?? json({ code: "unexpected", message: "nobody expected this request" }, 500);
     answer(response, request);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -41,7 +47,8 @@ export async function scripted(t, script, claim = granted) {
     server.close();
   });
   const url = `http://127.0.0.1:${server.address().port}`;
-  const client = (options = {}) => new Client({ url, ...options, retry: { ...QUICK, ...options.retry } });
+  const client = (options = {}) =>
+    new Client({ url, ...options, retry: { ...QUICK, ...options.retry } });
   return { url, requests, claims, client };
 }
 
@@ -54,7 +61,11 @@ export function granted(response, request) {
 /** An answer of a passback server, which names its request. */
 export function json(body, status = 200, headers = {}) {
   return (response) => {
-    response.writeHead(status, { "Content-Type": "application/json", "X-Request-Id": "req_1", ...headers });
+    response.writeHead(status, {
+      "Content-Type": "application/json",
+      "X-Request-Id": "req_1",
+      ...headers,
+    });
     response.end(JSON.stringify(status < 400 ? body : { request_id: "req_1", ...body }));
   };
 }
@@ -76,9 +87,19 @@ export function lost(response) {
  */
 export function stream({ events, run = "run", first = 1, end = "done", tail = "", headers = {} }) {
   return (response) => {
-    response.writeHead(200, { "Content-Type": "text/event-stream", "X-Conversation-Id": "c", "X-Run-Id": run, ...headers });
-    const all = end === "done" ? [...events.map((event) => JSON.stringify(event)), "[DONE]"] : events.map((event) => JSON.stringify(event));
-    const text = all.map((data, index) => `id: ${run}.1-${first + index}\ndata: ${data}\n\n`).join("");
+    response.writeHead(200, {
+      "Content-Type": "text/event-stream",
+      "X-Conversation-Id": "c",
+      "X-Run-Id": run,
+      ...headers,
+    });
+    const all =
+      end === "done"
+        ? [...events.map((event) => JSON.stringify(event)), "[DONE]"]
+        : events.map((event) => JSON.stringify(event));
+    const text = all
+      .map((data, index) => `id: ${run}.1-${first + index}\ndata: ${data}\n\n`)
+      .join("");
     response.write(`: open\n\n${text}${tail}`, () => {
       if (end === "done") response.end();
       else if (end === "cut") response.destroy();
@@ -92,8 +113,16 @@ export function text(content) {
 
 /** What a run says that hands back these calls, each `[id, name, arguments]`. */
 export function handsBack(...calls) {
-  const toolCalls = calls.map(([id, name, args]) => ({ id, name, arguments: args, kind: "tool_result" }));
-  return [{ type: "owed", toolCalls }, { type: "run-end", outcome: "handed-back" }];
+  const toolCalls = calls.map(([id, name, args]) => ({
+    id,
+    name,
+    arguments: args,
+    kind: "tool_result",
+  }));
+  return [
+    { type: "owed", toolCalls },
+    { type: "run-end", outcome: "handed-back" },
+  ];
 }
 
 /** Reads to the end; gives the events without their places, and the error if there was one. */

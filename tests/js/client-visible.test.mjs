@@ -32,7 +32,15 @@ const UNSEEN = {
   "\u{1d173}": "\\ud834\\udd73",
 };
 /** What prose is written with, and a literal is not. */
-const OF_PROSE = { "\n": "\\u000a", "\t": "\\u0009", "\u00a0": "\\u00a0", "\u200c": "\\u200c", "\u200d": "\\u200d", "\ufe0f": "\\ufe0f", "\u3000": "\\u3000" };
+const OF_PROSE = {
+  "\n": "\\u000a",
+  "\t": "\\u0009",
+  "\u00a0": "\\u00a0",
+  "\u200c": "\\u200c",
+  "\u200d": "\\u200d",
+  "\ufe0f": "\\ufe0f",
+  "\u3000": "\\u3000",
+};
 const SEEN = "bob pays 1,000 é e\u0301 日本 شكرا שלום 😀 ~ \\u202e";
 
 test("each character that cannot be seen is written out", () => {
@@ -57,7 +65,8 @@ test("the arguments of an order that reads as another one", () => {
 });
 
 test("keys that come twice are all shown, and named", () => {
-  const text = '{"to":"alice","amount":1,"\\u0074o":"mallory","amount":9999,"a":{"to":1,"a":[{"to":2},{"to":3}]}}';
+  const text =
+    '{"to":"alice","amount":1,"\\u0074o":"mallory","amount":9999,"a":{"to":1,"a":[{"to":2},{"to":3}]}}';
   const { text: shown, repeated } = formatArguments(text);
   assert.deepEqual(repeated, ["to", "amount"]);
   assert.equal(
@@ -69,25 +78,44 @@ test("keys that come twice are all shown, and named", () => {
 
 test("what is shown is the same JSON", () => {
   const values = [
-    {}, { a: [] }, { a: {} }, { "": "" }, { "{": "}", "[": ",", ":": '"' }, { "\u202e": ["\u0000\n\\", "\\u202e", "\ud800", "😀\u{e0041}"] },
-    { deep: [[[{ a: [1, -0.5, 1e21, true, false, null] }]]], long: "x".repeat(200) }, { __proto__: null, ["__proto__"]: 1 },
+    {},
+    { a: [] },
+    { a: {} },
+    { "": "" },
+    { "{": "}", "[": ",", ":": '"' },
+    { "\u202e": ["\u0000\n\\", "\\u202e", "\ud800", "😀\u{e0041}"] },
+    { deep: [[[{ a: [1, -0.5, 1e21, true, false, null] }]]], long: "x".repeat(200) },
+    { __proto__: null, ["__proto__"]: 1 },
   ];
   for (const value of values) {
     for (const given of [value, JSON.stringify(value), JSON.stringify(value, null, "\t")]) {
       const { text, valid, repeated } = formatArguments(given);
-      assert.deepEqual([JSON.stringify(JSON.parse(text)), valid, repeated], [JSON.stringify(value), true, []]);
-      assert.equal(text.split("\n").every((line) => escapeInvisible(line) === line), true);
+      assert.deepEqual(
+        [JSON.stringify(JSON.parse(text)), valid, repeated],
+        [JSON.stringify(value), true, []],
+      );
+      assert.equal(
+        text.split("\n").every((line) => escapeInvisible(line) === line),
+        true,
+      );
     }
   }
   assert.equal(formatArguments(JSON.stringify(values[6])).text, JSON.stringify(values[6], null, 2));
 });
 
 test("numbers are shown as they were written, however large", () => {
-  assert.equal(formatArguments('{"id":9007199254740993,"n":1e400,"z":-0}').text, '{"id": 9007199254740993, "n": 1e400, "z": -0}');
+  assert.equal(
+    formatArguments('{"id":9007199254740993,"n":1e400,"z":-0}').text,
+    '{"id": 9007199254740993, "n": 1e400, "z": -0}',
+  );
 });
 
 test("what is no JSON is shown as it is, without what cannot be seen", () => {
-  assert.deepEqual(formatArguments('{"a":\n "\u202e'), { text: '{"a":\n "\\u202e', valid: false, repeated: [] });
+  assert.deepEqual(formatArguments('{"a":\n "\u202e'), {
+    text: '{"a":\n "\\u202e',
+    valid: false,
+    repeated: [],
+  });
   assert.deepEqual(formatArguments(""), { text: "", valid: true, repeated: [] });
   assert.deepEqual(formatArguments(undefined), { text: "", valid: true, repeated: [] });
 });

@@ -26,7 +26,9 @@ net.Socket.prototype.connect = function (...args) {
 
 // The SDK's build for `import` cannot stream on Node.js: it finds no TextDecoder.
 const cloudbase = createRequire(import.meta.url)("@cloudbase/js-sdk");
-const { bot } = cloudbase.init({ env: "test", accessKey: "access-key" }).ai({ baseUrl: `${base}/v1` });
+const { bot } = cloudbase
+  .init({ env: "test", accessKey: "access-key" })
+  .ai({ baseUrl: `${base}/v1` });
 
 /** Post a body to the bot; gives every event of the answer. */
 async function send(body) {
@@ -62,7 +64,9 @@ async function roundTrip(conversationId) {
     tools: [shout],
   });
   const { toolCallId } = asked.find((event) => event.type === "tool-call-end");
-  const pieces = asked.filter((event) => event.type === "tool-call-args").map((event) => event.delta);
+  const pieces = asked
+    .filter((event) => event.type === "tool-call-args")
+    .map((event) => event.delta);
   const { words } = JSON.parse(pieces.join(""));
   const content = `${words.toUpperCase()}!`;
   const answer = await ask({

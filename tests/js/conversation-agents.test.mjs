@@ -19,7 +19,12 @@ function open(script) {
   const page = recordingView();
   const connect = (options) => new Client({ url: "http://x", fetch, ...options });
   const hands = { setBackground() {}, confirm: async () => true };
-  return { conversation: new Conversation("c", { connect, view: page.view, hands, mayRun: () => true }), client: connect({}), requests, ...page };
+  return {
+    conversation: new Conversation("c", { connect, view: page.view, hands, mayRun: () => true }),
+    client: connect({}),
+    requests,
+    ...page,
+  };
 }
 
 function child(message) {
@@ -28,17 +33,19 @@ function child(message) {
 
 test("a sub-agent's words and calls go to the call that it works on, its thoughts and plans nowhere", async () => {
   const { conversation, log, requests } = open({
-    "POST /send-message": [ended([
-      { type: "tool-call-start", toolCallId: "1", toolCallName: "helper" },
-      { type: "message", messageId: "m", ...WITHIN },
-      { type: "reasoning", delta: "hm", ...WITHIN },
-      { type: "plan", entries: [], ...WITHIN },
-      { type: "agent-text", delta: "I look.", ...WITHIN },
-      { type: "tool-call-start", toolCallId: "2", toolCallName: "find", ...WITHIN },
-      { type: "tool-progress", toolCallId: "2", text: "half", ...WITHIN },
-      { type: "plan", entries: PLAN },
-      text("Found."),
-    ])],
+    "POST /send-message": [
+      ended([
+        { type: "tool-call-start", toolCallId: "1", toolCallName: "helper" },
+        { type: "message", messageId: "m", ...WITHIN },
+        { type: "reasoning", delta: "hm", ...WITHIN },
+        { type: "plan", entries: [], ...WITHIN },
+        { type: "agent-text", delta: "I look.", ...WITHIN },
+        { type: "tool-call-start", toolCallId: "2", toolCallName: "find", ...WITHIN },
+        { type: "tool-progress", toolCallId: "2", text: "half", ...WITHIN },
+        { type: "plan", entries: PLAN },
+        text("Found."),
+      ]),
+    ],
   });
   await conversation.send("where?");
   assert.deepEqual(log.slice(1), [
@@ -49,28 +56,52 @@ test("a sub-agent's words and calls go to the call that it works on, its thought
     ["setPlan", PLAN],
     ["addText", "Found."],
   ]);
-  assert.deepEqual(["agents", "plan", "progress"].filter((word) => !requests[0].body.include.includes(word)), []);
+  assert.deepEqual(
+    ["agents", "plan", "progress"].filter((word) => !requests[0].body.include.includes(word)),
+    [],
+  );
 });
 
 test("the history has what sub-agents did, and the conversation its plan", async () => {
   const { conversation, log } = open({
     [INFO]: [json({ ...IDLE, messageCount: 2, plan: PLAN })],
-    [`${INFO}/messages`]: [json({
-      messages: [
-        child({ role: "assistant", content: "I look." }),
-        child({ role: "child", toolCallId: "2", message: { id: "n", role: "approval", toolCallId: "3", approved: true } }),
-        child({ role: "something of tomorrow" }),
-      ],
-      next: null,
-    })],
+    [`${INFO}/messages`]: [
+      json({
+        messages: [
+          child({ role: "assistant", content: "I look." }),
+          child({
+            role: "child",
+            toolCallId: "2",
+            message: { id: "n", role: "approval", toolCallId: "3", approved: true },
+          }),
+          child({ role: "something of tomorrow" }),
+        ],
+        next: null,
+      }),
+    ],
   });
   await conversation.load();
-  const said = { role: "assistant", id: "m", text: "I look.", calls: [], partial: false, model: null };
+  const said = {
+    role: "assistant",
+    id: "m",
+    text: "I look.",
+    calls: [],
+    partial: false,
+    model: null,
+  };
   const allowed = { role: "approval", id: "n", callId: "3", approved: true };
   assert.deepEqual(log, [
     ["clear"],
     ["addPast", { role: "child", id: "x", callId: "1", message: said }],
-    ["addPast", { role: "child", id: "x", callId: "1", message: { role: "child", id: "m", callId: "2", message: allowed } }],
+    [
+      "addPast",
+      {
+        role: "child",
+        id: "x",
+        callId: "1",
+        message: { role: "child", id: "m", callId: "2", message: allowed },
+      },
+    ],
     ["setPlan", PLAN],
   ]);
 });
@@ -84,14 +115,26 @@ test("what a sub-agent says in the run that goes on is left to the run's stream"
   const { client } = open({ [`${INFO}/messages`]: [json({ messages, next: null })] });
   const stands = { running: { runId: "run", firstMessage: 0, attempt: 1 }, messageCount: 3 };
   const past = await loadHistory(client, "c", stands, new AbortController().signal);
-  assert.deepEqual(past.map(({ message }) => message.role), ["approval", "tool"]);
+  assert.deepEqual(
+    past.map(({ message }) => message.role),
+    ["approval", "tool"],
+  );
 });
 
 test("pieces of one sub-agent's words are one line of the time line, those of two are not", () => {
   const line = (parentToolCallId) => {
-    const step = { kind: "frame", id: "r.1-1", data: JSON.stringify({ type: "agent-text", parentToolCallId, delta: "a" }), time: 0, exchange: 1 };
+    const step = {
+      kind: "frame",
+      id: "r.1-1",
+      data: JSON.stringify({ type: "agent-text", parentToolCallId, delta: "a" }),
+      time: 0,
+      exchange: 1,
+    };
     return lineOf({ step, exchange: "1", at: 0 }, true);
   };
   const first = line("1");
-  assert.deepEqual([join(first, line("1")), first.data, join(first, line("2"))], [true, "aa", false]);
+  assert.deepEqual(
+    [join(first, line("1")), first.data, join(first, line("2"))],
+    [true, "aa", false],
+  );
 });

@@ -37,7 +37,11 @@ function structuredCloneOfLists(script) {
 
 /** @param {unknown} body */
 export function json(body, status = 200) {
-  return () => new Response(JSON.stringify(status < 400 ? body : { request_id: "req_1", ...body }), { status, headers: { "X-Request-Id": "req_1" } });
+  return () =>
+    new Response(JSON.stringify(status < 400 ? body : { request_id: "req_1", ...body }), {
+      status,
+      headers: { "X-Request-Id": "req_1" },
+    });
 }
 
 /** @returns {never} what the browser does when there is no server */
@@ -51,7 +55,10 @@ export function unreachable() {
  * @param {object[]} events
  */
 export function ended(events, { first = 1, headers = {} } = {}) {
-  return () => new Response(utf8.encode(frames(events, first) + "data: [DONE]\n\n"), { headers: { ...RUN, ...headers } });
+  return () =>
+    new Response(utf8.encode(frames(events, first) + "data: [DONE]\n\n"), {
+      headers: { ...RUN, ...headers },
+    });
 }
 
 /**
@@ -81,8 +88,16 @@ export function callEvents(id, name, args) {
 
 /** How a run ends that hands these calls back, each `[id, name, arguments]`. */
 export function handsBack(...calls) {
-  const toolCalls = calls.map(([id, name, args]) => ({ id, name, arguments: args, kind: "tool_result" }));
-  return [{ type: "owed", toolCalls }, { type: "run-end", outcome: "handed-back" }];
+  const toolCalls = calls.map(([id, name, args]) => ({
+    id,
+    name,
+    arguments: args,
+    kind: "tool_result",
+  }));
+  return [
+    { type: "owed", toolCalls },
+    { type: "run-end", outcome: "handed-back" },
+  ];
 }
 
 /** @param {string} content */
@@ -95,10 +110,32 @@ export function recordingView() {
   const log = [];
   const activities = [];
   let again = () => {};
-  const record = (name) => (...args) => void log.push([name, ...args]);
+  const record =
+    (name) =>
+    (...args) =>
+      void log.push([name, ...args]);
   const names = [
-    "clear", "addUser", "addPast", "dropRun", "beginAnswer", "addText", "addReasoning", "beginCall",
-    "addArguments", "addAgentText", "setProgress", "setPlan", "setModel", "setCallState", "setDecision", "setResult", "setQueued", "supersede", "showOwed", "askToRun", "addNote",
+    "clear",
+    "addUser",
+    "addPast",
+    "dropRun",
+    "beginAnswer",
+    "addText",
+    "addReasoning",
+    "beginCall",
+    "addArguments",
+    "addAgentText",
+    "setProgress",
+    "setPlan",
+    "setModel",
+    "setCallState",
+    "setDecision",
+    "setResult",
+    "setQueued",
+    "supersede",
+    "showOwed",
+    "askToRun",
+    "addNote",
   ];
   const view = {
     ...Object.fromEntries(names.map((name) => [name, record(name)])),

@@ -11,7 +11,16 @@ const T0 = Date.UTC(2025, 0, 31);
 function request(exchange = 1, time = T0, change = {}) {
   const headers = { Accept: "text/event-stream", "Idempotency-Key": '"k"' };
   const body = '{"messages":[]}';
-  return { kind: "request", exchange, time, method: "POST", path: "/send-message", headers, body, ...change };
+  return {
+    kind: "request",
+    exchange,
+    time,
+    method: "POST",
+    path: "/send-message",
+    headers,
+    body,
+    ...change,
+  };
 }
 
 function response(exchange = 1, time = T0 + 5, status = 200, body = null) {
@@ -19,7 +28,13 @@ function response(exchange = 1, time = T0 + 5, status = 200, body = null) {
 }
 
 function frame(id, event, time = T0 + 10, exchange = 1) {
-  return { kind: "frame", exchange, time, id, data: typeof event === "string" ? event : JSON.stringify(event) };
+  return {
+    kind: "frame",
+    exchange,
+    time,
+    id,
+    data: typeof event === "string" ? event : JSON.stringify(event),
+  };
 }
 
 function text(content) {
@@ -48,7 +63,9 @@ test("an export has each post with its frames, and their times since the post", 
   ];
   steps.forEach(trace);
   const asked = {
-    method: "POST", path: "/send-message", body: { messages: [] },
+    method: "POST",
+    path: "/send-message",
+    body: { messages: [] },
     headers: { accept: "text/event-stream", "idempotency-key": '"k"' },
   };
   const headers = { "x-run-id": "run" };
@@ -61,10 +78,22 @@ test("an export has each post with its frames, and their times since the post", 
         at: 0,
         request: asked,
         response: { status: 200, headers, body: null },
-        frames: [{ at: 30.3, id: "run.1-1", data: '{"type":"text","content":"a"}' }, { at: 60, id: "run.1-2", data: "[DONE]" }],
-        cuts: [{ at: 6, message: "no store" }, { at: 40, message: "the stream broke off" }],
+        frames: [
+          { at: 30.3, id: "run.1-1", data: '{"type":"text","content":"a"}' },
+          { at: 60, id: "run.1-2", data: "[DONE]" },
+        ],
+        cuts: [
+          { at: 6, message: "no store" },
+          { at: 40, message: "the stream broke off" },
+        ],
       },
-      { at: 80, request: asked, response: { status: 409, headers, body: "<p>busy" }, frames: [], cuts: [] },
+      {
+        at: 80,
+        request: asked,
+        response: { status: 409, headers, body: "<p>busy" },
+        frames: [],
+        cuts: [],
+      },
     ],
   });
   recorder.clear();
@@ -73,8 +102,12 @@ test("an export has each post with its frames, and their times since the post", 
 
 test("the numbers of two clients do not mix", () => {
   const recorder = new Recorder(() => {});
-  for (const content of ["a", "b"]) [request(), response(), frame("run.1-1", text(content))].forEach(recorder.tracer());
-  assert.deepEqual(recorder.export().exchanges.map(({ frames }) => JSON.parse(frames[0].data).content), ["a", "b"]);
+  for (const content of ["a", "b"])
+    [request(), response(), frame("run.1-1", text(content))].forEach(recorder.tracer());
+  assert.deepEqual(
+    recorder.export().exchanges.map(({ frames }) => JSON.parse(frames[0].data).content),
+    ["a", "b"],
+  );
 });
 
 test("steps and their characters are bounded, and what lost its beginning is not exported", () => {
@@ -82,7 +115,8 @@ test("steps and their characters are bounded, and what lost its beginning is not
   const recorder = new Recorder((each) => void kept.push(each));
   const trace = recorder.tracer();
   trace(request());
-  for (let number = 1; number <= 2 * MAX_STEPS; number += 1) trace(frame(`run.1-${number}`, text(".")));
+  for (let number = 1; number <= 2 * MAX_STEPS; number += 1)
+    trace(frame(`run.1-${number}`, text(".")));
   assert.ok(recorder.steps.length <= MAX_STEPS && recorder.steps.length >= 0.8 * MAX_STEPS);
   assert.equal(recorder.steps.at(-1).step.id, `run.1-${2 * MAX_STEPS}`);
   assert.deepEqual([kept.length, recorder.export()], [2 * MAX_STEPS + 1, null]);
@@ -90,7 +124,9 @@ test("steps and their characters are bounded, and what lost its beginning is not
   assert.equal(recorder.export().exchanges.length, 1);
   const large = "x".repeat(MAX_CHARS / 4);
   for (let number = 1; number <= 9; number += 1) trace(frame(`run.2-${number}`, large, T0, 2));
-  assert.ok(recorder.steps.reduce((sum, { step }) => sum + (step.data?.length ?? 0), 0) <= MAX_CHARS);
+  assert.ok(
+    recorder.steps.reduce((sum, { step }) => sum + (step.data?.length ?? 0), 0) <= MAX_CHARS,
+  );
 });
 
 test("neighbours of one kind become one line, where that is wanted", () => {
@@ -98,21 +134,27 @@ test("neighbours of one kind become one line, where that is wanted", () => {
   const first = line(frame("run.1-1", text("one "), T0 + 10));
   assert.equal(join(first, line(frame("run.1-2", text("two"), T0 + 30))), true);
   const { data, count, id, lastId, at, lastAt } = first;
-  assert.deepEqual([data, count, id, lastId, at, lastAt], ["one two", 2, "run.1-1", "run.1-2", 10, 30]);
+  assert.deepEqual(
+    [data, count, id, lastId, at, lastAt],
+    ["one two", 2, "run.1-1", "run.1-2", 10, 30],
+  );
   for (const other of [
     frame("run.1-3", { type: "reasoning", delta: "x" }),
     frame("run.1-3", { type: "run-end", outcome: "completed" }),
     frame("run.1-3", { type: "text", content: 1 }),
     frame("run.1-3", "[DONE]"),
     response(),
-  ]) assert.equal(join(first, line(other)), false);
+  ])
+    assert.equal(join(first, line(other)), false);
   assert.equal(join(line(frame("1", text("a")), false), line(frame("2", text("b")), false)), false);
-  const args = (id) => line(frame("run.1-4", { type: "tool-call-args", toolCallId: id, delta: "{" }));
+  const args = (id) =>
+    line(frame("run.1-4", { type: "tool-call-args", toolCallId: id, delta: "{" }));
   assert.deepEqual([join(args("a"), args("a")), join(args("a"), args("b"))], [true, false]);
 });
 
 test("a merged line is bounded", () => {
-  const make = () => lineOf({ step: frame("1", text("x".repeat(10_000))), exchange: "1.1", at: 0 }, true);
+  const make = () =>
+    lineOf({ step: frame("1", text("x".repeat(10_000))), exchange: "1.1", at: 0 }, true);
   const line = make();
   for (let count = 0; count < 50; count += 1) join(line, make());
   assert.ok(line.data.length <= 30_000);
@@ -121,21 +163,44 @@ test("a merged line is bounded", () => {
 
 test("a line is found by its label, id or data", () => {
   const line = lineOf({ step: frame("run.1-7", text("Hello")), exchange: "1.1", at: 0 }, true);
-  assert.deepEqual(["", "text", "1-7", "hello", "bye"].map((wanted) => matches(line, wanted)), [true, true, true, true, false]);
+  assert.deepEqual(
+    ["", "text", "1-7", "hello", "bye"].map((wanted) => matches(line, wanted)),
+    [true, true, true, true, false],
+  );
 });
 
 test("each step has a line of its own kind", () => {
   const line = (step) => lineOf({ step, exchange: "1.1", at: 0 }, true);
-  const again = request(1, T0, { method: "GET", path: "/conversations/c/stream?include=run", body: null, headers: { "Last-Event-ID": "run.1-1" } });
-  const steps = [request(), again, response(), response(1, T0, 409, "busy"), { kind: "lost", exchange: 1, time: T0, message: "cut" }, frame("1", { type: "error" }), frame("1", { type: "toString" })];
-  assert.deepEqual(steps.map((step) => [line(step).label, line(step).kind, line(step).data]), [
-    ["POST /send-message", "sent", '{"messages":[]}'],
-    ["GET /conversations/c/stream", "sent", "/conversations/c/stream?include=run\nLast-Event-ID: run.1-1"],
-    ["HTTP 200", "other", '{"x-run-id":"run"}'],
-    ["HTTP 409", "error", "busy"],
-    ["connection lost", "error", "cut"],
-    ["error", "error", '{"type":"error"}'],
-    ["toString", "other", '{"type":"toString"}'],
-  ]);
+  const again = request(1, T0, {
+    method: "GET",
+    path: "/conversations/c/stream?include=run",
+    body: null,
+    headers: { "Last-Event-ID": "run.1-1" },
+  });
+  const steps = [
+    request(),
+    again,
+    response(),
+    response(1, T0, 409, "busy"),
+    { kind: "lost", exchange: 1, time: T0, message: "cut" },
+    frame("1", { type: "error" }),
+    frame("1", { type: "toString" }),
+  ];
+  assert.deepEqual(
+    steps.map((step) => [line(step).label, line(step).kind, line(step).data]),
+    [
+      ["POST /send-message", "sent", '{"messages":[]}'],
+      [
+        "GET /conversations/c/stream",
+        "sent",
+        "/conversations/c/stream?include=run\nLast-Event-ID: run.1-1",
+      ],
+      ["HTTP 200", "other", '{"x-run-id":"run"}'],
+      ["HTTP 409", "error", "busy"],
+      ["connection lost", "error", "cut"],
+      ["error", "error", '{"type":"error"}'],
+      ["toString", "other", '{"type":"toString"}'],
+    ],
+  );
   assert.deepEqual([0, 412.4, 61_000].map(sincePost), ["+0.000 s", "+0.412 s", "+61.000 s"]);
 });

@@ -34,7 +34,11 @@ function call(name, args) {
 
 test("three tools are declared, each with an object schema of its own", () => {
   assert.deepEqual(
-    Object.entries(toolsFor(hands())).map(([name, { parameters }]) => [name, parameters.type, parameters.required]),
+    Object.entries(toolsFor(hands())).map(([name, { parameters }]) => [
+      name,
+      parameters.type,
+      parameters.required,
+    ]),
     [
       ["change-background-color", "object", ["color"]],
       ["get-time-zone", "object", []],
@@ -46,11 +50,22 @@ test("three tools are declared, each with an object schema of its own", () => {
 test("a listed colour is painted", async () => {
   const mine = hands();
   const result = await runTool(call("change-background-color", '{"color":"blue"}'), mine, here);
-  assert.deepEqual(result, { content: "Background color successfully changed to: blue", isError: false });
+  assert.deepEqual(result, {
+    content: "Background color successfully changed to: blue",
+    isError: false,
+  });
   assert.deepEqual(mine.done, ["blue"]);
 });
 
-for (const args of ['{"color":"url(//x)"}', '{"color":"mauve"}', '{"color":["blue"]}', '{"color":"BLUE"}', "{}", "[]", "null"]) {
+for (const args of [
+  '{"color":"url(//x)"}',
+  '{"color":"mauve"}',
+  '{"color":["blue"]}',
+  '{"color":"BLUE"}',
+  "{}",
+  "[]",
+  "null",
+]) {
   test(`no other colour is: ${args}`, async () => {
     const mine = hands();
     const result = await runTool(call("change-background-color", args), mine, here);
@@ -68,7 +83,10 @@ test("the time zone is the browser's", async () => {
   assert.match(content, /\(UTC[+-]\d\d:\d\d\), local time \d{4}-\d\d-\d\d \d\d:\d\d$/);
 });
 
-for (const [answer, content] of [[true, "confirmed"], [false, "declined"]]) {
+for (const [answer, content] of [
+  [true, "confirmed"],
+  [false, "declined"],
+]) {
   test(`the user's answer is ${content}`, async () => {
     const mine = hands({ answer });
     const result = await runTool(call("ask-user-to-confirm", '{"question":"Really?"}'), mine, here);
@@ -83,19 +101,33 @@ for (const [name, args, message] of [
   ["toString", "{}", "This client has no tool named toString."],
 ]) {
   test(`a call that cannot run is an error result: ${name} ${args}`, async () => {
-    assert.deepEqual(await runTool(call(name, args), hands(), here), { content: message, isError: true });
+    assert.deepEqual(await runTool(call(name, args), hands(), here), {
+      content: message,
+      isError: true,
+    });
   });
 }
 
 test("a tool that breaks is an error result without its text", async () => {
-  const broken = { ...hands(), setBackground: () => { throw new Error("secret"); } };
+  const broken = {
+    ...hands(),
+    setBackground: () => {
+      throw new Error("secret");
+    },
+  };
   const result = await runTool(call("change-background-color", '{"color":"red"}'), broken, here);
   assert.deepEqual(result, { content: "The tool failed in the browser.", isError: true });
 });
 
 test("a question that was withdrawn has no result", async () => {
   const abort = new AbortController();
-  const mine = { ...hands(), confirm: async () => { abort.abort(); throw abort.signal.reason; } };
+  const mine = {
+    ...hands(),
+    confirm: async () => {
+      abort.abort();
+      throw abort.signal.reason;
+    },
+  };
   const asked = runTool(call("ask-user-to-confirm", '{"question":"Really?"}'), mine, abort.signal);
   await assert.rejects(asked, { name: "AbortError" });
 });

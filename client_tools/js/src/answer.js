@@ -16,7 +16,15 @@ export class Answer {
    * @type {Event[]} */
   #events = [];
   /** Of the runs that have ended. */
-  #settled = { text: "", reasoning: "", output: /** @type {unknown} */ (undefined), model: /** @type {string | undefined} */ (undefined), calls: new Calls(), usages: /** @type {UsageEvent[]} */ ([]), chars: 0 };
+  #settled = {
+    text: "",
+    reasoning: "",
+    output: /** @type {unknown} */ (undefined),
+    model: /** @type {string | undefined} */ (undefined),
+    calls: new Calls(),
+    usages: /** @type {UsageEvent[]} */ ([]),
+    chars: 0,
+  };
   #text = "";
   /** @type {unknown} */
   #output;
@@ -91,13 +99,25 @@ export class Answer {
     const [inputTokens, outputTokens] = [sum("inputTokens"), sum("outputTokens")];
     const [cachedTokens, reasoningTokens] = [sum("cachedTokens"), sum("reasoningTokens")];
     const isEstimated = this.#usages.some(({ estimated }) => estimated);
-    return { inputTokens, outputTokens, cachedTokens, reasoningTokens, ...(isEstimated && { estimated: true }) };
+    return {
+      inputTokens,
+      outputTokens,
+      cachedTokens,
+      reasoningTokens,
+      ...(isEstimated && { estimated: true }),
+    };
   }
 
   /** @param {import("./events.js").RewindEvent} event */
   #rewind({ to }) {
     const kept = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
-    ({ text: this.#text, reasoning: this.#reasoning, output: this.#output, model: this.#model, chars: this.#chars } = this.#settled);
+    ({
+      text: this.#text,
+      reasoning: this.#reasoning,
+      output: this.#output,
+      model: this.#model,
+      chars: this.#chars,
+    } = this.#settled);
     this.#calls = this.#settled.calls.copy();
     this.#usages = [...this.#settled.usages];
     this.#tree = null;
@@ -109,7 +129,12 @@ export class Answer {
     this.#events = [];
     const calls = this.#calls.copy();
     const usages = [...this.#usages];
-    const said = { text: this.#text, reasoning: this.#reasoning, output: this.#output, model: this.#model };
+    const said = {
+      text: this.#text,
+      reasoning: this.#reasoning,
+      output: this.#output,
+      model: this.#model,
+    };
     this.#settled = { ...said, calls, usages, chars: this.#chars };
   }
 
@@ -123,8 +148,12 @@ export class Answer {
     if (event.type === "text") this.#text += this.#parting() + event.content;
     else if (event.type === "output") this.#output = event.value;
     else if (event.type === "usage") this.#usages.push(event);
-    else if (event.type === "reasoning" && event.parentToolCallId === undefined) this.#reasoning += event.delta;
-    if (event.type === "run-end" || (event.type === "usage" && event.parentToolCallId === undefined)) {
+    else if (event.type === "reasoning" && event.parentToolCallId === undefined)
+      this.#reasoning += event.delta;
+    if (
+      event.type === "run-end" ||
+      (event.type === "usage" && event.parentToolCallId === undefined)
+    ) {
       this.#model = event.model ?? this.#model;
     }
     if (this.#calls.feed(event)) this.#tree = null;

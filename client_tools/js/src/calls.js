@@ -30,7 +30,11 @@ export class Calls {
 
   /** @returns {Calls} the same ones, that change no more with these */
   copy() {
-    return new Calls(new Map([...this.#known].map(([id, { call, parent }]) => [id, { call: { ...call }, parent }])));
+    return new Calls(
+      new Map(
+        [...this.#known].map(([id, { call, parent }]) => [id, { call: { ...call }, parent }]),
+      ),
+    );
   }
 
   /**
@@ -39,7 +43,8 @@ export class Calls {
    */
   feed(event) {
     if (event.type === "owed") for (const each of event.toolCalls) this.#owe(each);
-    else if (event.type === "interrupt") this.#change(event.payload.toolCallId ?? event.id, { complete: true });
+    else if (event.type === "interrupt")
+      this.#change(event.payload.toolCallId ?? event.id, { complete: true });
     else if (event.type === "agent-text") this.#say(event);
     else if (event.type === "tool-call-start") this.#begin(event);
     else if ("toolCallId" in event) this.#go(event);
@@ -73,7 +78,8 @@ export class Calls {
    * @param {OwedCall} owed
    */
   #owe({ id, name, arguments: text, parentToolCallId }) {
-    if (!this.#known.has(id)) this.#add({ id, name, arguments: text, complete: true }, parentToolCallId);
+    if (!this.#known.has(id))
+      this.#add({ id, name, arguments: text, complete: true }, parentToolCallId);
   }
 
   /** @param {{parentToolCallId: string, delta: string}} event */
@@ -85,11 +91,18 @@ export class Calls {
   /** @param {Extract<Event, {toolCallId: string}>} event */
   #go(event) {
     const id = event.toolCallId;
-    if (event.type === "tool-call-args") this.#change(id, { arguments: (this.#known.get(id)?.call.arguments ?? "") + event.delta });
+    if (event.type === "tool-call-args")
+      this.#change(id, { arguments: (this.#known.get(id)?.call.arguments ?? "") + event.delta });
     else if (event.type === "tool-call-end") this.#change(id, { complete: true });
     else if (event.type === "tool-progress") this.#change(id, { progress: event.text });
-    else if (event.type === "tool-result") this.#change(id, { result: event.result, ...(event.isError && { isError: true }), ...why(event) });
-    else if (event.type === "client-tool-result") this.#change(id, { result: event.content, isError: event.isError, ...why(event) });
+    else if (event.type === "tool-result")
+      this.#change(id, {
+        result: event.result,
+        ...(event.isError && { isError: true }),
+        ...why(event),
+      });
+    else if (event.type === "client-tool-result")
+      this.#change(id, { result: event.content, isError: event.isError, ...why(event) });
   }
 
   /**
@@ -112,7 +125,11 @@ export class Calls {
 
   /** Who resumes in the middle of a sub-agent's work has not seen its call. @param {string} id */
   #standIn(id) {
-    if (!this.#known.has(id)) this.#known.set(id, { call: { id, name: "", arguments: "", complete: true }, parent: undefined });
+    if (!this.#known.has(id))
+      this.#known.set(id, {
+        call: { id, name: "", arguments: "", complete: true },
+        parent: undefined,
+      });
   }
 }
 

@@ -132,11 +132,17 @@ export class Chat {
    * @throws {InvalidArgument} while an answer comes, without that
    */
   send = (message, options) => {
-    if (this.#sending && BEHIND.has(options?.onBusy ?? "")) return this.#sendBehind(message, options);
+    if (this.#sending && BEHIND.has(options?.onBusy ?? ""))
+      return this.#sendBehind(message, options);
     this.#refuseWhileRunning();
     const { conversationId } = this.#state;
     const signal = this.#newSignal();
-    const sending = this.#client.send(message, { ...this.#how, ...options, conversationId, signal });
+    const sending = this.#client.send(message, {
+      ...this.#how,
+      ...options,
+      conversationId,
+      signal,
+    });
     return this.#begin(sending, [entryOf(typeof message === "string" ? message : message.content)]);
   };
 
@@ -145,7 +151,10 @@ export class Chat {
   resume = () => {
     this.#refuseWhileRunning();
     const signal = this.#newSignal();
-    return this.#begin(this.#client.resume(this.#state.conversationId, { ...this.#how, signal }), []);
+    return this.#begin(
+      this.#client.resume(this.#state.conversationId, { ...this.#how, signal }),
+      [],
+    );
   };
 
   /**
@@ -176,7 +185,15 @@ export class Chat {
     const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
     const toolCallName = owed.find((call) => call.id === id)?.name ?? "";
     /** @type {Event} */
-    const told = { type: "client-tool-result", toolCallId: id, toolCallName, content, isError, cursor: "", runId: null };
+    const told = {
+      type: "client-tool-result",
+      toolCallId: id,
+      toolCallName,
+      content,
+      isError,
+      cursor: "",
+      runId: null,
+    };
     return this.#show(this.#client.send([message], options), { told });
   };
 
@@ -185,7 +202,10 @@ export class Chat {
   stop = async () => (await this.#sending?.cancel()) ?? false;
 
   #refuseWhileRunning() {
-    if (this.#sending) throw new InvalidArgument('an answer comes: wait for it, stop it, or send with onBusy "enqueue" or "interrupt"');
+    if (this.#sending)
+      throw new InvalidArgument(
+        'an answer comes: wait for it, stop it, or send with onBusy "enqueue" or "interrupt"',
+      );
   }
 
   /**
@@ -199,14 +219,24 @@ export class Chat {
     const { conversationId } = this.#state;
     const reading = new Aborter(this.#leaving.signal);
     const { signal } = reading;
-    const sending = this.#client.send(message, { ...this.#how, ...options, conversationId, signal });
+    const sending = this.#client.send(message, {
+      ...this.#how,
+      ...options,
+      conversationId,
+      signal,
+    });
     const entry = entryOf(typeof message === "string" ? message : message.content);
     return new Promise((shown) => {
       const next = { sending, reading, entry, isTaken: false, shown: () => shown() };
       this.#next.push(next);
       this.#change({ entries: [...this.#state.entries, entry] });
       // a refusal is told when its turn has come
-      this.#taken = this.#taken.then(() => sending.start()).then((event) => this.#take(next, event), () => {});
+      this.#taken = this.#taken
+        .then(() => sending.start())
+        .then(
+          (event) => this.#take(next, event),
+          () => {},
+        );
     });
   }
 
@@ -217,7 +247,8 @@ export class Chat {
   #take(next, event) {
     next.isTaken = true;
     // it found no run: what the answer before waits for is over
-    if (next === this.#next[0] && event?.type !== "run-queued" && !this.#isInRun) this.#reading.close();
+    if (next === this.#next[0] && event?.type !== "run-queued" && !this.#isInRun)
+      this.#reading.close();
   }
 
   /** Of the next sending. */
@@ -255,7 +286,8 @@ export class Chat {
     try {
       await this.#read(sending, told).catch((raised) => this.#catchUp(raised, signal));
     } catch (raised) {
-      if (!this.#reading.signal.aborted) error = raised instanceof Error ? raised : new Error(String(raised));
+      if (!this.#reading.signal.aborted)
+        error = raised instanceof Error ? raised : new Error(String(raised));
     }
     this.#setTaken();
     if (this.#next.length > 0 && !signal.aborted) return void this.#showNext();
@@ -290,9 +322,19 @@ export class Chat {
       this.#note(event);
       const { text, reasoning, calls, output, model } = answer;
       const role = /** @type {const} */ ("assistant");
-      const said = { role, text, reasoning, calls, ...(output !== undefined && { output }), ...(model !== undefined && { model }) };
+      const said = {
+        role,
+        text,
+        reasoning,
+        calls,
+        ...(output !== undefined && { output }),
+        ...(model !== undefined && { model }),
+      };
       const behind = this.#next.map(({ entry }) => entry);
-      this.#change({ entries: [...this.#shown, said, ...behind], owed: common(this.#state.owed, this.#owed) });
+      this.#change({
+        entries: [...this.#shown, said, ...behind],
+        owed: common(this.#state.owed, this.#owed),
+      });
       // the message behind it takes what this run leaves owed for unanswered
       if (event.type === "run-end" && this.#next[0]?.isTaken) return;
     }
@@ -335,13 +377,29 @@ export class Chat {
    */
   async #settle(signal) {
     // as long as something is owed, answers that are given have no results yet
-    const ids = this.#waiting.size > 0 ? [] : unanswered(this.#state.entries).filter((id) => !this.#sought.has(id));
+    const ids =
+      this.#waiting.size > 0
+        ? []
+        : unanswered(this.#state.entries).filter((id) => !this.#sought.has(id));
     if (ids.length === 0) return;
     try {
-      const results = await pastResults(this.#client, this.#state.conversationId, new Set(ids), signal);
+      const results = await pastResults(
+        this.#client,
+        this.#state.conversationId,
+        new Set(ids),
+        signal,
+      );
       for (const id of ids) this.#sought.add(id);
       for (const [toolCallId, { result: content, ...how }] of results) {
-        this.#answer.add({ type: "client-tool-result", toolCallId, toolCallName: "", content, ...how, cursor: "", runId: null });
+        this.#answer.add({
+          type: "client-tool-result",
+          toolCallId,
+          toolCallName: "",
+          content,
+          ...how,
+          cursor: "",
+          runId: null,
+        });
       }
       this.#shown = withResults(this.#shown, results);
       this.#change({ entries: withResults(this.#state.entries, results) });
@@ -363,7 +421,9 @@ export class Chat {
  */
 function entryOf(content) {
   if (typeof content === "string") return { role: "user", text: content };
-  const text = content.flatMap((part) => (part.type === "text" && "text" in part ? [String(part.text)] : [])).join("\n");
+  const text = content
+    .flatMap((part) => (part.type === "text" && "text" in part ? [String(part.text)] : []))
+    .join("\n");
   return { role: "user", text, parts: content };
 }
 

@@ -67,7 +67,10 @@ export class Claims {
    */
   #post(path, signal) {
     const body = { claimant: this.#claimant, seconds: this.#seconds };
-    return persist(() => this.#http.json(path, { method: "POST", body, signal }), new Backoff(this.#retry, signal, true));
+    return persist(
+      () => this.#http.json(path, { method: "POST", body, signal }),
+      new Backoff(this.#retry, signal, true),
+    );
   }
 
   /**
@@ -94,7 +97,9 @@ export class Claims {
     const { signal } = new AbortController();
     const query = `claimant=${encodeURIComponent(this.#claimant)}`;
     // a claim that cannot be given back lapses; a page that goes away must not take the request with itself
-    this.#http.json(`${path}?${query}`, { method: "DELETE", signal, keepalive: true }).catch(() => {});
+    this.#http
+      .json(`${path}?${query}`, { method: "DELETE", signal, keepalive: true })
+      .catch(() => {});
   }
 }
 

@@ -126,7 +126,11 @@ export class Client {
     const { url = globalThis.location?.origin ?? "", apiKey, tools, approve } = options;
     const fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     const limits = { ...LIMITS, ...defined(options.limits ?? {}) };
-    const retry = { ...RETRY, ...defined(options.retry ?? {}), contact: new Contact(options.retry) };
+    const retry = {
+      ...RETRY,
+      ...defined(options.retry ?? {}),
+      contact: new Contact(options.retry),
+    };
     const http = new Http({ url, apiKey, fetch, limits, retry, trace: options.trace });
     const toolbox = new Toolbox(tools, approve, limits, options.unknownTools === "leave");
     const claims = new Claims(http, retry, options.claims === false ? 0 : limits.claimSeconds);
@@ -174,8 +178,14 @@ export class Client {
    */
   resume(conversationId, { lastEventId = "", runId, signal, onDisconnect, include = [] } = {}) {
     /** @type {import("./sending.js").Step} */
-    const first = lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "where it stands";
-    return new Sending(this.#parts, { conversationId, first, include, ...defined({ signal, onDisconnect }) });
+    const first =
+      lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "where it stands";
+    return new Sending(this.#parts, {
+      conversationId,
+      first,
+      include,
+      ...defined({ signal, onDisconnect }),
+    });
   }
 
   /**
@@ -222,7 +232,11 @@ export class Client {
    * @param {RequestOptions} [options]
    */
   async retract(conversationId, tool, options) {
-    await this.#once(`${conversationPath(conversationId)}/permissions/${encodeURIComponent(tool)}`, "DELETE", options);
+    await this.#once(
+      `${conversationPath(conversationId)}/permissions/${encodeURIComponent(tool)}`,
+      "DELETE",
+      options,
+    );
   }
 
   /**
@@ -240,16 +254,42 @@ export class Client {
    * @param {Record<string, unknown>} news
    * @param {Omit<SendOptions, "conversationId">} options
    */
-  #post(conversationId, news, { signal, include = [], idempotencyKey = randomId(), retryBusy, onDisconnect, agentId, ...said }) {
+  #post(
+    conversationId,
+    news,
+    {
+      signal,
+      include = [],
+      idempotencyKey = randomId(),
+      retryBusy,
+      onDisconnect,
+      agentId,
+      ...said
+    },
+  ) {
     if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
-      throw new InvalidArgument("an idempotencyKey is 1 to 256 visible ASCII characters without quotes");
+      throw new InvalidArgument(
+        "an idempotencyKey is 1 to 256 visible ASCII characters without quotes",
+      );
     }
     const { onBusy, structuredData, intent, constraints, instructions, outputSchema, model } = said;
     const brief = { structuredData, intent, constraints, instructions, outputSchema, model };
-    const body = { conversationId, ...news, ...brief, onBusy, onDisconnect, include: included(include) };
+    const body = {
+      conversationId,
+      ...news,
+      ...brief,
+      onBusy,
+      onDisconnect,
+      include: included(include),
+    };
     const path = agentId === undefined ? undefined : agentPath(agentId);
     const first = { post: { key: idempotencyKey, body, ...defined({ path }) } };
-    return new Sending(this.#parts, { conversationId, first, include, ...defined({ retryBusy, signal, onDisconnect }) });
+    return new Sending(this.#parts, {
+      conversationId,
+      first,
+      include,
+      ...defined({ retryBusy, signal, onDisconnect }),
+    });
   }
 
   /**
@@ -285,5 +325,7 @@ function messagesOf(message) {
  * @returns {{[K in keyof T]?: Exclude<T[K], undefined>}} without those that are undefined
  */
 function defined(values) {
-  return /** @type {any} */ (Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)));
+  return /** @type {any} */ (
+    Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined))
+  );
 }

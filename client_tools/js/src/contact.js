@@ -42,18 +42,29 @@ export function foreignAnswer(base, response, text, apiKey) {
   const lacks = isUnnamed ? ` without the header ${name}` : "";
   const quoted = quote(text, apiKey);
   const begins = quoted && `; it begins with ${JSON.stringify(quoted)}`;
-  const causes = ["the address or the port is wrong", "a proxy there does not reach the server, or changes its answers"];
+  const causes = [
+    "the address or the port is wrong",
+    "a proxy there does not reach the server, or changes its answers",
+  ];
   if (isUnnamed && isOfAnotherOrigin(base)) {
-    causes.push("a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header (CORS)");
+    causes.push(
+      "a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header (CORS)",
+    );
   }
   // a browser tells no more of a redirect than that there was one
-  const came = response.type === "opaqueredirect" ? "a redirect, which is not followed" : `status ${status} and ${short(type)}`;
+  const came =
+    response.type === "opaqueredirect"
+      ? "a redirect, which is not followed"
+      : `status ${status} and ${short(type)}`;
   const what = `${came}${lacks}${begins}`;
-  return new ProtocolError(`${base} did not answer as a passback server: ${what}. Likely causes: ${causes.join("; ")}`, {
-    status,
-    retryable: PASSING.has(status),
-    retryAfter: retryAfterOf(response),
-  });
+  return new ProtocolError(
+    `${base} did not answer as a passback server: ${what}. Likely causes: ${causes.join("; ")}`,
+    {
+      status,
+      retryable: PASSING.has(status),
+      retryAfter: retryAfterOf(response),
+    },
+  );
 }
 
 /**
@@ -69,9 +80,14 @@ export function neverAnswered(base, error) {
   const { origin: page = "", protocol = "" } = globalThis.location ?? {};
   const causes = ["nobody listens there", "the address is wrong"];
   if (isOfAnotherOrigin(base)) {
-    if (page === "null") causes.push("the page has no origin, which no server lets in: load it from a web server");
-    else causes.push(`the server does not let in pages of ${page}: set PASSBACK_ALLOWED_ORIGINS=${page} at the server`);
-    if (protocol === "https:" && base.startsWith("http:")) causes.push("the browser keeps pages of https: from http: addresses");
+    if (page === "null")
+      causes.push("the page has no origin, which no server lets in: load it from a web server");
+    else
+      causes.push(
+        `the server does not let in pages of ${page}: set PASSBACK_ALLOWED_ORIGINS=${page} at the server`,
+      );
+    if (protocol === "https:" && base.startsWith("http:"))
+      causes.push("the browser keeps pages of https: from http: addresses");
   }
   return `${base} did not answer${why}. Likely causes: ${causes.join("; ")}`;
 }

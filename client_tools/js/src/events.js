@@ -162,7 +162,8 @@ const TEXTS = {
  */
 export function readEvent(data, place) {
   const event = asRecord(parseJson(data));
-  if (typeof event.type !== "string") throw new ProtocolError("the stream holds something that is no event");
+  if (typeof event.type !== "string")
+    throw new ProtocolError("the stream holds something that is no event");
   const missing = TEXTS[event.type]?.find((field) => typeof event[field] !== "string");
   if (missing) throw new ProtocolError(`an event "${event.type}" of the stream has no ${missing}`);
   if (event.type === "owed") event.toolCalls = readOwed(event.toolCalls);

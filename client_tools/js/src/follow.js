@@ -52,7 +52,8 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
         place = id;
         tell({ kind: "frame", id, data });
         const run = readCursor(id)?.run;
-        if (runId !== null && run === undefined) throw new ProtocolError("an event of the stream has no id of a passback server");
+        if (runId !== null && run === undefined)
+          throw new ProtocolError("an event of the stream has no id of a passback server");
         if (data === "[DONE]") {
           if (!isBegun) throw new ProtocolError("the stream ends before its first event");
           connection.finish();
@@ -87,7 +88,9 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
  * @returns {string | null} the run whose log does not have it any more
  */
 function lostRun(failure, after) {
-  return failure instanceof ApiError && failure.code === "invalid_cursor" ? (readCursor(after)?.run ?? null) : null;
+  return failure instanceof ApiError && failure.code === "invalid_cursor"
+    ? (readCursor(after)?.run ?? null)
+    : null;
 }
 
 /**

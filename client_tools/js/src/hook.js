@@ -23,12 +23,17 @@ import { Chat } from "./chat.js";
 export function createUseChat({ useSyncExternalStore, useRef, useCallback }) {
   return function useChat(client, options = {}) {
     const { conversationId } = options;
-    const kept = useRef(/** @type {{client: Client, conversationId: string | undefined, chat: Chat} | null} */ (null));
+    const kept = useRef(
+      /** @type {{client: Client, conversationId: string | undefined, chat: Chat} | null} */ (null),
+    );
     if (kept.current?.client !== client || kept.current.conversationId !== conversationId) {
       kept.current = { client, conversationId, chat: new Chat(client, options) };
     }
     const { chat } = kept.current;
-    const subscribe = useCallback((/** @type {() => void} */ listener) => chat.subscribe(listener), [chat]);
+    const subscribe = useCallback(
+      (/** @type {() => void} */ listener) => chat.subscribe(listener),
+      [chat],
+    );
     const state = useSyncExternalStore(subscribe, chat.getSnapshot, chat.getSnapshot);
     const { send, resume, decide, answer, stop } = chat;
     return { ...state, send, resume, decide, answer, stop };

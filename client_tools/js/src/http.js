@@ -2,7 +2,14 @@
 
 import { addressOf } from "./arguments.js";
 import { foreignAnswer, isEvents, neverAnswered, retryAfterOf } from "./contact.js";
-import { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, ProtocolError } from "./errors.js";
+import {
+  ApiError,
+  ConnectionLost,
+  CursorExpired,
+  InvalidArgument,
+  LimitExceeded,
+  ProtocolError,
+} from "./errors.js";
 import { asRecord, parseJson, writeJson } from "./json.js";
 import { Aborter } from "./signals.js";
 import { now, toldHeaders } from "./trace.js";
@@ -120,7 +127,8 @@ export class Http {
   async stream(path, request) {
     const connection = await this.#open(path, request);
     const { response } = connection;
-    if (!isEvents(response) || !response.headers.has("X-Conversation-Id")) throw await this.#foreign(connection);
+    if (!isEvents(response) || !response.headers.has("X-Conversation-Id"))
+      throw await this.#foreign(connection);
     this.#contact.isMade = true;
     return connection;
   }
@@ -131,7 +139,17 @@ export class Http {
    * @returns {Promise<Connection>}
    * @throws {ApiError | ConnectionLost | ProtocolError} or the signal's reason
    */
-  async #open(path, { method = "GET", headers = {}, body, signal, exchange = this.newExchange(), keepalive = false }) {
+  async #open(
+    path,
+    {
+      method = "GET",
+      headers = {},
+      body,
+      signal,
+      exchange = this.newExchange(),
+      keepalive = false,
+    },
+  ) {
     signal.throwIfAborted();
     const text = body === undefined ? null : encode(body);
     this.tell(exchange, { kind: "request", method, path: `/${path}`, headers, body: text });
@@ -149,13 +167,21 @@ export class Http {
         signal: aborter.signal,
       });
       if (!response.ok) throw await this.#refusal(response, exchange);
-      this.tell(exchange, { kind: "response", status: response.status, headers: toldHeaders(response), body: null });
+      this.tell(exchange, {
+        kind: "response",
+        status: response.status,
+        headers: toldHeaders(response),
+        body: null,
+      });
       return new Connection(response, aborter);
     } catch (error) {
       aborter.close();
       signal.throwIfAborted();
       if (error instanceof ApiError || error instanceof ProtocolError) throw error;
-      throw new ConnectionLost(this.#contact.isMade ? "the server did not answer" : neverAnswered(this.#base, error), error);
+      throw new ConnectionLost(
+        this.#contact.isMade ? "the server did not answer" : neverAnswered(this.#base, error),
+        error,
+      );
     } finally {
       clearTimeout(timer);
     }
@@ -170,7 +196,8 @@ export class Http {
     const connection = await this.#open(path, request);
     const { response } = connection;
     // each answer of a passback server names its request
-    if (!this.#contact.isMade && !response.headers.has("X-Request-Id")) throw await this.#foreign(connection);
+    if (!this.#contact.isMade && !response.headers.has("X-Request-Id"))
+      throw await this.#foreign(connection);
     const timer = setTimeout(() => connection.close(), this.#silence);
     try {
       const text = await readText(response, this.#limits.jsonBytes);
@@ -226,14 +253,19 @@ export class Http {
     const isOurs = typeof body.code === "string" && typeof body.request_id === "string";
     this.#contact.isMade ||= isOurs;
     if (!this.#contact.isMade) return foreignAnswer(this.#base, response, text, this.#apiKey);
-    return new kind(typeof body.message === "string" ? body.message : `the server answered with status ${status}`, {
-      code: isOurs ? String(body.code) : `http_${status}`,
-      status,
-      retryable: [408, 429, 502, 503, 504].includes(status) || (isOurs && body.code === "conversation_busy"),
-      retryAfter: retryAfterOf(response),
-      requestId: isOurs ? String(body.request_id) : response.headers.get("X-Request-Id"),
-      details: body.details,
-    });
+    return new kind(
+      typeof body.message === "string" ? body.message : `the server answered with status ${status}`,
+      {
+        code: isOurs ? String(body.code) : `http_${status}`,
+        status,
+        retryable:
+          [408, 429, 502, 503, 504].includes(status) ||
+          (isOurs && body.code === "conversation_busy"),
+        retryAfter: retryAfterOf(response),
+        requestId: isOurs ? String(body.request_id) : response.headers.get("X-Request-Id"),
+        details: body.details,
+      },
+    );
   }
 }
 
@@ -272,6 +304,7 @@ function encode(body) {
 /** @param {string} apiKey */
 function bearer(apiKey) {
   // what a header cannot carry would be quoted by the error of the platform
-  if (!/^[\x21-\x7e]+$/.test(apiKey)) throw new InvalidArgument("apiKey has to be of visible ASCII characters");
+  if (!/^[\x21-\x7e]+$/.test(apiKey))
+    throw new InvalidArgument("apiKey has to be of visible ASCII characters");
   return `Bearer ${apiKey}`;
 }

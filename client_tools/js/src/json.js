@@ -42,7 +42,9 @@ export function writeJson(value) {
 export function isDeeper(value, levels) {
   let inside = [value];
   for (let level = 0; level <= levels; level += 1) {
-    inside = inside.flatMap((each) => (typeof each === "object" && each !== null ? [Object.values(each)] : []));
+    inside = inside.flatMap((each) =>
+      typeof each === "object" && each !== null ? [Object.values(each)] : [],
+    );
     if (inside.length === 0) return false;
     inside = inside.flat();
   }

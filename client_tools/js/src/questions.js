@@ -29,7 +29,12 @@ export function readQuestions(text) {
   if (read.some(({ question }) => typeof question !== "string")) return null;
   return read.map(({ question, options, multiple, freeText }) => {
     const known = optionsOf(options);
-    return { question: String(question), options: known, multiple: multiple === true, freeText: freeText !== false || known.length === 0 };
+    return {
+      question: String(question),
+      options: known,
+      multiple: multiple === true,
+      freeText: freeText !== false || known.length === 0,
+    };
   });
 }
 

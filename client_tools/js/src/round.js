@@ -56,7 +56,8 @@ export class Round {
    * @returns {AsyncGenerator<ClientEvent, void, void>}
    */
   async *events() {
-    for (const call of this.#calls) this.#take(call).catch((error) => this.#tell({ type: "broken", error }));
+    for (const call of this.#calls)
+      this.#take(call).catch((error) => this.#tell({ type: "broken", error }));
     while (this.#news.length > 0 || this.#isOpen) {
       const one = this.#news.shift();
       if (one?.type === "broken") throw one.error;
@@ -95,11 +96,13 @@ export class Round {
    * @returns {ClientEvent[]} what this client says of it
    */
   refuse(id, refusal) {
-    return this.#calls.filter((call) => call.id === id).map((call) => {
-      const answer = this.#parts.toolbox.refused(call, refusal);
-      this.#answers.set(id, answer);
-      return toldOf(call, answer);
-    });
+    return this.#calls
+      .filter((call) => call.id === id)
+      .map((call) => {
+        const answer = this.#parts.toolbox.refused(call, refusal);
+        this.#answers.set(id, answer);
+        return toldOf(call, answer);
+      });
   }
 
   /**
@@ -135,7 +138,8 @@ export class Round {
     for (;;) {
       const claimed = await this.#parts.claims.take(this.#conversationId, call.id, signal);
       if (claimed === "settled") return this.#settled(call);
-      if (!("left" in claimed)) return signal.aborted ? claimed.giveBack() : this.#answer(call, claimed);
+      if (!("left" in claimed))
+        return signal.aborted ? claimed.giveBack() : this.#answer(call, claimed);
       this.#held(call);
       if (!(await this.#untilFree(call.id, 1000 * claimed.left))) return this.#settled(call);
     }
@@ -169,13 +173,23 @@ export class Round {
     if (this.#elsewhere.has(call.id)) return;
     this.#busy -= 1;
     this.#elsewhere.add(call.id);
-    this.#tell({ type: "call-elsewhere", toolCallId: call.id, toolCallName: call.name, state: "claimed" });
+    this.#tell({
+      type: "call-elsewhere",
+      toolCallId: call.id,
+      toolCallName: call.name,
+      state: "claimed",
+    });
   }
 
   /** @param {OwedCall} call */
   #settled(call) {
     if (!this.#elsewhere.delete(call.id)) this.#busy -= 1;
-    this.#tell({ type: "call-elsewhere", toolCallId: call.id, toolCallName: call.name, state: "answered" });
+    this.#tell({
+      type: "call-elsewhere",
+      toolCallId: call.id,
+      toolCallName: call.name,
+      state: "answered",
+    });
   }
 
   /**

@@ -1,7 +1,14 @@
 /** What one `send` leads to: a run, the calls that it hands back, the run that their results start, and so on. */
 
 import { Answer } from "./answer.js";
-import { InvalidArgument, isSettled, isUnfit, isUnfitAnswer, LimitExceeded, RunFailed } from "./errors.js";
+import {
+  InvalidArgument,
+  isSettled,
+  isUnfit,
+  isUnfitAnswer,
+  LimitExceeded,
+  RunFailed,
+} from "./errors.js";
 import { readOwed } from "./events.js";
 import { follow } from "./follow.js";
 import { asRecord, textOrNull } from "./json.js";
@@ -177,7 +184,8 @@ export class Sending {
     try {
       let source = await this.#begin();
       for (let round = 0; source && !this.#cancelled; round += 1) {
-        if (round > this.#parts.limits.rounds) throw new LimitExceeded("the agent calls tools without an end");
+        if (round > this.#parts.limits.rounds)
+          throw new LimitExceeded("the agent calls tools without an end");
         source = yield* this.#answer(yield* this.#owed(source));
       }
     } finally {
@@ -218,7 +226,11 @@ export class Sending {
     const path = conversationPath(this.conversationId);
     const view = await persist(() => this.#parts.http.json(path, { signal }), this.#backoff());
     const { runId: running } = asRecord(view.running);
-    return { running: textOrNull(running), newest: textOrNull(view.runId), owed: readOwed(view.owed) };
+    return {
+      running: textOrNull(running),
+      newest: textOrNull(view.runId),
+      owed: readOwed(view.owed),
+    };
   }
 
   /**
@@ -243,9 +255,11 @@ export class Sending {
       return yield* this.#post(round, ids);
     } catch (error) {
       if (!round.waitsWith(ids)) throw error;
-      if (ids.length > 1 && (isUnfit(error) || isSettled(error))) return yield* this.#oneByOne(round, ids);
+      if (ids.length > 1 && (isUnfit(error) || isSettled(error)))
+        return yield* this.#oneByOne(round, ids);
       if (!isUnfit(error) || isUnfitAnswer(error)) throw error;
-      for (const each of ids.flatMap((id) => round.refuse(id, error))) yield { ...each, cursor: "", runId: this.#newest };
+      for (const each of ids.flatMap((id) => round.refuse(id, error)))
+        yield { ...each, cursor: "", runId: this.#newest };
     }
     return yield* this.#post(round, ids);
   }
@@ -308,7 +322,9 @@ export class Sending {
     const events = follow({
       open: (after) => this.#open(source, after, exchange),
       after: "post" in source ? "" : source.after,
-      backoff: this.#backoff((reason) => http.tell(exchange, { kind: "lost", message: textOf(reason) })),
+      backoff: this.#backoff((reason) =>
+        http.tell(exchange, { kind: "lost", message: textOf(reason) }),
+      ),
       signal,
       silence: retry.silence,
       eventChars: limits.eventChars,
@@ -331,7 +347,8 @@ export class Sending {
 
   /** @param {OwedCall[]} calls */
   #bounded(calls) {
-    if (calls.length > this.#parts.limits.owedCalls) throw new LimitExceeded("too many calls are owed");
+    if (calls.length > this.#parts.limits.owedCalls)
+      throw new LimitExceeded("too many calls are owed");
     return calls;
   }
 
@@ -349,7 +366,13 @@ export class Sending {
     const connection =
       "post" in source && !again
         ? await postMessages(http, source.post, { after, signal, exchange })
-        : await openStream(http, this.conversationId, { runId, after, include: this.#include, signal, exchange });
+        : await openStream(http, this.conversationId, {
+            runId,
+            after,
+            include: this.#include,
+            signal,
+            exchange,
+          });
     this.#connection = connection;
     this.#round?.end(this.#posting);
     const { headers } = connection.response;
@@ -369,7 +392,11 @@ export class Sending {
   async *#answer(owed) {
     const calls = owed.filter((call) => this.#parts.toolbox.answers(call));
     if (calls.length === 0 || this.#cancelled) return null;
-    const round = new Round(this.#parts, { conversationId: this.conversationId, signal: this.#tools.signal }, calls);
+    const round = new Round(
+      this.#parts,
+      { conversationId: this.conversationId, signal: this.#tools.signal },
+      calls,
+    );
     this.#round = round;
     try {
       for await (const event of round.events()) yield { ...event, cursor: "", runId: this.#runId };
@@ -397,7 +424,10 @@ export class Sending {
 
   #cancelLate() {
     if (!this.#runId) return this.#settle(false);
-    this.#cancelRun(this.#runId).then((done) => this.#settle(done), () => this.#settle(false));
+    this.#cancelRun(this.#runId).then(
+      (done) => this.#settle(done),
+      () => this.#settle(false),
+    );
   }
 
   /** @param {boolean} cancelled */

@@ -57,7 +57,8 @@ export class SseDecoder {
       if (line === "") this.#dispatch(events);
       else this.#field(line);
     }
-    if (this.#line.length + this.#dataChars > this.#maxChars) throw new LimitExceeded("an event of the stream is too large");
+    if (this.#line.length + this.#dataChars > this.#maxChars)
+      throw new LimitExceeded("an event of the stream is too large");
     return events;
   }
 
@@ -88,6 +89,7 @@ export class SseDecoder {
   #append(value) {
     this.#data.push(value);
     this.#dataChars += value.length + 1;
-    if (this.#dataChars > this.#maxChars) throw new LimitExceeded("an event of the stream is too large");
+    if (this.#dataChars > this.#maxChars)
+      throw new LimitExceeded("an event of the stream is too large");
   }
 }

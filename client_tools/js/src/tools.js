@@ -96,14 +96,19 @@ export class Toolbox {
         throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
       }
       checkTool(name, tool);
-      if (needsApproval && !approve) throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
+      if (needsApproval && !approve)
+        throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
     }
   }
 
   /** @returns {object[] | undefined} what the server is told; undefined leaves the conversation's tools as they are */
   get declarations() {
     if (!this.#tools) return undefined;
-    return [...this.#tools].map(([name, { description, parameters }]) => ({ name, description, parameters }));
+    return [...this.#tools].map(([name, { description, parameters }]) => ({
+      name,
+      description,
+      parameters,
+    }));
   }
 
   /** @param {OwedCall} call */
@@ -154,7 +159,8 @@ export class Toolbox {
    */
   refused({ id, kind }, refusal) {
     const text = this.#told(new Error(`The answer was refused: ${refusal.message}`));
-    if (kind === "approval") return { resume: { interruptId: id, payload: { approved: false, reason: text } } };
+    if (kind === "approval")
+      return { resume: { interruptId: id, payload: { approved: false, reason: text } } };
     return { message: { role: "tool", toolCallId: id, content: text, isError: true } };
   }
 
@@ -172,7 +178,11 @@ export class Toolbox {
       const decision = await unlessAborted(this.#ask(asked, context), signal);
       if (decision.approved) return { approved: true, ...(decision.always && { always: true }) };
       const why = decision.reason.slice(0, this.#limits.errorTextChars);
-      return { approved: false, ...(why && { reason: why }), ...(decision.always && { always: true }) };
+      return {
+        approved: false,
+        ...(why && { reason: why }),
+        ...(decision.always && { always: true }),
+      };
     } catch (error) {
       signal.throwIfAborted();
       return { approved: false, reason: this.#told(error) };
@@ -186,16 +196,22 @@ export class Toolbox {
   async #execute(call, context) {
     const { id, name } = call;
     const tool = this.#tools?.get(name);
-    if (!tool || tool.execute === "later") throw new Error(`This client has no tool named ${name}.`);
+    if (!tool || tool.execute === "later")
+      throw new Error(`This client has no tool named ${name}.`);
     const args = this.#argumentsOf(call);
-    const { approved, reason } = await this.#decideOn(tool, { id, name, arguments: args, reason: "", server: false }, context);
+    const { approved, reason } = await this.#decideOn(
+      tool,
+      { id, name, arguments: args, reason: "", server: false },
+      context,
+    );
     if (!approved) throw new Error(reason || NOT_ALLOWED);
     return await tool.execute(args, context);
   }
 
   /** @param {OwedCall} call */
   #argumentsOf({ arguments: text }) {
-    if (text.length > this.#limits.argumentChars) throw new Error("The arguments are too large for this client.");
+    if (text.length > this.#limits.argumentChars)
+      throw new Error("The arguments are too large for this client.");
     const args = parseJson(text || "{}");
     if (args === undefined) throw new Error("The arguments are not valid JSON.");
     return /** @type {any} */ (args);
@@ -209,7 +225,8 @@ export class Toolbox {
   async #decideOn({ needsApproval }, call, context) {
     const known = this.#always.get(keyOf(context));
     if (known) return known;
-    const needed = typeof needsApproval === "function" ? await needsApproval(call.arguments) : needsApproval;
+    const needed =
+      typeof needsApproval === "function" ? await needsApproval(call.arguments) : needsApproval;
     if (!needed) return { approved: true, reason: "" };
     const decision = await this.#ask(call, context);
     if (decision.always) this.#remember(context, decision);
@@ -223,9 +240,14 @@ export class Toolbox {
   async #ask(call, context) {
     const answer = await this.#approve?.(call, context);
     if (typeof answer === "string") return { approved: false, reason: answer, always: false };
-    if (typeof answer !== "object" || answer === null) return { approved: answer === true, reason: "", always: false };
+    if (typeof answer !== "object" || answer === null)
+      return { approved: answer === true, reason: "", always: false };
     const { approved, reason, always } = answer;
-    return { approved: approved === true, reason: typeof reason === "string" ? reason : "", always: always === true };
+    return {
+      approved: approved === true,
+      reason: typeof reason === "string" ? reason : "",
+      always: always === true,
+    };
   }
 
   /**
@@ -250,7 +272,8 @@ export class Toolbox {
     // what is posted is what was measured, whatever the tool does with its object meanwhile
     const read = JSON.parse(text);
     const { resultBytes, resultDepth } = this.#limits;
-    if (bytesOf(typeof read === "string" ? read : text) > resultBytes) throw new Error("The result is too large to be sent.");
+    if (bytesOf(typeof read === "string" ? read : text) > resultBytes)
+      throw new Error("The result is too large to be sent.");
     if (isDeeper(read, resultDepth)) throw new Error("The result is nested too deep to be sent.");
     return read;
   }
@@ -267,7 +290,9 @@ function byName(tools) {
   for (const [index, tool] of tools.entries()) {
     const name = tool?.name;
     if (typeof name !== "string" || name === "") {
-      throw new InvalidArgument(`tools[${index}] has no name: give { name, description, parameters, execute }`);
+      throw new InvalidArgument(
+        `tools[${index}] has no name: give { name, description, parameters, execute }`,
+      );
     }
     if (named.has(name)) throw new InvalidArgument(`two tools are named ${name}`);
     named.set(name, tool);

@@ -29,14 +29,23 @@
  */
 
 /** Of an answer; others may hold secrets, and say nothing about a run. */
-const TOLD = ["content-type", "retry-after", "x-conversation-id", "x-owed-tool-calls", "x-request-id", "x-run-id"];
+const TOLD = [
+  "content-type",
+  "retry-after",
+  "x-conversation-id",
+  "x-owed-tool-calls",
+  "x-request-id",
+  "x-run-id",
+];
 
 /** @param {Response} response */
 export function toldHeaders(response) {
-  return Object.fromEntries(TOLD.flatMap((name) => {
-    const value = response.headers.get(name);
-    return value === null ? [] : [[name, value]];
-  }));
+  return Object.fromEntries(
+    TOLD.flatMap((name) => {
+      const value = response.headers.get(name);
+      return value === null ? [] : [[name, value]];
+    }),
+  );
 }
 
 /** @returns {number} the time of a step */

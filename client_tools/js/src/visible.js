@@ -45,7 +45,7 @@ export function escapeProse(text) {
  * @returns {ShownArguments}
  */
 export function formatArguments(args) {
-  const text = typeof args === "string" ? args : JSON.stringify(args) ?? "";
+  const text = typeof args === "string" ? args : (JSON.stringify(args) ?? "");
   if (!isJson(text || "{}")) {
     return { text: text.split("\n").map(escapeInvisible).join("\n"), valid: false, repeated: [] };
   }
@@ -53,8 +53,13 @@ export function formatArguments(args) {
     return token.startsWith('"') ? escapeInvisible(JSON.stringify(JSON.parse(token))) : token;
   });
   const short = layOut(tokens, () => "");
-  const indented = (/** @type {number} */ depth) => `\n${"  ".repeat(Math.min(depth, DEEPEST_INDENT))}`;
-  return { text: short.length > LINE ? layOut(tokens, indented) : short, valid: true, repeated: repeatedKeys(tokens) };
+  const indented = (/** @type {number} */ depth) =>
+    `\n${"  ".repeat(Math.min(depth, DEEPEST_INDENT))}`;
+  return {
+    text: short.length > LINE ? layOut(tokens, indented) : short,
+    valid: true,
+    repeated: repeatedKeys(tokens),
+  };
 }
 
 /** @param {string} found one character */

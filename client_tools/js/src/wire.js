@@ -29,7 +29,11 @@ export function included(wanted) {
  * @param {{after: string, signal: AbortSignal, exchange: number}} options
  * @returns {Promise<Connection>}
  */
-export function postMessages(http, { key, body, path = "send-message" }, { after, signal, exchange }) {
+export function postMessages(
+  http,
+  { key, body, path = "send-message" },
+  { after, signal, exchange },
+) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "text/event-stream", "Idempotency-Key": `"${key}"` };
   if (after) headers["Last-Event-ID"] = after;
@@ -49,7 +53,11 @@ export function openStream(http, conversationId, { runId, after, include, signal
   if (after) headers["Last-Event-ID"] = after;
   const run = runId && !after ? `&runId=${encodeURIComponent(runId)}` : "";
   const query = `include=${include.map(encodeURIComponent).join(",")}${run}`;
-  return http.stream(`${conversationPath(conversationId)}/stream?${query}`, { headers, signal, exchange });
+  return http.stream(`${conversationPath(conversationId)}/stream?${query}`, {
+    headers,
+    signal,
+    exchange,
+  });
 }
 
 /**
@@ -76,7 +84,8 @@ export function agentPath(agentId) {
  */
 function step(name, what) {
   // a URL cannot name these two: they mean the folder, and the one above
-  if (name === "" || name === "." || name === "..") throw new InvalidArgument(`${what} cannot be this`);
+  if (name === "" || name === "." || name === "..")
+    throw new InvalidArgument(`${what} cannot be this`);
   try {
     return encodeURIComponent(name);
   } catch {
@@ -90,8 +99,12 @@ function step(name, what) {
  */
 export function leftOf(headers) {
   const kinds = /** @type {const} */ (["tokens", "seconds", "cost"]);
-  const told = kinds.map((kind) => /** @type {const} */ ([kind, headers.get(`X-Budget-Left-${kind}`) ?? ""]));
-  const left = told.filter(([, text]) => /^\d{1,15}(\.\d{1,15})?$/.test(text)).map(([kind, text]) => [kind, Number(text)]);
+  const told = kinds.map(
+    (kind) => /** @type {const} */ ([kind, headers.get(`X-Budget-Left-${kind}`) ?? ""]),
+  );
+  const left = told
+    .filter(([, text]) => /^\d{1,15}(\.\d{1,15})?$/.test(text))
+    .map(([kind, text]) => [kind, Number(text)]);
   return left.length > 0 ? Object.fromEntries(left) : null;
 }
 

@@ -30,12 +30,20 @@ export class Answers {
     this.#onRun = onRun;
     this.tools = Object.fromEntries(
       Object.entries(toolsFor(hands)).map(([name, tool]) => {
-        return [name, { ...tool, execute: (args, context) => this.#once(() => tool.execute(args, context), context) }];
+        return [
+          name,
+          {
+            ...tool,
+            execute: (args, context) => this.#once(() => tool.execute(args, context), context),
+          },
+        ];
       }),
     );
     // answered in a form, perhaps after a reload, or in another tab
     this.tools.ask_user = { execute: "later" };
-    this.declared = Object.fromEntries(Object.entries(this.tools).map(([name, tool]) => [name, { ...tool, execute: "later" }]));
+    this.declared = Object.fromEntries(
+      Object.entries(this.tools).map(([name, tool]) => [name, { ...tool, execute: "later" }]),
+    );
   }
 
   /**

@@ -39,7 +39,8 @@ export class Owing {
       const expected = this.#expected;
       this.#reset(event.toolCalls);
       this.isOutdated ||= expected !== null && !isSame(expected, this.open);
-    } else if (event.type === "client-tool-result" || event.type === "client-decision") this.#close(event.toolCallId);
+    } else if (event.type === "client-tool-result" || event.type === "client-decision")
+      this.#close(event.toolCallId);
     else if (event.type === "call-elsewhere") {
       this.mine.delete(event.toolCallId);
       if (event.state === "answered") this.#close(event.toolCallId);
