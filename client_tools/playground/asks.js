@@ -1,4 +1,4 @@
-/** The forms by which a person answers: a result by hand, a decision on a call, questions of the agent. */
+/** Forms for a person's answers: a result by hand, a decision on a call, answers to questions. */
 
 import { escapeProse } from "../js/src/index.js";
 import { button, el } from "./dom.js";
@@ -8,15 +8,18 @@ import { button, el } from "./dom.js";
 
 /**
  * @typedef {{content: unknown, isError: boolean}} Result
- * @typedef {{approved: boolean, reason?: string, always?: boolean}} Verdict
+ * @typedef {{approved: boolean, reason?: string, always?: boolean}} Decision
  */
-/** @typedef {(reply: Result | Verdict) => void} OnReply what the person has chosen; may be called again */
+/**
+ * @typedef {(reply: Result | Decision) => void} OnReply called with the person's answer; may be
+ *   called again
+ */
 
-/** Makes the names of one form's radio buttons its own. */
+/** Number of question forms, which makes the names of radio buttons unique. */
 let forms = 0;
 
 /**
- * A result for a call that no client runs.
+ * Create a form for the result of a call that no client runs.
  *
  * @param {OnReply} onReply
  */
@@ -28,13 +31,14 @@ export function resultForm(onReply) {
 }
 
 /**
- * Whether this page may run the tools of a conversation that this browser has not begun.
+ * Create a form to let this page run the tools of a conversation that began elsewhere.
  *
  * @param {() => void} onRun
  */
 export function runForm(onRun) {
   const why =
-    "This conversation was not begun in this browser. Run its tools only if you know where it comes from: their results go there.";
+    "This conversation was not begun in this browser. Run its tools only if you know where it " +
+    "comes from: their results go there.";
   return form(
     onRun,
     el("p", { class: "why" }, why),
@@ -43,9 +47,10 @@ export function runForm(onRun) {
 }
 
 /**
- * Whether a tool of the server may be called. Enter in the reason's field denies: nothing is allowed by accident.
+ * Create a form to decide on a call of a server's tool. Enter in the reason field denies, so that
+ * nothing is allowed by accident.
  *
- * @param {string} why what the server says about it; may be empty
+ * @param {string} why the server's reason; may be empty
  * @param {OnReply} onReply
  */
 export function approvalForm(why, onReply) {
@@ -65,8 +70,9 @@ export function approvalForm(why, onReply) {
     () => onReply({ approved: false, always: true, ...whyNot() }),
     "button small",
   );
-  for (const each of [always, never])
+  for (const each of [always, never]) {
     each.title = "In this conversation, calls of this tool are not asked about again";
+  }
   const row = el(
     "div",
     { class: "choices" },
@@ -110,7 +116,7 @@ function questionField({ question: asked, options, multiple, freeText }, name) {
   const rows = options.map(({ label, description }, index) =>
     optionRow(/** @type {HTMLElement} */ (inputs[index]), label, description),
   );
-  // who has chosen one of several by mistake can take it back
+  // a radio button cannot be unchecked otherwise
   if (options.length > 0 && !multiple) rows.push(optionRow(choice(false, name), "None of these"));
   const words = textarea(
     options.length > 0 ? `In your own words: ${question}` : question,

@@ -1,4 +1,4 @@
-/** The message field, its two buttons, and what may become of a message during an answer. */
+/** The message field, its buttons, and the choice to queue a message or to interrupt an answer. */
 
 import { need } from "./dom.js";
 
@@ -20,7 +20,7 @@ export class Composer {
   /**
    * @param {object} handlers
    * @param {(text: string) => void} handlers.onSend
-   * @param {(text: string, onBusy: OnBusy) => void} handlers.onMeanwhile the message is for the answer that comes
+   * @param {(text: string, onBusy: OnBusy) => void} handlers.onMeanwhile a message during an answer
    * @param {() => void} handlers.onStop
    */
   constructor({ onSend, onMeanwhile, onStop }) {
@@ -70,7 +70,10 @@ export class Composer {
     if (stopHadFocus) this.focus();
   }
 
-  /** @param {boolean} taken whether the server has what was said before: what is said now comes behind it */
+  /**
+   * @param {boolean} taken whether the server has accepted the previous message, so that another
+   *   may follow
+   */
   set taken(taken) {
     this.#queue.disabled = !taken;
     this.#interrupt.disabled = !taken;
@@ -90,7 +93,7 @@ export class Composer {
     return words;
   }
 
-  /** @param {boolean} isOpen shows what may become of the message, which stays in the field */
+  /** @param {boolean} isOpen whether the choices are shown; the message stays in the field */
   #offer(isOpen) {
     if (isOpen !== this.#choices.hidden) return;
     const hadFocus = this.#choices.contains(document.activeElement);
@@ -99,7 +102,7 @@ export class Composer {
     if (hadFocus) this.focus();
   }
 
-  /** As high as its text, up to the limit of the style sheet. */
+  /** Make the field as high as its text, up to the limit of the style sheet. */
   #fit() {
     this.#send.disabled = this.#words === "";
     if (this.#send.disabled) this.#offer(false);

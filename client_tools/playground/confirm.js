@@ -1,4 +1,4 @@
-/** Asks the user in a dialog of the page; questions that come together are asked one after the other. */
+/** A confirmation dialog; simultaneous questions are asked one after the other. */
 
 import { escapeProse } from "../js/src/index.js";
 import { need } from "./dom.js";
@@ -12,8 +12,8 @@ export class ConfirmDialog {
   /**
    * @param {string} question
    * @param {AbortSignal} signal
-   * @returns {Promise<boolean>} false also when the dialog was dismissed
-   * @throws the signal's reason, when the question is withdrawn
+   * @returns {Promise<boolean>} false also if the dialog is dismissed
+   * @throws the signal's reason, if the question is withdrawn
    */
   ask(question, signal) {
     const answer = this.#turn.then(() => this.#show(question, signal));

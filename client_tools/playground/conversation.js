@@ -1,13 +1,13 @@
 /**
- * One conversation on the page: what the user says goes to the client library, what comes of it to the view.
+ * One conversation on the page: passes messages to the client library, and its events to the view.
  *
- * Each post has a key of its own, and is sent again under it until it is answered: so it counts once.
+ * Each post has an idempotency key, and is retried with it until it is answered, so it counts once.
  */
 
 import { ApiError, randomId } from "../js/src/index.js";
-import { Answers } from "./answers.js";
+import { ToolRunner } from "./toolrunner.js";
 import { loadHistory } from "./history.js";
-import { Owing, resultOf, shownResult } from "./owing.js";
+import { OwedCalls, resultOf, shownResult } from "./owed.js";
 import { Run } from "./run.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
@@ -17,37 +17,44 @@ import { Run } from "./run.js";
 /** @typedef {import("../js/src/index.js").Sending} Sending */
 /** @typedef {import("../js/src/index.js").TraceStep} TraceStep */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
-/** @typedef {import("./tools.js").Hands} Hands */
+/** @typedef {import("./tools.js").PageActions} PageActions */
 
 /**
- * @typedef {"idle" | "elsewhere" | "loading" | "sending" | "waiting" | "answering" | "working" | "reconnecting"} Activity
- *   elsewhere: another client runs a tool of this page, and this one is free
+ * @typedef {"idle" | "elsewhere" | "loading" | "sending" | "waiting" | "answering" | "working" |
+ *   "reconnecting"} Activity elsewhere: another client runs a tool of this page, and this one is
+ *   free
  */
-/** @typedef {(options: Pick<ClientOptions, "tools" | "trace"> & {quiet?: boolean}) => Client} Connect gives a client as the
- *   page is set up now; a quiet one is not in the time line */
-/** @typedef {{id: string} & (import("./asks.js").Result | import("./asks.js").Verdict)} Reply to a call, given by the user */
+/**
+ * @typedef {(options: Pick<ClientOptions, "tools" | "trace"> & {quiet?: boolean}) => Client}
+ *   Connect creates a client with the page's current settings; a quiet one is not in the time line
+ */
+/**
+ * @typedef {{id: string} & (import("./asks.js").Result | import("./asks.js").Decision)} Reply the
+ *   user's answer to a call
+ */
 
 /**
  * @typedef {object} ChatView
  * @property {() => void} clear
  * @property {(text: string) => void} addUser
- * @property {(texts: readonly string[]) => void} setQueued what the user has said behind the answer that comes
+ * @property {(texts: readonly string[]) => void} setQueued messages that the user has sent during
+ *   the current answer
  * @property {(message: PastMessage) => void} addPast
  * @property {(activity: Activity) => void} setActivity
  * @property {(error: unknown, again: () => void) => void} addError
- * @property {(conversationId: string, isNews: boolean) => void} accepted the server has this conversation now; `isNews`
- *   says that a post of this page has begun something there
+ * @property {(conversationId: string, isNews: boolean) => void} accepted the server has this
+ *   conversation now; `isNews` says that a post of this page has begun something there
  */
 
-/** Times that the agent may ask for tools before the user has to speak again. */
+/** Rounds of tool calls that may follow one message. */
 export const MAX_ROUNDS = 25;
-/** What this page asks to be told beyond what the library needs. */
+/** Kinds of events that this page shows, beyond those that the library needs. */
 const INCLUDE = ["agents", "context", "message-ids", "plan", "progress", "reasoning", "usage"];
 
 export class Conversation {
   #connect;
   #view;
-  #answers;
+  #toolRunner;
   #mayRun;
   #abort = new AbortController();
   /** @type {Activity} */
@@ -61,33 +68,33 @@ export class Conversation {
   #isPost = false;
   /** Calls that wait for an answer, as far as this page knows. */
   #owing = new Set();
-  /** What the user has answered while something else was going on.
+  /** Answers that the user gave while something else was in progress.
    * @type {Map<string, Reply>} */
   #replies = new Map();
-  /** The call whose answer is on its way. */
+  /** The call whose answer is being posted. */
   #replying = "";
-  /** Ends with this conversation. */
+  /** Aborted when this conversation is left. */
   #leaving = new AbortController();
-  /** What the user has said during an answer, by the messages' ids, until the history has it.
+  /** Messages sent during an answer, by id, until the history has them.
    * @type {Map<string, string>} */
   #queued = new Map();
-  /** Whether the server has taken a message of this page that comes behind what is read now. */
-  #isBehind = false;
+  /** Whether the server has accepted a message of this page that follows the current run. */
+  #isQueuedMine = false;
 
   /**
    * @param {string} id
    * @param {object} parts
    * @param {Connect} parts.connect
    * @param {ChatView & import("./run.js").RunView} parts.view
-   * @param {Hands} parts.hands
+   * @param {PageActions} parts.actions
    * @param {() => boolean} parts.mayRun whether this browser runs the tools of this conversation
    */
-  constructor(id, { connect, view, hands, mayRun }) {
+  constructor(id, { connect, view, actions, mayRun }) {
     this.id = id;
     this.#connect = connect;
     this.#view = view;
     this.#mayRun = mayRun;
-    this.#answers = new Answers(view, hands, () => this.#become("working"));
+    this.#toolRunner = new ToolRunner(view, actions, () => this.#setActivity("working"));
   }
 
   get isIdle() {
@@ -95,7 +102,7 @@ export class Conversation {
   }
 
   /**
-   * Say something. Errors are shown, not thrown.
+   * Send a message. Errors are shown, not thrown.
    *
    * @param {string} text
    */
@@ -109,15 +116,15 @@ export class Conversation {
   }
 
   /**
-   * Say something while an answer comes. Errors are shown, not thrown.
+   * Send a message during an answer. Errors are shown, not thrown.
    *
    * @param {string} text
-   * @param {"enqueue" | "interrupt"} onBusy what it means for that answer
+   * @param {"enqueue" | "interrupt"} onBusy effect on that answer
    */
   async sendMeanwhile(text, onBusy) {
     const [id, key] = [randomId(), randomId()];
-    this.#queue(id, text);
-    const tools = this.#mayRun() ? this.#answers.tools : this.#answers.declared;
+    this.#setQueued(id, text);
+    const tools = this.#mayRun() ? this.#toolRunner.tools : this.#toolRunner.declared;
     const options = {
       conversationId: this.id,
       include: INCLUDE,
@@ -127,7 +134,7 @@ export class Conversation {
     };
     let isQueued = false;
     try {
-      // taken is enough: its answer is read behind the one that comes now
+      // acceptance is enough: its answer is read after the current one
       for await (const event of this.#connect({ tools }).send(
         { role: "user", content: text, id },
         options,
@@ -137,26 +144,26 @@ export class Conversation {
       }
     } catch (error) {
       if (this.#closed) return;
-      this.#queue(id, null);
+      this.#setQueued(id, null);
       return this.#view.addError(error, () => void this.#sendUnlessKnown({ id, text, key }));
     }
     if (this.#closed) return;
     this.#view.accepted(this.id, true);
-    this.#isBehind = true;
+    this.#isQueuedMine = true;
     if (!isQueued || this.isIdle) await this.load();
   }
 
   /**
    * @param {string} id of a message
-   * @param {string | null} text null: it waits no more
+   * @param {string | null} text null: it is not queued any more
    */
-  #queue(id, text) {
+  #setQueued(id, text) {
     if (text === null) this.#queued.delete(id);
     else this.#queued.set(id, text);
     this.#view.setQueued([...this.#queued.values()]);
   }
 
-  /** Show what the server has, and go on with what is going on there. */
+  /** Show the history, and follow the current run. */
   async load() {
     await this.#attempt(
       (signal) => this.#resume(signal),
@@ -164,7 +171,9 @@ export class Conversation {
     );
   }
 
-  /** Show what the server has, and what is going on there, and leave the calls to the tab that has begun it. */
+  /**
+   * Show the history, and follow the current run, but leave its calls to the tab that started it.
+   */
   async watch() {
     await this.#attempt(
       (signal) => this.#resume(signal, { answers: false }),
@@ -173,7 +182,8 @@ export class Conversation {
   }
 
   /**
-   * Answer a call by hand, or decide on it. The first answer of a call counts. While a tool of this page runs, it waits.
+   * Answer a call by hand, or decide on it. The first answer of a call counts. It is posted when no
+   * tool of this page runs.
    *
    * @param {Reply} reply
    */
@@ -211,21 +221,21 @@ export class Conversation {
     else this.#view.setResult(reply.id, shownResult(reply.content), reply.isError);
   }
 
-  /** See whether what is owed here was answered elsewhere; if so, show how it went on. */
-  async look() {
+  /** Check whether calls that are owed here were answered elsewhere; if so, show the rest. */
+  async checkOwed() {
     if (this.#activity !== "idle" || this.#owing.size === 0) return;
     const abort = this.#abort;
-    const stands = await this.#connect({ quiet: true })
+    const state = await this.#connect({ quiet: true })
       .conversation(this.id, { signal: abort.signal })
       .catch(() => null);
-    if (!stands || this.#closed || abort !== this.#abort || this.#activity !== "idle") return;
-    const open = new Set(stands.owed.map(({ id }) => id));
-    if (stands.running || [...this.#owing].some((id) => !open.has(id))) await this.watch();
+    if (!state || this.#closed || abort !== this.#abort || this.#activity !== "idle") return;
+    const open = new Set(state.owed.map(({ id }) => id));
+    if (state.running || [...this.#owing].some((id) => !open.has(id))) await this.watch();
   }
 
   /**
-   * Stop the answer: on the server when it runs there, here when it waits for a tool of this page. A post without an
-   * answer is stopped when its answer comes, or given up when this is asked twice.
+   * Stop the answer: on the server if it runs there, here if it waits for a tool of this page. A
+   * post without a response is stopped when the response begins, or abandoned at the second call.
    */
   async stop() {
     const isOnItsWay = this.#activity === "sending" || this.#activity === "reconnecting";
@@ -236,18 +246,18 @@ export class Conversation {
     try {
       await this.#sending?.cancel();
     } catch (error) {
-      if (error instanceof ApiError && (error.status ?? 0) < 500) return; // it has just ended by itself
+      if (error instanceof ApiError && (error.status ?? 0) < 500) return; // it has ended
       this.#view.addError(error, () => void this.load());
       this.#abort.abort();
     }
   }
 
-  /** Cut the connection that is read, as a bad network would; the page then comes back by itself. */
+  /** Drop the connection, as a bad network would; the client reconnects. */
   cut() {
     return this.#sending?.reconnect() ?? false;
   }
 
-  /** Leave the conversation; what runs on the server runs on. */
+  /** Leave the conversation; its run continues on the server. */
   close() {
     this.#closed = true;
     this.#leaving.abort();
@@ -255,7 +265,7 @@ export class Conversation {
   }
 
   /**
-   * Try again after an error that leaves open whether the message arrived.
+   * Try again after an error, unless the message has arrived.
    *
    * @param {{id: string, text: string, key: string}} message
    */
@@ -286,14 +296,14 @@ export class Conversation {
       if (!isAbort(error)) this.#view.addError(error, again);
       else if (this.#stopped) this.#view.addNote("Stopped.");
     } finally {
-      if (!this.#closed && abort === this.#abort) this.#rest();
+      if (!this.#closed && abort === this.#abort) this.#finish();
     }
   }
 
-  /** Nothing goes on: what the user has answered meanwhile is posted. */
-  #rest() {
-    this.#become("idle");
-    if (this.#isBehind) return void this.load();
+  /** Become idle; post an answer that the user gave meanwhile. */
+  #finish() {
+    this.#setActivity("idle");
+    if (this.#isQueuedMine) return void this.load();
     const [reply] = this.#replies.values();
     if (reply) void this.#reply(reply);
   }
@@ -301,37 +311,39 @@ export class Conversation {
   /**
    * @param {AbortSignal} signal
    * @param {{mayBeMissing?: boolean, answers?: boolean}} [options]
-   * @returns {Promise<PastMessage[]>} what is in the history
+   * @returns {Promise<PastMessage[]>} the messages of the history
    */
   async #resume(signal, { mayBeMissing = false, answers = true } = {}) {
-    this.#become("loading");
+    this.#setActivity("loading");
     this.#owing = new Set();
-    this.#isBehind = false;
+    this.#isQueuedMine = false;
     const client = this.#client(answers);
-    const stands = await client.conversation(this.id, { signal }).catch((error) => {
+    const state = await client.conversation(this.id, { signal }).catch((error) => {
       if (mayBeMissing && error instanceof ApiError && error.status === 404) return null;
       throw error;
     });
-    const past = stands ? await loadHistory(client, this.id, stands, signal) : [];
+    const past = state ? await loadHistory(client, this.id, state, signal) : [];
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
-    this.#showQueued(past, stands?.queued ?? []);
-    if (!stands) return past;
-    if (stands.plan?.length) this.#view.setPlan(stands.plan);
+    this.#showQueued(past, state?.queued ?? []);
+    if (!state) return past;
+    if (state.plan?.length) this.#view.setPlan(state.plan);
     this.#view.accepted(this.id, false);
-    const { running, owed } = stands;
-    const next = stands.queued?.[0];
+    const { running, owed } = state;
+    const next = state.queued?.[0];
     const resume = (/** @type {string} */ runId) =>
       client.resume(this.id, { runId, include: INCLUDE, signal });
-    // the post that waits takes the calls of the run before it for unanswered
-    if (running)
+    // the queued post closes the owed calls of the run before it
+    if (running) {
       await this.#follow(resume(running.runId), {
         answers,
         until: next ? isHandedBack : undefined,
       });
+    }
     if (next) {
       await this.#follow(resume(next), { until: ({ type }) => type === "run-start" });
-      return this.#resume(signal, { answers }); // what was posted for it is in the history since it began
+      // the history has the messages of a run from its start
+      return this.#resume(signal, { answers });
     }
     if (!running && owed?.length > 0) {
       await this.#follow(client.resume(this.id, { include: INCLUDE, signal }), { answers, owed });
@@ -340,13 +352,13 @@ export class Conversation {
   }
 
   /**
-   * @param {readonly PastMessage[]} past what the history has
-   * @param {readonly string[]} runs that wait
+   * @param {readonly PastMessage[]} past messages of the history
+   * @param {readonly string[]} runs that are queued
    */
   #showQueued(past, runs) {
     for (const { id } of past) this.#queued.delete(id);
-    // what is in neither was taken out of the queue
-    if (runs.length === 0 && !this.#isBehind) this.#queued.clear();
+    // a message that is in neither was removed from the queue
+    if (runs.length === 0 && !this.#isQueuedMine) this.#queued.clear();
     if (this.#queued.size > 0) this.#view.setQueued([...this.#queued.values()]);
   }
 
@@ -365,9 +377,9 @@ export class Conversation {
    * @param {Sending} sending
    * @param {object} [options]
    * @param {boolean} [options.answers] whether this page runs calls
-   * @param {OwedCall[]} [options.owed] what is owed by what it shows
-   * @param {ReadonlySet<string>} [options.superseded] what is owed no more when the run begins
-   * @param {((event: Event) => boolean) | undefined} [options.until] behind which event to leave
+   * @param {OwedCall[]} [options.owed] calls that are owed, as the history says
+   * @param {ReadonlySet<string>} [options.superseded] calls that are closed when the run begins
+   * @param {((event: Event) => boolean) | undefined} [options.until] the event to leave after
    */
   async #follow(
     sending,
@@ -375,19 +387,19 @@ export class Conversation {
   ) {
     const mayRun = this.#mayRun();
     const run = new Run(this.#view, { answers, mayRun });
-    const calls = new Owing(owed);
+    const calls = new OwedCalls(owed);
     this.#sending = sending;
     try {
       for await (const event of sending) {
         calls.feed(event);
-        // what another client has answered, and what came of it, is in the history
+        // answers of another client, and their effects, are in the history
         if (calls.isOutdated || (calls.wentOnElsewhere && event.cursor)) break;
         run.feed(event);
         if (event.type === "run-start") this.#supersede(superseded);
-        this.#note(event, answers && mayRun && calls.mine.size > 0);
+        this.#trackActivity(event, answers && mayRun && calls.mine.size > 0);
         if (until(event)) return;
-        // the post that waits takes the calls of this run for unanswered
-        if (this.#isBehind && event.type === "run-end") break;
+        // the queued post closes the owed calls of this run
+        if (this.#isQueuedMine && event.type === "run-end") break;
       }
       calls.end();
       if (this.#stopped && run.outcome === "handed-back") this.#view.addNote("Stopped.");
@@ -396,15 +408,16 @@ export class Conversation {
       this.#onAccepted = null;
       this.#owing = calls.open;
     }
-    if (this.#isBehind) {
-      // what was stopped is the answer before
+    if (this.#isQueuedMine) {
+      // only the previous answer was stopped
       this.#stopped = false;
       await this.#resume(this.#abort.signal);
-    } else if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped)
+    } else if ((calls.isOutdated || calls.wentOnElsewhere) && !this.#stopped) {
       await this.#resume(this.#abort.signal, { answers });
+    }
   }
 
-  /** @param {ReadonlySet<string>} ids of calls that a message went past */
+  /** @param {ReadonlySet<string>} ids of calls that a message has closed */
   #supersede(ids) {
     for (const id of ids) {
       this.#replies.delete(id);
@@ -416,39 +429,39 @@ export class Conversation {
    * @param {Event} event
    * @param {boolean} works whether this page has calls to run
    */
-  #note(event, works) {
-    if (event.type === "run-queued") this.#become("waiting");
-    else if (event.type === "run-start") this.#become("answering");
-    else if (event.type === "owed" && works) this.#become("working");
-    else if (event.type === "call-elsewhere" && !works) this.#become("elsewhere");
-    else if (event.type === "call-elsewhere") this.#become("working");
+  #trackActivity(event, works) {
+    if (event.type === "run-queued") this.#setActivity("waiting");
+    else if (event.type === "run-start") this.#setActivity("answering");
+    else if (event.type === "owed" && works) this.#setActivity("working");
+    else if (event.type === "call-elsewhere" && !works) this.#setActivity("elsewhere");
+    else if (event.type === "call-elsewhere") this.#setActivity("working");
   }
 
   /** @param {boolean} [answers] whether it has the page's tools */
   #client(answers = true) {
-    const tools = this.#mayRun() ? this.#answers.tools : this.#answers.declared;
+    const tools = this.#mayRun() ? this.#toolRunner.tools : this.#toolRunner.declared;
     return this.#connect({ tools: answers ? tools : {}, trace: (step) => this.#trace(step) });
   }
 
   /** @param {TraceStep} step */
   #trace(step) {
     if (this.#closed) return;
-    if (step.kind === "lost") this.#become("reconnecting");
+    if (step.kind === "lost") this.#setActivity("reconnecting");
     else if (step.kind === "request") {
-      // a claim may be renewed while a post is on its way
+      // a claim may be renewed during a post
       if (step.path.endsWith("/claim") || step.method === "DELETE") return;
       this.#isPost = step.path === "/send-message";
-      if (this.#isPost && this.#activity !== "reconnecting") this.#become("sending");
+      if (this.#isPost && this.#activity !== "reconnecting") this.#setActivity("sending");
     } else if (step.kind === "response" && isStream(step.headers)) {
       this.#onAccepted?.();
       this.#onAccepted = null;
       this.#view.accepted(this.id, this.#isPost);
-      this.#become("answering");
+      this.#setActivity("answering");
     }
   }
 
   /** @param {Activity} activity */
-  #become(activity) {
+  #setActivity(activity) {
     if (activity === this.#activity) return;
     this.#activity = activity;
     this.#view.setActivity(activity);
@@ -470,7 +483,7 @@ function isHandedBack(event) {
 
 /**
  * @param {unknown} error
- * @returns {boolean} whether this page itself gave the request up
+ * @returns {boolean} whether this page aborted the request
  */
 function isAbort(error) {
   return error instanceof Error && error.name === "AbortError";

@@ -1,11 +1,15 @@
-/** The only way this page makes elements: text is always a text node, so nothing that a model says becomes HTML. */
+/**
+ * Creates the elements of this page: text is always a text node, so a model's text never becomes
+ * HTML.
+ */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {{class?: string, type?: "button" | "submit" | "checkbox" | "radio", title?: string, label?: string, onClick?: () => void}} [props]
+ * @param {{class?: string, type?: "button" | "submit" | "checkbox" | "radio", title?: string,
+ *   label?: string, onClick?: () => void}} [props]
  * @param {...(Node | string)} children
  * @returns {HTMLElementTagNameMap[K]}
  */
@@ -45,7 +49,7 @@ export function icon(name) {
 
 /**
  * @template {Element} T
- * @param {string} selector of an element that index.html has
+ * @param {string} selector of an element in index.html
  * @param {new () => T} kind
  * @returns {T}
  */
@@ -55,13 +59,13 @@ export function need(selector, kind) {
   throw new Error(`the page has no ${selector}`);
 }
 
-/** Strings of JSON, and letters that are written from right to left. */
+/** Strings in JSON, and letters of right-to-left scripts. */
 const STRINGS = /("[^"\\]*(?:\\.[^"\\]*)*")/s;
 const RIGHT_TO_LEFT =
   /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
 /**
- * Makes of JSON what is shown of it: no string changes the order of what stands beside it.
+ * Isolate the strings of JSON, so that right-to-left text does not reorder its surroundings.
  *
  * @param {string} json
  * @returns {(Node | string)[]}
@@ -77,16 +81,16 @@ export function isolateStrings(json) {
 }
 
 /**
- * Offers a text as a file.
+ * Offer a text as a file.
  *
  * @param {string} text
  * @param {string} name
- * @param {number} patience milliseconds that the browser may take to read it
+ * @param {number} timeout milliseconds until the file is released
  */
-export function download(text, name, patience) {
+export function download(text, name, timeout) {
   const link = el("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   link.download = name;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), patience);
+  setTimeout(() => URL.revokeObjectURL(link.href), timeout);
 }

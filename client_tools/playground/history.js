@@ -1,4 +1,4 @@
-/** The server's record of a conversation, read as what the page shows. */
+/** The server's history of a conversation, converted for the view. */
 
 import { asRecord, textOrNull } from "../js/src/json.js";
 
@@ -9,31 +9,33 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  * @property {string} id
  * @property {string} name
  * @property {string} arguments
- * @property {boolean} client whether it is a client's to answer
+ * @property {boolean} client whether a client answers it
  */
 
 /**
  * @typedef {{role: "user", id: string, text: string}} PastUser
- * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean, model: string | null}} PastAnswer
- * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic: string | null}} PastResult
+ * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean,
+ *   model: string | null}} PastAnswer
+ * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic:
+ *   string | null}} PastResult
  * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
- * @typedef {{role: "child", id: string, callId: string, message: PastMessage}} PastChild said within the call that a sub-agent
- *   works on
+ * @typedef {{role: "child", id: string, callId: string, message: PastMessage}} PastChild a message
+ *   of the sub-agent that works on a call
  * @typedef {PastUser | PastAnswer | PastResult | PastDecision | PastChild} PastMessage
  */
 
-/** Messages of a long conversation that are shown; older ones stay on the server. */
+/** Number of messages that are shown of a long conversation. */
 export const SHOWN_MESSAGES = 400;
 const PAGE = 100;
 
 /**
  * @param {Client} client
  * @param {string} conversationId
- * @param {Pick<import("../js/src/client.js").ConversationView, "running" | "messageCount">} info how the conversation stood
- *   a moment ago
+ * @param {Pick<import("../js/src/client.js").ConversationView, "running" | "messageCount">} info
+ *   the state of the conversation
  * @param {AbortSignal} signal
- * @returns {Promise<PastMessage[]>} the newest ones, oldest first; of a run that goes on only what was posted for it,
- *   since its stream has all that it said
+ * @returns {Promise<PastMessage[]>} the newest ones, oldest first; of the current run only the
+ *   messages posted for it, because its stream has the rest
  */
 export async function loadHistory(client, conversationId, { running, messageCount }, signal) {
   const first = Math.max(0, (running?.firstMessage ?? messageCount) - SHOWN_MESSAGES);
@@ -47,7 +49,7 @@ export async function loadHistory(client, conversationId, { running, messageCoun
 
 /**
  * @param {Record<string, unknown>} message
- * @returns {boolean} whether an agent said it, or a sub-agent
+ * @returns {boolean} whether it is of an agent or a sub-agent
  */
 function isSaid({ role, message }) {
   return role === "assistant" || (role === "child" && isSaid(asRecord(message)));
@@ -56,7 +58,7 @@ function isSaid({ role, message }) {
 /**
  * @param {Client} client
  * @param {string} conversationId
- * @param {[number, number]} range how many messages to pass over, and where to end
+ * @param {[number, number]} range the number of messages to skip, and the end
  * @param {AbortSignal} signal
  */
 export async function loadBetween(client, conversationId, [first, end], signal) {
@@ -76,7 +78,7 @@ export async function loadBetween(client, conversationId, [first, end], signal) 
 
 /**
  * @param {Record<string, unknown>} message
- * @returns {PastMessage[]} one message, or none when the page has no way to show it
+ * @returns {PastMessage[]} one message, or none if the page cannot show it
  */
 export function readMessage(message) {
   const id = String(message.id ?? "");

@@ -1,11 +1,13 @@
-/** The wire beside the chat: what was posted, and each event with its id and its time since the post. Bounded. */
+/**
+ * The time line beside the chat: each post and each event, with its id and the time since the post.
+ */
 
 import { escapeProse } from "../js/src/index.js";
 import { parseJson } from "../js/src/json.js";
 import { el } from "./dom.js";
 import { join, lineOf, matches, sincePost } from "./timeline.js";
 
-/** @typedef {import("./recorder.js").Kept} Kept */
+/** @typedef {import("./recorder.js").RecordedStep} RecordedStep */
 /** @typedef {import("./timeline.js").Line} Line */
 
 /** Lines that are shown; older ones are dropped. */
@@ -21,14 +23,14 @@ export class Inspector {
   #total = 0;
   #merge = true;
   #wanted = "";
-  /** @type {Shown[]} in their order; the first ones are in the list, the last ones wait for a frame */
+  /** @type {LineRow[]} in order; the last ones are drawn in the next animation frame */
   #lines = [];
   #isDue = false;
 
   /**
    * @param {HTMLElement} list
-   * @param {HTMLElement[]} counters where the number of lines is shown
-   * @param {() => Kept[]} stepsOf all that is kept
+   * @param {HTMLElement[]} counters elements that show the number of lines
+   * @param {() => RecordedStep[]} stepsOf returns all recorded steps
    */
   constructor(list, counters, stepsOf) {
     this.#list = list;
@@ -45,9 +47,10 @@ export class Inspector {
   }
 
   /**
-   * Show what is kept in another way.
+   * Change the display of the recorded steps.
    *
-   * @param {{merge?: boolean, wanted?: string}} change whether pieces are merged; what a line has to contain
+   * @param {{merge?: boolean, wanted?: string}} change whether pieces are merged; text that a line
+   *   must contain
    */
   choose({ merge = this.#merge, wanted = this.#wanted }) {
     this.#merge = merge;
@@ -56,7 +59,7 @@ export class Inspector {
     for (const kept of this.#stepsOf()) this.add(kept);
   }
 
-  /** @param {Kept} kept */
+  /** @param {RecordedStep} kept */
   add(kept) {
     const line = lineOf(kept, this.#merge);
     const last = this.#lines.at(-1);
@@ -70,7 +73,7 @@ export class Inspector {
   /** @param {Line} line */
   #append(line) {
     this.#total += 1;
-    this.#lines.push(new Shown(line));
+    this.#lines.push(new LineRow(line));
     if (this.#lines.length > 2 * MAX_LINES) this.#trim();
   }
 
@@ -82,7 +85,7 @@ export class Inspector {
     this.#list.scrollTop = this.#list.scrollHeight;
   }
 
-  /** One layout per frame, however fast events come. */
+  /** Draw the changed lines, once per animation frame. */
   #flush() {
     this.#isDue = false;
     const { scrollHeight, scrollTop, clientHeight } = this.#list;
@@ -102,8 +105,8 @@ export class Inspector {
   }
 }
 
-/** A line, and its element as soon as it has one. */
-class Shown {
+/** A line of the list, and its element once it is drawn. */
+class LineRow {
   isStale = true;
   /** @type {HTMLElement | null} */
   element = null;
@@ -159,7 +162,7 @@ function timeText({ direction, at, lastAt, count, time }) {
 }
 
 /**
- * @param {string} id the run's id gives way when there is no room, the place in it does not
+ * @param {string} id its run id is shortened if there is no room, the position in the run is not
  * @returns {HTMLElement}
  */
 function eventId(id) {

@@ -1,4 +1,4 @@
-/** Puts the page together: the chat, the wire beside it, and what the tools may touch. */
+/** Puts the page together: the chat, the time line, and the actions of the tools. */
 
 import { Client, randomId } from "../js/src/index.js";
 import { asRecord, parseJson } from "../js/src/json.js";
@@ -7,7 +7,7 @@ import { ConfirmDialog } from "./confirm.js";
 import { Conversation, MAX_ROUNDS } from "./conversation.js";
 import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
-import { Lookout } from "./lookout.js";
+import { Poller } from "./poller.js";
 import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
@@ -23,16 +23,16 @@ const STATUS = {
   elsewhere: "",
   loading: "Loading the conversation",
   sending: "",
-  waiting: "Waiting for the answer before to end",
+  waiting: "Waiting for the previous answer to end",
   answering: "",
   working: "A tool is running in this page",
   reconnecting: "The connection broke. Connecting again",
 };
 const HASH = "#conversation=";
-/** A server that was never heard of is given up soon, one that broke off gets time to start again. */
+/** Few retries for a server that has never answered; more for one that may be restarting. */
 const RETRY = { attempts: 8, unanswered: 4, longestDelay: 8000 };
-/** Milliseconds after which a file that was saved is let go. */
-const SAVED = 60_000;
+/** Time until an exported file is released. */
+const SAVED = 60_000; // milliseconds
 
 const transcriptRoot = need("#transcript", HTMLElement);
 const thinking = need("#thinking", HTMLElement);
@@ -50,13 +50,13 @@ const tabs = new Tabs((id) => {
   if (id === conversation.id && conversation.isIdle) void conversation.watch();
 });
 const confirm = new ConfirmDialog();
-const hands = {
+const actions = {
   /** @param {string} color */
   setBackground(color) {
     document.body.style.backgroundColor = color;
     remember("background", JSON.stringify({ conversation: conversation.id, color }));
   },
-  /** @type {import("./tools.js").Hands["confirm"]} */
+  /** @type {import("./tools.js").PageActions["confirm"]} */
   confirm: (question, signal) => confirm.ask(question, signal),
 };
 
@@ -67,7 +67,7 @@ const composer = new Composer({
   onMeanwhile: (text, onBusy) => void conversation.sendMeanwhile(text, onBusy),
   onStop: () => void conversation.stop(),
 });
-const lookout = new Lookout(() => conversation.look());
+const poller = new Poller(() => conversation.checkOwed());
 const onReply = (/** @type {import("./conversation.js").Reply} */ reply) =>
   void conversation.answer(reply);
 const onRun = () => {
@@ -85,8 +85,8 @@ const view = Object.assign(
     setActivity(activity) {
       composer.busy = activity !== "idle" && activity !== "elsewhere";
       composer.taken = ["waiting", "answering", "working"].includes(activity);
-      if (activity === "idle") lookout.begin();
-      else lookout.end();
+      if (activity === "idle") poller.begin();
+      else poller.end();
       cut.disabled = !["waiting", "answering"].includes(activity);
       thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
       transcriptRoot.setAttribute(
@@ -114,7 +114,7 @@ let conversation = open(idInAddress());
 function open(known) {
   const id = known ?? randomId();
   if (known === null) runnable.begin(id);
-  return new Conversation(id, { connect, view, hands, mayRun: () => runnable.has(id) });
+  return new Conversation(id, { connect, view, actions, mayRun: () => runnable.has(id) });
 }
 
 /** @type {import("./conversation.js").Connect} */
@@ -124,7 +124,7 @@ function connect({ tools = {}, trace, quiet = false }) {
   return new Client({
     url: new URL(".", location.href).href,
     tools,
-    // another client may have tools of its own in the same conversation
+    // another client may have its own tools in the same conversation
     unknownTools: "leave",
     limits: { rounds: MAX_ROUNDS },
     retry: RETRY,
@@ -204,14 +204,14 @@ function idInAddress() {
   }
 }
 
-/** A colour belongs to the conversation in which it was chosen, also after a reload. */
+/** Restore the colour that was chosen in this conversation, after a reload or a change. */
 function restoreBackground() {
   const chosen = asRecord(parseJson(recall("background") ?? ""));
   const isHere = chosen.conversation === conversation.id;
   document.body.style.backgroundColor = isHere ? String(chosen.color) : "";
 }
 
-/** @param {"chat" | "events"} name which part a small screen shows */
+/** @param {"chat" | "events"} name the part that a small screen shows */
 function switchTo(name) {
   document.body.dataset.view = name;
   need("#show-chat", HTMLElement).setAttribute("aria-pressed", String(name === "chat"));
@@ -244,7 +244,7 @@ keyForm.addEventListener("submit", (event) => {
   keyForm.hidden = true;
   onKey();
 });
-// what this page has claimed is another one's to run; a page that comes back begins as after a reload
+// release the claims of this page; a page from the cache starts as after a reload
 addEventListener("pagehide", () => conversation.close());
 addEventListener("pageshow", ({ persisted }) => {
   if (persisted) show(idInAddress());

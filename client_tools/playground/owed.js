@@ -1,4 +1,4 @@
-/** What a conversation owes while its events come, and the answers that people give. */
+/** The owed calls of a conversation, by its events, and the results that a person gives. */
 
 import { isOurs } from "./tools.js";
 
@@ -7,23 +7,25 @@ import { isOurs } from "./tools.js";
 /** @typedef {import("../js/src/index.js").ToolMessage} ToolMessage */
 /** @typedef {import("./asks.js").Result} Result */
 
-export class Owing {
-  /** Those that wait for an answer.
+export class OwedCalls {
+  /** Calls that wait for an answer.
    * @type {Set<string>} */
   open;
-  /** Those of them that this page runs. */
+  /** Open calls that this page runs. */
   mine = new Set();
-  /** Whether another client has answered a call of this page's tools: what came of it is in the history. */
+  /**
+   * Whether another client has answered a call of this page's tools: the rest is in the history.
+   */
   wentOnElsewhere = false;
-  /** Whether calls were settled of which these events do not tell: the page shows what is over. */
+  /** Whether calls were closed without an event, so that the page shows an old state. */
   isOutdated = false;
-  /** What was owed when the history was read; null: these events have said what is owed since.
+  /** Calls that were owed when the history was read; null once an event has listed the owed calls.
    * @type {Set<string> | null} */
   #expected;
-  /** Calls that were answered by these events' own word. */
+  /** Calls with an answer in the events. */
   #answered = new Set();
 
-  /** @param {OwedCall[]} [expected] what was owed when the history was read */
+  /** @param {OwedCall[]} [expected] calls that were owed when the history was read */
   constructor(expected = []) {
     this.open = new Set(expected.map(({ id }) => id));
     this.#expected = expected.length > 0 ? new Set(this.open) : null;
@@ -32,23 +34,23 @@ export class Owing {
   /** @param {Event} event */
   feed(event) {
     if (event.type === "run-start") {
-      // a run begins when nothing is owed any more
+      // a run starts when nothing is owed any more
       this.isOutdated ||= [...this.open].some((id) => !this.#answered.has(id));
       this.#reset([]);
     } else if (event.type === "owed") {
       const expected = this.#expected;
       this.#reset(event.toolCalls);
       this.isOutdated ||= expected !== null && !isSame(expected, this.open);
-    } else if (event.type === "client-tool-result" || event.type === "client-decision")
+    } else if (event.type === "client-tool-result" || event.type === "client-decision") {
       this.#close(event.toolCallId);
-    else if (event.type === "call-elsewhere") {
+    } else if (event.type === "call-elsewhere") {
       this.mine.delete(event.toolCallId);
       if (event.state === "answered") this.#close(event.toolCallId);
       this.wentOnElsewhere ||= event.state === "answered";
     }
   }
 
-  /** No event comes any more: what was expected and not told of was settled before they began. */
+  /** Note the end of the events: expected calls without an event were closed before they began. */
   end() {
     this.isOutdated ||= this.#expected !== null;
   }
@@ -86,7 +88,7 @@ export function resultOf({ id, content, isError }) {
 
 /**
  * @param {unknown} content of a result
- * @returns {string} as it is shown
+ * @returns {string} as text for the page
  */
 export function shownResult(content) {
   return typeof content === "string" ? content : JSON.stringify(content);

@@ -1,10 +1,10 @@
-/** What the agent means to do, above the field for messages. */
+/** The agent's plan, above the message field. */
 
 import { el, need } from "./dom.js";
 
 /** @typedef {import("../js/src/index.js").PlanEntry} PlanEntry */
 
-/** @type {Record<string, string>} how a status reads */
+/** @type {Record<string, string>} labels of the statuses */
 const STATUS = { pending: "to do", in_progress: "at work", completed: "done" };
 
 export class PlanList {
@@ -13,16 +13,16 @@ export class PlanList {
   #list = need("#plan-list", HTMLElement);
   /** @type {readonly PlanEntry[]} */
   #entries = [];
-  /** As it was before the run that goes on.
+  /** The plan before the current run.
    * @type {readonly PlanEntry[]} */
   #before = [];
 
-  /** What is shown from now on is of one run. */
+  /** Mark the start of a run. */
   keep() {
     this.#before = this.#entries;
   }
 
-  /** What the run said of it is void. */
+  /** Restore the plan from before the run. */
   takeBack() {
     this.show(this.#before);
   }
@@ -31,7 +31,8 @@ export class PlanList {
   show(entries) {
     this.#entries = entries;
     this.#root.hidden = entries.length === 0;
-    this.#count.textContent = `${entries.filter(({ status }) => status === "completed").length} of ${entries.length} done`;
+    const done = entries.filter(({ status }) => status === "completed");
+    this.#count.textContent = `${done.length} of ${entries.length} done`;
     this.#list.replaceChildren(...entries.map(line));
   }
 }

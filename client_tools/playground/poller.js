@@ -1,24 +1,24 @@
-/** Looks now and then whether something has changed elsewhere, as long as somebody sees the page. */
+/** Polls for changes made elsewhere while the page is visible. */
 
-/** Milliseconds; the pauses grow. */
+/** Shortest and longest pause, in milliseconds; pauses grow. */
 const FIRST = 2000;
 const LONGEST = 15_000;
 
-export class Lookout {
-  #look;
+export class Poller {
+  #poll;
   #delay = FIRST;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
 
-  /** @param {() => Promise<void>} look */
-  constructor(look) {
-    this.#look = look;
+  /** @param {() => Promise<void>} poll */
+  constructor(poll) {
+    this.#poll = poll;
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && this.#timer !== undefined) this.begin();
     });
   }
 
-  /** Nothing goes on here: look soon, and less often the longer that lasts. */
+  /** Start polling, less often with time. */
   begin() {
     this.end();
     this.#delay = FIRST;
@@ -32,7 +32,7 @@ export class Lookout {
 
   #next() {
     const timer = (this.#timer = setTimeout(async () => {
-      if (!document.hidden) await this.#look();
+      if (!document.hidden) await this.#poll();
       if (this.#timer === timer) this.#next();
     }, this.#delay));
     this.#delay = Math.min(LONGEST, 1.5 * this.#delay);

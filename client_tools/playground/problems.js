@@ -1,4 +1,4 @@
-/** What went wrong, in words for the person at the page, and what to do about it. */
+/** Errors in words for the person at the page, with advice. */
 
 import {
   ApiError,
@@ -11,15 +11,15 @@ import {
 } from "../js/src/index.js";
 
 /**
- * @typedef {"again" | "reload" | "key" | "new" | "edit" | "none"} Remedy
- *   again: repeat what was refused; reload: show what the server has; key: enter an API key; new: start a
- *   conversation; edit: put the words back into the message field.
+ * @typedef {"again" | "reload" | "key" | "new" | "edit" | "none"} Remedy again: repeat what was
+ *   refused; reload: show what the server has; key: enter an API key; new: start a conversation;
+ *   edit: put the text back into the message field.
  */
 
 /**
  * @typedef {object} Problem
  * @property {string} title
- * @property {string} message what the server, or the browser, said
+ * @property {string} message text of the server or the browser
  * @property {string} advice
  * @property {Remedy} remedy
  * @property {string} code
@@ -46,7 +46,8 @@ const KNOWN = {
   tool_result_conflict: {
     title: "Somebody else answered first",
     advice:
-      "This call has another answer already, from another tab or device, and the first one counts. Show what the server has.",
+      "This call has another answer already, from another tab or device, and the first one " +
+      "counts. Show what the server has.",
     remedy: "reload",
   },
   invalid_answer: {
@@ -67,7 +68,8 @@ const KNOWN = {
   cursor_expired: {
     title: "This answer is too long to be replayed",
     advice:
-      "Its beginning is no longer streamed; the messages are kept. Show what the server has when it has ended.",
+      "Its beginning is no longer streamed; the messages are kept. Show what the server has " +
+      "when it has ended.",
     remedy: "reload",
   },
   body_too_large: {
@@ -83,13 +85,15 @@ const KNOWN = {
   foreign_host: {
     title: "The server does not know this address",
     advice:
-      "Open the page at the address that the server printed, or add this host to its allowed hosts.",
+      "Open the page at the address that the server printed, or add this host to its allowed " +
+      "hosts.",
     remedy: "none",
   },
   foreign_origin: {
     title: "The server does not trust this page's origin",
     advice:
-      "Open the page at the address that the server printed, or add this origin to its allowed origins.",
+      "Open the page at the address that the server printed, or add this origin to its " +
+      "allowed origins.",
     remedy: "none",
   },
 };
@@ -108,7 +112,8 @@ export function fromError(error) {
     return problem("The server cannot be reached", {
       message: sentence(error.message),
       advice:
-        "See whether `passback serve` is running and your network is up, then try again. Nothing is lost.",
+        "Check that `passback serve` is running and your network is up, then try again. " +
+        "Nothing is lost.",
       remedy: "again",
       code: error instanceof ConnectionLost ? "network" : error.code,
     });
@@ -134,7 +139,7 @@ export function fromError(error) {
     );
   }
   console.error(error);
-  return problem("This page made a mistake", {
+  return problem("This page has an error", {
     message: "Its console has the details.",
     advice: "The conversation is kept on the server. Show what it has.",
     remedy: "reload",
@@ -170,7 +175,7 @@ function fromRun(error) {
     advice:
       known?.advice ??
       (error.retryable
-        ? "This often passes. Send your message again; the conversation is intact."
+        ? "This is often temporary. Send your message again; the conversation is intact."
         : "Change the message and send it again; the conversation is intact."),
     remedy: known?.remedy ?? "edit",
     code: error.code,
@@ -179,7 +184,8 @@ function fromRun(error) {
 
 /**
  * @param {string} title
- * @param {{message: string, advice: string, remedy: Remedy, code: string, requestId?: string | null}} rest
+ * @param {{message: string, advice: string, remedy: Remedy, code: string, requestId?: string |
+ *   null}} rest
  * @returns {Problem}
  */
 function problem(title, rest) {

@@ -1,4 +1,4 @@
-/** The history as the server has it, message by message, without the page's own reading of it. */
+/** The dialog with the server's history, message by message, as raw JSON. */
 
 import { escapeProse } from "../js/src/index.js";
 import { el, need } from "./dom.js";
@@ -18,7 +18,10 @@ export class ServerRecord {
   #read;
   #abort = new AbortController();
 
-  /** @param {() => {client: Client, id: string}} read what to show: the client, and the conversation */
+  /**
+   * @param {() => {client: Client, id: string}} read returns the client and the conversation to
+   *   show
+   */
   constructor(read) {
     this.#read = read;
     need("#refresh-record", HTMLElement).addEventListener("click", () => void this.#load());
@@ -37,15 +40,15 @@ export class ServerRecord {
     this.#note.textContent = "Loading";
     try {
       const { client, id } = this.#read();
-      const stands = await client.conversation(id, { signal });
-      const first = Math.max(0, stands.messageCount - SHOWN_MESSAGES);
-      const messages = await loadBetween(client, id, [first, stands.messageCount], signal);
+      const state = await client.conversation(id, { signal });
+      const first = Math.max(0, state.messageCount - SHOWN_MESSAGES);
+      const messages = await loadBetween(client, id, [first, state.messageCount], signal);
       this.#count.textContent =
-        first > 0 ? `last ${messages.length} of ${stands.messageCount}` : String(messages.length);
+        first > 0 ? `last ${messages.length} of ${state.messageCount}` : String(messages.length);
       const lines = messages.map((message, index) =>
         line(`${first + index + 1} ${String(message.role)}`, message),
       );
-      this.#list.replaceChildren(line("the conversation", stands), ...lines);
+      this.#list.replaceChildren(line("the conversation", state), ...lines);
       this.#note.textContent = "";
     } catch (error) {
       if (signal.aborted) return;

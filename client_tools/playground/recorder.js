@@ -1,26 +1,31 @@
-/** What crossed the wire, kept within bounds: for the time line, and as a file that can be played back. */
+/**
+ * A bounded record of requests and frames, for the time line and as a file that can be replayed.
+ */
 
 import { asRecord, parseJson } from "../js/src/json.js";
 
 /** @typedef {import("../js/src/index.js").TraceStep} TraceStep */
 
 /**
- * @typedef {object} Kept a step, and where it belongs
+ * @typedef {object} RecordedStep a step, and its place in the record
  * @property {TraceStep} step
- * @property {string} exchange one post, or one run that is followed, with its reconnects
+ * @property {string} exchange one post or followed run, with its reconnects
  * @property {number} at milliseconds since the exchange began
  */
 
-/** @typedef {{start: number, kept: number}} Exchange when it began, in milliseconds since 1970, and how many steps are kept */
+/**
+ * @typedef {{start: number, kept: number}} Exchange its start, in milliseconds since 1970, and the
+ *   number of its steps that are kept
+ */
 
-/** Steps that are kept, and characters in them; the oldest are dropped, many at once. */
+/** Most steps, and characters in them, that are kept; a tenth of the steps is dropped at once. */
 export const MAX_STEPS = 20_000;
 export const MAX_CHARS = 16 * 1024 * 1024;
 const FORMAT = "passback-run";
 const VERSION = 1;
 
 export class Recorder {
-  /** @type {Kept[]} */
+  /** @type {RecordedStep[]} */
   steps = [];
 
   #onStep;
@@ -29,7 +34,7 @@ export class Recorder {
   /** @type {Map<string, Exchange>} */
   #exchanges = new Map();
 
-  /** @param {(kept: Kept) => void} onStep */
+  /** @param {(kept: RecordedStep) => void} onStep */
   constructor(onStep) {
     this.#onStep = onStep;
   }
@@ -66,7 +71,7 @@ export class Recorder {
     const least = Math.ceil(this.steps.length / 10);
     let count = 0;
     while (count < this.steps.length - 1 && (count < least || this.#chars > MAX_CHARS)) {
-      const old = /** @type {Kept} */ (this.steps[count]);
+      const old = /** @type {RecordedStep} */ (this.steps[count]);
       this.#chars -= charsOf(old.step);
       this.#leave(old);
       count += 1;
@@ -74,7 +79,7 @@ export class Recorder {
     this.steps = this.steps.slice(count);
   }
 
-  /** @param {Kept} old */
+  /** @param {RecordedStep} old */
   #leave({ exchange: name }) {
     const exchange = this.#exchanges.get(name);
     if (!exchange) return;
@@ -83,7 +88,8 @@ export class Recorder {
   }
 
   /**
-   * The posts and runs whose beginning is still kept, as a file; docs/how-to/playground.md describes it.
+   * Return the posts and runs whose beginning is still kept, as the file that
+   * docs/how-to/playground.md describes.
    *
    * @returns {object | null} null when there is none
    */
@@ -94,8 +100,9 @@ export class Recorder {
       ),
     );
     if (begun.size === 0) return null;
-    for (const kept of this.steps)
+    for (const kept of this.steps) {
       if (kept.at > 0 || kept.step.kind !== "request") begun.get(kept.exchange)?.push(kept);
+    }
     const starts = [...begun.keys()].map((name) => this.#exchanges.get(name)?.start ?? 0);
     const first = Math.min(...starts);
     const exchanges = [...begun.values()].map((steps, index) =>
@@ -111,7 +118,7 @@ export class Recorder {
 }
 
 /**
- * @param {Kept[]} steps of one exchange, which begins with its request
+ * @param {RecordedStep[]} steps of one exchange, which begins with its request
  * @param {number} at
  */
 function exportOf(steps, at) {
@@ -127,7 +134,7 @@ function exportOf(steps, at) {
     if (step.kind === "frame") frames.push({ at: rounded(time), id: step.id, data: step.data });
     else if (step.kind === "lost") cuts.push({ at: rounded(time), message: step.message });
     else if (step.kind === "request") request ??= requestOf(step);
-    // of several attempts the one counts that brought a stream
+    // of several attempts, keep the one with a stream
     else if (response?.status !== 200) response = responseOf(step);
   }
   return { at: rounded(at), request, response, frames, cuts };
@@ -167,7 +174,7 @@ function rounded(milliseconds) {
 
 /**
  * @param {string} data of a frame
- * @returns {Record<string, unknown>} the event, empty where it is none
+ * @returns {Record<string, unknown>} the event, empty if it is not one
  */
 export function eventOf(data) {
   return asRecord(parseJson(data));

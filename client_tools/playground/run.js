@@ -1,4 +1,4 @@
-/** What one run has said so far, as the page shows it; what became void is taken back. */
+/** Shows the events of a run, and removes what is rewound. */
 
 import { isBehind } from "../js/src/index.js";
 import { isOurs } from "./tools.js";
@@ -8,36 +8,39 @@ import { isOurs } from "./tools.js";
 /** @typedef {import("../js/src/index.js").PlanEntry} PlanEntry */
 
 /**
- * @typedef {object} RunView where a run's events are shown
- * @property {() => void} beginRun what is shown from now on is of one run
- * @property {() => void} dropRun take that back
- * @property {() => void} beginAnswer what follows belongs to another message
+ * @typedef {object} RunView the view of a run's events
+ * @property {() => void} beginRun mark the start of a run
+ * @property {() => void} dropRun remove everything since the start of the run
+ * @property {() => void} beginAnswer start another message
  * @property {(text: string) => void} addText
  * @property {(text: string) => void} addReasoning
- * @property {(id: string, name: string, parent?: string) => void} beginCall `parent`: the call that the sub-agent works on
- *   which makes this one
- * @property {(parent: string, text: string) => void} addAgentText what the sub-agent says that works on a call
- * @property {(id: string, text: string) => void} setProgress how far a call is
- * @property {(name: string) => void} setModel which model has said the answer that was begun last
- * @property {(entries: readonly PlanEntry[]) => void} setPlan what the agent means to do
+ * @property {(id: string, name: string, parent?: string) => void} beginCall `parent`: the call that
+ *   the sub-agent which makes this one works on
+ * @property {(parent: string, text: string) => void} addAgentText text of the sub-agent that works
+ *   on a call
+ * @property {(id: string, text: string) => void} setProgress progress of a call
+ * @property {(name: string) => void} setModel the model of the last answer
+ * @property {(entries: readonly PlanEntry[]) => void} setPlan the agent's plan
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
- * @property {(id: string, text: string, isError: boolean, synthetic?: string | null) => void} setResult `synthetic`: why the server
- *   wrote it itself, where no tool gave it
- * @property {(id: string, approved: boolean) => void} setDecision a person has said whether it may be made
- * @property {(call: OwedCall) => void} showOwed a call that this page does not run: somebody has to answer it, or to decide on it
- * @property {(call: OwedCall) => void} askToRun a call of this page's tools that runs when a person says so
+ * @property {(id: string, text: string, isError: boolean, synthetic?: string | null) => void}
+ *   setResult `synthetic`: why the server wrote it itself
+ * @property {(id: string, approved: boolean) => void} setDecision a person's decision on a call
+ * @property {(call: OwedCall) => void} showOwed a call that this page does not run, and somebody
+ *   must answer or decide on
+ * @property {(call: OwedCall) => void} askToRun a call of this page's tools that runs once a person
+ *   allows it
  * @property {(text: string) => void} addNote
- * @property {(id: string) => void} supersede a call of before: nobody has to answer it any more
+ * @property {(id: string) => void} supersede a call that needs no answer any more
  */
 
 /**
- * @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere" | "answered" | "approval" | "question" | "unrun"} CallState
- *   elsewhere: another client runs it, or should; answered: it has; approval, question: a person has to answer; unrun: this
- *   page runs it when a person says so
+ * @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere" | "answered" | "approval" |
+ *   "question" | "unrun"} CallState elsewhere: left to another client; answered: by another client;
+ *   approval, question: waits for a person; unrun: this page runs it once a person allows it
  */
 
-/** @type {Record<string, string>} how a run may end, where that needs a word */
+/** @type {Record<string, string>} notes on ends of a run */
 const ENDINGS = {
   max_tokens: "The answer reached the model's limit and ends here.",
   max_turns: "The agent took as many steps as it may in one go. Send a message to let it continue.",
@@ -46,7 +49,7 @@ const ENDINGS = {
   cancelled: "Stopped.",
 };
 
-/** @type {Record<string, string>} how room was made for what the model is shown */
+/** @type {Record<string, string>} notes on how the prompt was shortened */
 const STEPS = {
   snip: "old results of tools are left out",
   micro: "large results of tools are shortened",
@@ -55,7 +58,7 @@ const STEPS = {
 };
 
 export class Run {
-  /** How the newest run ended, as far as it has. */
+  /** Outcome of the current run, "" until it ends. */
   outcome = "";
 
   #view;
@@ -63,13 +66,13 @@ export class Run {
   #mayRun;
   /** @type {string | null} */
   #runId = null;
-  /** @type {Event[]} what a rewind may take back */
+  /** @type {Event[]} events that a rewind may void */
   #events = [];
 
   /**
    * @param {RunView} view
-   * @param {{answers: boolean, mayRun: boolean}} how whether this tab runs calls of the page's tools, and whether this
-   *   browser may
+   * @param {{answers: boolean, mayRun: boolean}} how whether this tab runs calls of the page's
+   *   tools, and whether this browser may
    */
   constructor(view, { answers, mayRun }) {
     this.#view = view;
@@ -78,7 +81,7 @@ export class Run {
     view.beginRun();
   }
 
-  /** @param {Event} event of this run, or of one that it led to */
+  /** @param {Event} event of this run, or of a later one */
   feed(event) {
     if (event.type === "rewind") return this.#rewind(event.to);
     if (event.runId !== null && event.runId !== this.#runId) this.#next(event.runId);
@@ -102,7 +105,7 @@ export class Run {
     for (const event of this.#events) this.#show(event);
   }
 
-  /** @param {Event} event unknown ones are let through silently */
+  /** @param {Event} event unknown ones are ignored */
   #show(event) {
     switch (event.type) {
       case "message":
@@ -110,7 +113,7 @@ export class Run {
       case "plan":
       case "usage":
       case "context":
-        // a sub-agent's words and calls are shown, not its thoughts
+        // of a sub-agent, only text and calls are shown
         return event.parentToolCallId === undefined ? this.#showOwn(event) : undefined;
       case "agent-text":
         return this.#view.addAgentText(event.parentToolCallId, event.delta);
@@ -145,7 +148,9 @@ export class Run {
     }
   }
 
-  /** @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "usage" | "context"}>} event */
+  /**
+   * @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "usage" | "context"}>} event
+   */
   #showOwn(event) {
     if (event.type === "message") this.#view.beginAnswer();
     else if (event.type === "reasoning") this.#view.addReasoning(event.delta);
@@ -177,9 +182,15 @@ export class Run {
 /** @param {{used: number, window?: number, step?: string}} event */
 function contextNote({ used, window, step }) {
   if (step !== undefined) {
-    return `The model is shown less of what came before: ${STEPS[step] ?? "older parts are left out"}. The conversation here stays whole.`;
+    const how = STEPS[step] ?? "older parts are left out";
+    return (
+      `The model is shown less of what came before: ${how}. ` + "The conversation here stays whole."
+    );
   }
   const share = window ? Math.round((100 * used) / window) : 100;
   const fills = share > 100 ? "is larger than" : `fills ${share} % of`;
-  return `This conversation ${fills} what the model can be shown at a time. Older parts of it will make room; here it stays whole.`;
+  return (
+    `This conversation ${fills} what the model can be shown at a time. ` +
+    "Older parts of it will make room; here it stays whole."
+  );
 }

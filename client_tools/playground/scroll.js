@@ -1,12 +1,12 @@
-/** Keeps the newest line in sight, unless the reader has scrolled away to read. */
+/** Keeps the newest line in view, unless the reader has scrolled up. */
 
-/** Pixels from the end that still count as being there. */
-const NEAR = 48;
+/** Distance from the end that counts as the end. */
+const NEAR = 48; // pixels
 
 /**
  * @param {HTMLElement} scroller
- * @param {HTMLElement} jump the button that leads back to the end
- * @returns {() => void} goes to the end, wherever the reader is
+ * @param {HTMLElement} jump the button back to the end
+ * @returns {() => void} scrolls to the end
  */
 export function keepAtEnd(scroller, jump) {
   let atEnd = true;
@@ -23,7 +23,7 @@ export function keepAtEnd(scroller, jump) {
   };
 
   scroller.addEventListener("scroll", () => {
-    // Only a move upwards is the reader's wish: growing content also leaves the end behind.
+    // only the reader scrolls up; growing content moves the end down
     if (isNear()) atEnd = true;
     else if (scroller.scrollTop < lastTop) atEnd = false;
     lastTop = scroller.scrollTop;

@@ -1,10 +1,10 @@
-/** What this tab and this browser remember. A browser may forbid storage; the page then simply forgets. */
+/** Storage of this tab and this browser. If the browser forbids storage, nothing is kept. */
 
 import { parseJson } from "../js/src/json.js";
 
 const PREFIX = "passback.";
 const RUNNABLE = `${PREFIX}runnable`;
-/** Conversations that are remembered; older ones are asked about again. */
+/** Number of conversations that are stored; for older ones the page asks again. */
 const MAX_RUNNABLE = 1000;
 
 /**
@@ -21,41 +21,41 @@ export function recall(name) {
 
 /**
  * @param {string} name
- * @param {string | null} value null forgets it
+ * @param {string | null} value null removes it
  */
 export function remember(name, value) {
   try {
     if (value === null) sessionStorage.removeItem(PREFIX + name);
     else sessionStorage.setItem(PREFIX + name, value);
   } catch {
-    // Storage is blocked or full: nothing depends on it but comfort.
+    // storage is blocked or full, and only convenience depends on it
   }
 }
 
-/** Conversations whose tools this browser runs: those that it has begun, and those for which a person has said so. */
+/** Conversations whose tools this browser runs: its own, and those that a person has allowed. */
 export class RunnableConversations {
-  /** Of this page; all that there is where the browser forbids storage.
+  /** Conversations of this page; the only ones if the browser forbids storage.
    * @type {Set<string>} */
   #here = new Set();
 
-  /** @param {string} id that this page has made up: it is remembered when something is said there */
+  /** @param {string} id of a new conversation, stored once a message is sent there */
   begin(id) {
     this.#here.add(id);
   }
 
-  /** @param {string} id that somebody has said something in */
+  /** @param {string} id of a conversation that has a message */
   keep(id) {
     if (this.#here.has(id)) this.add(id);
   }
 
-  /** @param {string} id for the other tabs, too, and after a reload */
+  /** @param {string} id to store for other tabs and after a reload */
   add(id) {
     this.#here.add(id);
     const ids = [...this.#stored().filter((each) => each !== id), id].slice(-MAX_RUNNABLE);
     try {
       localStorage.setItem(RUNNABLE, JSON.stringify(ids));
     } catch {
-      // Storage is blocked or full: after a reload it is asked again.
+      // storage is blocked or full: the page asks again after a reload
     }
   }
 
@@ -74,11 +74,11 @@ export class RunnableConversations {
   }
 }
 
-/** Tells the other tabs of this browser what this one has begun; a browser without channels has tabs that do not know. */
+/** Notifies other tabs of this browser about new posts, if it has broadcast channels. */
 export class Tabs {
   #channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("passback") : null;
 
-  /** @param {(conversationId: string) => void} onNews another tab has begun something there */
+  /** @param {(conversationId: string) => void} onNews called after a post of another tab */
   constructor(onNews) {
     this.#channel?.addEventListener("message", ({ data }) => {
       if (typeof data === "string") onNews(data);

@@ -1,37 +1,37 @@
-/** The lines of the time line: what a step is called, what of it is looked for, and which ones are pieces of one. */
+/** The lines of the time line: their labels, the search in them, and the merging of pieces. */
 
 import { eventOf } from "./recorder.js";
 
-/** @typedef {import("./recorder.js").Kept} Kept */
+/** @typedef {import("./recorder.js").RecordedStep} RecordedStep */
 
 /**
  * @typedef {object} Line
  * @property {"sent" | "received"} direction
  * @property {string} label the event's type, or the request
  * @property {"sent" | "text" | "tool" | "error" | "other"} kind
- * @property {string} id of its first frame; "" for what has none
+ * @property {string} id of its first frame; "" if there is none
  * @property {string} lastId
- * @property {string} data as it crossed the wire; of merged pieces, the pieces joined
- * @property {number} count how many steps it stands for
+ * @property {string} data as it was sent or received; merged pieces are joined
+ * @property {number} count the number of its steps
  * @property {number} at milliseconds since the post
  * @property {number} lastAt
  * @property {number} time milliseconds since 1970
- * @property {string} piece equal for neighbours that may be merged; "" for what stands alone
+ * @property {string} piece equal for neighbours that may be merged; "" if it is never merged
  */
 
-/** @type {Record<string, string>} the field that holds the piece */
+/** @type {Record<string, string>} the field with the piece */
 const PIECES = {
   text: "content",
   reasoning: "delta",
   "agent-text": "delta",
   "tool-call-args": "delta",
 };
-/** Characters of a merged line that are kept. */
+/** Longest merged line, in characters. */
 const MAX_CHARS = 20_000;
 
 /**
- * @param {Kept} kept
- * @param {boolean} merge whether it may be joined with its neighbours
+ * @param {RecordedStep} kept
+ * @param {boolean} merge whether it may be merged with its neighbours
  * @returns {Line}
  */
 export function lineOf({ step, exchange, at }, merge) {
@@ -84,14 +84,15 @@ export function lineOf({ step, exchange, at }, merge) {
 
 /**
  * @param {string} data
- * @param {string | null} exchange null: pieces stay as they are
+ * @param {string | null} exchange null: pieces are not merged
  */
 function readFrame(data, exchange) {
   const event = eventOf(data);
   const label = typeof event.type === "string" ? event.type : data.slice(0, 40);
   const field = Object.hasOwn(PIECES, label) ? PIECES[label] : undefined;
-  if (exchange === null || field === undefined || typeof event[field] !== "string")
+  if (exchange === null || field === undefined || typeof event[field] !== "string") {
     return { label, kind: kindOf(label), data };
+  }
   const piece = [
     exchange,
     label,
@@ -112,9 +113,9 @@ function kindOf(label) {
 }
 
 /**
- * @param {Line} line is changed
+ * @param {Line} line to extend
  * @param {Line} next
- * @returns {boolean} whether the next one was a piece of the same, and is in it now
+ * @returns {boolean} whether `next` was merged into `line`
  */
 export function join(line, next) {
   if (line.piece === "" || line.piece !== next.piece) return false;

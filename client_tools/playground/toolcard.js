@@ -1,4 +1,4 @@
-/** One tool call: its name, its arguments as they are written, where it runs, its result, or a form for it. */
+/** The card of a tool call: its name, arguments, state, and result or a form for it. */
 
 import { escapeInvisible, escapeProse, formatArguments, readQuestions } from "../js/src/index.js";
 import { approvalForm, questionForm, resultForm, runForm } from "./asks.js";
@@ -14,30 +14,30 @@ export class ToolCard {
 
   #ours;
   #state = el("span", { class: "state" });
-  /** As the model wrote them. */
+  /** The arguments as the model wrote them. */
   #arguments = "";
-  /** What of them is shown while they are written. */
+  /** The text node that shows the arguments while they arrive. */
   #writing = document.createTextNode("");
   #written = el("pre", {}, this.#writing);
-  /** The arguments that are laid out. */
+  /** The arguments that are shown formatted. */
   #laidOut = "";
   #warning = el("p", { class: "warning" });
   #body;
-  /** What a sub-agent says and does that works on it. */
+  /** Text and calls of the sub-agent that works on it. */
   #within = el("div", { class: "within" });
-  /** @type {Text | null} what it says now */
+  /** @type {Text | null} text of the sub-agent, to which more is appended */
   #words = null;
   #progress = el("p", { class: "progress" });
   #onReply;
   #onRun;
-  /** Where a result comes from. */
+  /** Label for the place of a result. */
   #place;
   #denied = false;
 
   /**
    * @param {string} name
-   * @param {OnReply} onReply the user has answered in a form
-   * @param {() => void} onRun the user lets this page run the tools of the conversation
+   * @param {OnReply} onReply called with the user's answer in a form
+   * @param {() => void} onRun called when the user lets this page run the tools of the conversation
    */
   constructor(name, onReply, onRun) {
     this.#onReply = onReply;
@@ -65,15 +65,15 @@ export class ToolCard {
     this.#writing.appendData(escapeProse(delta));
   }
 
-  /** @param {string} text as the server has them, whole */
+  /** @param {string} text complete arguments, from the server */
   setArguments(text) {
     this.#arguments = text;
-    this.#tidy();
+    this.#layOutArguments();
   }
 
   /**
-   * @param {string} text that a sub-agent says
-   * @returns {HTMLElement} where it is shown
+   * @param {string} text of a sub-agent
+   * @returns {HTMLElement} the element that shows it
    */
   addWords(text) {
     if (!this.#words?.isConnected) {
@@ -84,12 +84,12 @@ export class ToolCard {
     return /** @type {HTMLElement} */ (this.#words.parentElement);
   }
 
-  /** What the sub-agent says next stands for itself. */
+  /** Start a new paragraph for the sub-agent's next text. */
   endWords() {
     this.#words = null;
   }
 
-  /** @param {ToolCard} card of a call that a sub-agent makes */
+  /** @param {ToolCard} card of a sub-agent's call */
   nest(card) {
     this.endWords();
     this.#add(card.element);
@@ -97,11 +97,12 @@ export class ToolCard {
 
   /** @param {HTMLElement} element */
   #add(element) {
-    if (!this.#within.isConnected)
+    if (!this.#within.isConnected) {
       this.#body.insertBefore(
         this.#within,
         this.#body.querySelector(":scope > .block")?.nextSibling ?? null,
       );
+    }
     this.#within.append(element);
   }
 
@@ -111,14 +112,14 @@ export class ToolCard {
     if (!this.#progress.isConnected) this.#body.append(this.#progress);
   }
 
-  /** Nobody waits for a result by hand any more. */
+  /** Remove the form: no answer by hand is needed any more. */
   withdraw() {
     this.#body.querySelector(":scope > form")?.remove();
   }
 
   /** @param {CallState} state */
   setState(state) {
-    // what the user is writing stays
+    // keep the text that the user is writing
     if (this.element.dataset.state === state) return;
     /** @type {Record<CallState, string>} */
     const labels = {
@@ -132,14 +133,14 @@ export class ToolCard {
       unrun: "waits for you",
       answered: "answered elsewhere",
     };
-    if (state !== "writing") this.#tidy();
+    if (state !== "writing") this.#layOutArguments();
     this.withdraw();
     if (state === "elsewhere" || state === "skipped") this.#body.append(resultForm(this.#onReply));
     this.#show(state, labels[state]);
   }
 
   /**
-   * Somebody has to answer it: a person at this page may.
+   * Show that the call is owed, with a form if a person may answer it.
    *
    * @param {OwedCall} call
    */
@@ -153,7 +154,7 @@ export class ToolCard {
   }
 
   /**
-   * This page runs it when a person says so.
+   * Ask a person to let this page run the call.
    *
    * @param {string} text of its arguments
    */
@@ -173,12 +174,12 @@ export class ToolCard {
   }
 
   /**
-   * A person has decided whether it may be made.
+   * Show a person's decision on the call.
    *
    * @param {boolean} approved
    */
   setDecision(approved) {
-    this.#tidy();
+    this.#layOutArguments();
     this.withdraw();
     if (approved) this.#place = "allowed, ran on the server";
     this.#denied = !approved;
@@ -190,7 +191,7 @@ export class ToolCard {
    * @param {boolean} isError
    */
   setResult(text, isError) {
-    this.#tidy();
+    this.#layOutArguments();
     this.withdraw();
     this.#progress.remove();
     this.#body.querySelector(":scope > .result")?.remove();
@@ -201,7 +202,7 @@ export class ToolCard {
     this.#show(isError ? "failed" : "done", isError ? "failed" : this.#place);
   }
 
-  /** It is a client's to answer, and perhaps a person's. */
+  /** Mark the call as one that a client answers. */
   setClients() {
     if (!this.#ours) this.#place = "answered";
   }
@@ -211,8 +212,8 @@ export class ToolCard {
     this.#show("skipped", reason);
   }
 
-  /** Complete arguments are written anew: what is read is what the tool gets. */
-  #tidy() {
+  /** Show complete arguments formatted, exactly as the tool gets them. */
+  #layOutArguments() {
     if (this.#laidOut === this.#arguments) return;
     this.#laidOut = this.#arguments;
     const { text, repeated } = formatArguments(this.#arguments);

@@ -1,18 +1,22 @@
-/** The calls that a conversation's client owes, run in this page: each one once, whatever is repeated. */
+/** Runs the calls of this page's tools: each call once, even if it is requested again. */
 
 import { toolsFor } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").CallContext} CallContext */
 /** @typedef {import("../js/src/index.js").ClientTools} ClientTools */
 /** @typedef {import("./run.js").RunView} RunView */
-/** @typedef {import("./tools.js").Hands} Hands */
+/** @typedef {import("./tools.js").PageActions} PageActions */
 
-export class Answers {
+export class ToolRunner {
   /** The page's tools, for the client library.
    * @type {ClientTools} */
   tools;
-  /** The same ones, where nobody has said yet that they may run: the agent knows them, and their calls stay owed.
-   * @type {ClientTools} */
+  /**
+   * The same tools for a conversation in which they may not run: declared, and their calls stay
+   * owed.
+   *
+   * @type {ClientTools}
+   */
   declared;
 
   #view;
@@ -22,24 +26,24 @@ export class Answers {
 
   /**
    * @param {Pick<RunView, "setCallState">} view
-   * @param {Hands} hands
-   * @param {() => void} onRun is told when a call begins to run
+   * @param {PageActions} actions
+   * @param {() => void} onRun called when a call starts to run
    */
-  constructor(view, hands, onRun) {
+  constructor(view, actions, onRun) {
     this.#view = view;
     this.#onRun = onRun;
     this.tools = Object.fromEntries(
-      Object.entries(toolsFor(hands)).map(([name, tool]) => {
+      Object.entries(toolsFor(actions)).map(([name, tool]) => {
         return [
           name,
           {
             ...tool,
-            execute: (args, context) => this.#once(() => tool.execute(args, context), context),
+            execute: (args, context) => this.#runOnce(() => tool.execute(args, context), context),
           },
         ];
       }),
     );
-    // answered in a form, perhaps after a reload, or in another tab
+    // answered in a form, perhaps after a reload or in another tab
     this.tools.ask_user = { execute: "later" };
     this.declared = Object.fromEntries(
       Object.entries(this.tools).map(([name, tool]) => [name, { ...tool, execute: "later" }]),
@@ -50,14 +54,14 @@ export class Answers {
    * @param {() => unknown} execute
    * @param {CallContext} context
    */
-  async #once(execute, { toolCallId, signal }) {
+  async #runOnce(execute, { toolCallId, signal }) {
     const giveUp = () => {
       this.#results.delete(toolCallId);
       this.#view.setCallState(toolCallId, "skipped");
     };
     signal.addEventListener("abort", giveUp, { once: true });
     try {
-      return await (this.#results.get(toolCallId) ?? this.#begin(execute, toolCallId));
+      return await (this.#results.get(toolCallId) ?? this.#start(execute, toolCallId));
     } finally {
       signal.removeEventListener("abort", giveUp);
     }
@@ -67,7 +71,7 @@ export class Answers {
    * @param {() => unknown} execute
    * @param {string} id
    */
-  #begin(execute, id) {
+  #start(execute, id) {
     this.#view.setCallState(id, "running");
     this.#onRun();
     const result = Promise.resolve(execute());

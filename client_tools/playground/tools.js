@@ -1,12 +1,15 @@
-/** The tools that this page lends to the agent: what the model is told of them, and what they do. */
+/** The tools that this page offers to the agent: their declarations and functions. */
 
 import { asRecord } from "../js/src/json.js";
 
 /** @typedef {import("../js/src/index.js").CallContext} CallContext */
-/** @typedef {{description: string, parameters: Record<string, unknown>, execute: (args: any, context: CallContext) => unknown}} OwnTool */
+/**
+ * @typedef {{description: string, parameters: Record<string, unknown>, execute: (args: any,
+ *   context: CallContext) => unknown}} OwnTool
+ */
 
 /**
- * @typedef {object} Hands what the tools may touch
+ * @typedef {object} PageActions actions on the page that the tools may use
  * @property {(color: string) => void} setBackground
  * @property {(question: string, signal: AbortSignal) => Promise<boolean>} confirm
  */
@@ -15,12 +18,13 @@ import { asRecord } from "../js/src/json.js";
  * @typedef {object} PageTool
  * @property {string} name
  * @property {string} description
- * @property {Record<string, unknown>} properties of its arguments, by JSON Schema; all of them are required
- * @property {(args: Record<string, unknown>, hands: Hands, signal: AbortSignal) => string | Promise<string>} run
- *   gives the result, or throws a ToolError
+ * @property {Record<string, unknown>} properties JSON Schemas of its arguments, all of them
+ *   required
+ * @property {(args: Record<string, unknown>, actions: PageActions, signal: AbortSignal) => string |
+ *   Promise<string>} run returns the result, or throws a ToolError
  */
 
-/** The tool says no; the model reads the message. */
+/** A tool's refusal; the model gets the message. */
 class ToolError extends Error {}
 
 const COLORS = [
@@ -43,14 +47,15 @@ const TOOLS = [
   {
     name: "change-background-color",
     description:
-      "Change the background color. The color should be one of the following: blue, red, green, transparent, " +
-      "yellow, purple, orange, pink, brown, gray, black, or white. No other colors or any variants.",
+      "Change the background color. The color should be one of the following: blue, red, green, " +
+      "transparent, yellow, purple, orange, pink, brown, gray, black, or white. " +
+      "No other colors or any variants.",
     properties: { color: { type: "string" } },
-    run({ color }, hands) {
+    run({ color }, actions) {
       if (typeof color !== "string" || !COLORS.includes(color)) {
         throw new ToolError(`The color should be one of the following: ${COLORS.join(", ")}.`);
       }
-      hands.setBackground(color);
+      actions.setBackground(color);
       return `Background color successfully changed to: ${color}`;
     },
   },
@@ -68,11 +73,11 @@ const TOOLS = [
     name: "ask-user-to-confirm",
     description: 'Ask the user a yes-or-no question. The result is "confirmed" or "declined".',
     properties: { question: { type: "string", description: "The question, in one sentence." } },
-    async run({ question }, hands, signal) {
+    async run({ question }, actions, signal) {
       if (typeof question !== "string" || question.trim() === "") {
         throw new ToolError("The question is missing.");
       }
-      return (await hands.confirm(question, signal)) ? "confirmed" : "declined";
+      return (await actions.confirm(question, signal)) ? "confirmed" : "declined";
     },
   },
 ];
@@ -86,12 +91,12 @@ export function isOurs({ name, kind = "tool_result" }) {
 }
 
 /**
- * The tools as the client library takes them.
+ * Return the tools in the form of the client library.
  *
- * @param {Hands} hands
+ * @param {PageActions} actions
  * @returns {Record<string, OwnTool>}
  */
-export function toolsFor(hands) {
+export function toolsFor(actions) {
   return Object.fromEntries(
     TOOLS.map(({ name, description, properties, run }) => {
       const parameters = {
@@ -106,7 +111,8 @@ export function toolsFor(hands) {
         {
           description,
           parameters,
-          execute: (args, { signal }) => guarded(() => run(asRecord(args), hands, signal), signal),
+          execute: (args, { signal }) =>
+            guarded(() => run(asRecord(args), actions, signal), signal),
         },
       ];
     }),
@@ -114,7 +120,7 @@ export function toolsFor(hands) {
 }
 
 /**
- * What a tool throws is told to the model: only what was meant for it.
+ * Run a tool, and hide from the model all errors except a ToolError.
  *
  * @param {() => string | Promise<string>} run
  * @param {AbortSignal} signal

@@ -1,4 +1,4 @@
-/** The conversation as the user sees it: its messages in their order, each tool call keyed by its id. */
+/** The view of the conversation: its messages in order, and its tool calls by id. */
 
 import { button, el, icon } from "./dom.js";
 import { fromError } from "./problems.js";
@@ -22,7 +22,7 @@ const REMEDIES = {
   none: "",
 };
 
-/** Why the server itself closed a call. */
+/** Labels of calls that the server closed. */
 const SYNTHETIC = {
   superseded: "closed: the conversation went on without it",
   interrupted: "closed: the server was interrupted",
@@ -33,7 +33,7 @@ const SYNTHETIC = {
 };
 
 export class Transcript {
-  /** What the user said last. */
+  /** The user's last message. */
   lastWords = "";
 
   #root;
@@ -56,11 +56,11 @@ export class Transcript {
   /**
    * @param {HTMLElement} root
    * @param {PlanList} plan
-   * @param {HTMLElement} queued where messages are shown that wait for an answer to end
+   * @param {HTMLElement} queued element for messages that wait for an answer to end
    * @param {object} on
    * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} on.onRemedy
    * @param {(reply: Reply) => void} on.onReply
-   * @param {() => void} on.onRun the tools of this conversation may run
+   * @param {() => void} on.onRun called when the tools of this conversation may run
    */
   constructor(root, plan, queued, { onRemedy, onReply, onRun }) {
     this.#root = root;
@@ -86,7 +86,10 @@ export class Transcript {
     this.#add(el("article", { class: "message user", label: "You" }, text));
   }
 
-  /** @param {readonly string[]} texts that the user has said behind the answer that comes; they replace those before */
+  /**
+   * @param {readonly string[]} texts of messages sent during the current answer; they replace the
+   *   previous list
+   */
   setQueued(texts) {
     this.lastWords = texts.at(-1) ?? this.lastWords;
     const shown = texts.map((text) => {
@@ -114,7 +117,7 @@ export class Transcript {
   }
 
   /**
-   * What a sub-agent did; its task is in the call's arguments.
+   * Add a message of a sub-agent; its task is in the call's arguments.
    *
    * @param {string} parent
    * @param {PastMessage} message
@@ -187,7 +190,7 @@ export class Transcript {
   /**
    * @param {string} id
    * @param {string} name
-   * @param {string} [parent] where the page knows that call, the new one stands in its card
+   * @param {string} [parent] the card of that call contains the new one, if the page knows it
    */
   beginCall(id, name, parent) {
     const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }), this.#onRun);
@@ -220,7 +223,7 @@ export class Transcript {
     this.#cards.get(id)?.setProgress(text);
   }
 
-  /** @param {string} name of the model that has said the answer; what it only does is told by its cards */
+  /** @param {string} name of the answer's model; shown only if the answer has text */
   setModel(name) {
     const answer = this.#answer;
     if (!answer || this.#text === null || answer.querySelector(":scope > .model")) return;
@@ -268,13 +271,16 @@ export class Transcript {
     this.#cards.get(id)?.setDecision(approved);
   }
 
-  /** @param {string} id of a call that nobody has to answer any more: the user has said something else */
+  /**
+   * @param {string} id of a call that needs no answer any more, because the user has sent another
+   *   message
+   */
   supersede(id) {
     this.#cards.get(id)?.withdraw();
     this.#cards.get(id)?.explain(SYNTHETIC.superseded);
   }
 
-  /** @param {OwedCall} call of whose beginning the page may know nothing */
+  /** @param {OwedCall} call perhaps one that began before this page followed the run */
   showOwed(call) {
     if (!this.#cards.has(call.id)) this.beginCall(call.id, call.name, call.parentToolCallId);
     this.#cards.get(call.id)?.owe(call);
@@ -330,12 +336,12 @@ export class Transcript {
     this.#close();
   }
 
-  /** A problem is shown until something new is tried. */
+  /** Remove problems, before something new is tried. */
   #dropProblems() {
     for (const card of this.#root.querySelectorAll(".problem")) card.remove();
   }
 
-  /** @returns {HTMLElement} the answer that is being written */
+  /** @returns {HTMLElement} the current answer, created if there is none */
   #open() {
     if (this.#answer === null) this.beginAnswer();
     return /** @type {HTMLElement} */ (this.#answer);

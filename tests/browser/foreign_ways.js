@@ -1,6 +1,6 @@
 /**
- * The ways in which a page reaches for another site. Each is asked with a query that names it, and gives what it could
- * read: "" for nothing.
+ * The ways in which a page reaches for another site. Each is asked with a query that names it, and
+ * gives what it could read: "" for nothing.
  */
 (target, id) => {
   const at = (path, way) => `${target}${path}?way=${encodeURIComponent(way)}`;
@@ -66,8 +66,11 @@
   const sandboxed = (url) =>
     new Promise((resolve) => {
       addEventListener("message", ({ data }) => resolve(data), { once: true });
-      const inner = `fetch(${JSON.stringify(url)}, {method: 'POST', body: ${JSON.stringify(json)}, headers: {'Content-Type': 'text/plain'}})
-        .then(answer => answer.text()).then(() => 'read', () => '').then(told => parent.postMessage(told, '*'))`;
+      const headers = "{'Content-Type': 'text/plain'}";
+      const options = `{method: 'POST', body: ${JSON.stringify(json)}, headers: ${headers}}`;
+      const inner = `fetch(${JSON.stringify(url)}, ${options})
+        .then(answer => answer.text()).then(() => 'read', () => '')
+        .then(told => parent.postMessage(told, '*'))`;
       const frame = Object.assign(document.createElement("iframe"), {
         srcdoc: `<script>${inner}</${"script"}>`,
       });
@@ -90,7 +93,8 @@
     });
   const worker = (url) =>
     new Promise((resolve) => {
-      const code = `try { importScripts(${JSON.stringify(url)}); } catch {} postMessage(globalThis.read ?? "");`;
+      const code = `try { importScripts(${JSON.stringify(url)}); } catch {}
+        postMessage(globalThis.read ?? "");`;
       const made = new Worker(URL.createObjectURL(new Blob([code])));
       made.onmessage = ({ data }) => resolve(data);
       made.onerror = () => resolve("");
@@ -143,4 +147,4 @@
   return Promise.all(Object.entries(ways).map(async ([way, go]) => [way, await go(way)])).then(
     Object.fromEntries,
   );
-};
+}

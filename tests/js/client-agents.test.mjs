@@ -1,4 +1,7 @@
-/** What sub-agents do, plans and progress: events of their own, and within the call that they belong to. */
+/**
+ * What sub-agents do, plans and progress: events of their own, and within the call that they belong
+ * to.
+ */
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -43,8 +46,9 @@ test("what lacks a field of its kind is no event", () => {
     { type: "plan", entries: [1] },
     { type: "plan", entries: [{ content: "look", priority: "high" }] },
   ];
-  for (const event of bad)
+  for (const event of bad) {
     assert.throws(() => readEvent(JSON.stringify(event), PLACE), ProtocolError);
+  }
 });
 
 test("the texts of runs are parted by an empty line, also behind a rewind", () => {
@@ -60,7 +64,7 @@ test("the texts of runs are parted by an empty line, also behind a rewind", () =
   assert.equal(answer.text, "one.\n\ntwo");
 });
 
-test("what a sub-agent says and does stands within the call that it works on, not in the answer", () => {
+test("text and calls of a sub-agent are within its call, not in the answer", () => {
   const answer = fed(
     text("I ask. "),
     STARTED,
@@ -112,7 +116,7 @@ test("a rewind takes back what a sub-agent did, also within a call of an earlier
   assert.equal(answer.calls, answer.calls, "nothing has changed in between");
 });
 
-test("the call of a sub-agent that was begun before has no name, and what is within it is not the answer's own", () => {
+test("a sub-agent's call that began before has no name, and its calls are not the answer's", () => {
   const owed = { id: "2", name: "find", arguments: "{}", kind: "tool_result", ...WITHIN };
   const answer = fed({ type: "owed", toolCalls: [owed] });
   answer.add({ ...SAID, ...PLACE });
@@ -187,7 +191,7 @@ function nested(event) {
     : event;
 }
 
-test("the model of an answer is the one that spoke last, sub-agents aside, and is taken back with its run", () => {
+test("an answer's model is the last one, sub-agents aside, and is rewound with its run", () => {
   const used = (model, more = {}) => ({
     type: "usage",
     inputTokens: 1,
@@ -216,7 +220,7 @@ test("the model of an answer is the one that spoke last, sub-agents aside, and i
   );
 });
 
-test("what the model calls used is told one by one and together, and taken back with its run", () => {
+test("usage is given for each model call and in sum, and is rewound with its run", () => {
   const used = (count, more = {}) => ({
     type: "usage",
     inputTokens: count,

@@ -1,4 +1,7 @@
-/** What a client is made with is checked when it is made: the error names the argument, and what it takes. */
+/**
+ * What a client is made with is checked when it is made: the error names the argument, and what it
+ * takes.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -19,15 +22,15 @@ for (const [options, message] of [
   [["http://x"], "the options of a client are a list: give an object, as in new Client({ url })"],
   [{ url: 5 }, `url is 5: ${ADDRESS}`],
   [{ url: null }, `url is null: ${ADDRESS}`],
-  [{ url: "" }, `url is no URL: ${ADDRESS}`],
-  [{ url: "x" }, `url is no URL: ${ADDRESS}`],
-  [{ url: "http://" }, `url is no URL: ${ADDRESS}`],
-  [{ url: "http://x:99999" }, `url is no URL: ${ADDRESS}`],
-  [{ url: "localhost:8000" }, `url is no http: or https: address with a host: ${ADDRESS}`],
-  [{ url: "http://me:pw@x" }, "url holds a user or a password: leave it out, and give apiKey"],
+  [{ url: "" }, `url is not a URL: ${ADDRESS}`],
+  [{ url: "x" }, `url is not a URL: ${ADDRESS}`],
+  [{ url: "http://" }, `url is not a URL: ${ADDRESS}`],
+  [{ url: "http://x:99999" }, `url is not a URL: ${ADDRESS}`],
+  [{ url: "localhost:8000" }, `url is not an http: or https: address with a host: ${ADDRESS}`],
+  [{ url: "http://me:pw@x" }, "url contains a user or a password: remove it, and use apiKey"],
   [{ apiKey: 5 }, "apiKey is 5: give a text"],
   [{ apiKey: null }, "apiKey is null: give a text"],
-  [{ apiKey: "sécret" }, "apiKey has to be of visible ASCII characters"],
+  [{ apiKey: "sécret" }, "apiKey must have visible ASCII characters only"],
   [{ tools: 5 }, `tools is 5: ${TOOLS}`],
   [{ tools: "f" }, `tools is a string: ${TOOLS}`],
   [{ tools: execute }, `tools is a function: ${TOOLS}`],
@@ -55,7 +58,8 @@ for (const [options, message] of [
   [{ retry: { toString: 1 } }, /^retry\.toString is unknown: there are attempts, /],
   [{ apikey: "secret" }, /^apikey is unknown: there are url, apiKey, tools, /],
 ]) {
-  test(`a client is not made with ${typeof message === "string" ? message : message.source}`, () => {
+  const words = typeof message === "string" ? message : message.source;
+  test(`a client is not made with ${words}`, () => {
     const given =
       typeof options === "object" && options && !Array.isArray(options)
         ? { url: "http://x", ...options }

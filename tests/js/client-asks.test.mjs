@@ -56,7 +56,7 @@ function goesOn() {
 }
 
 // ---------------------------------------------------------------- with approve
-test("approve is asked about a tool of the server, and its answer goes with the client's results in one post", async (t) => {
+test("approve decides on a server's tool, in one post with the results", async (t) => {
   const { client, requests, claims } = await scripted(t, [
     stream({ events: owes(APPROVAL, RESULT) }),
     goesOn(),
@@ -148,7 +148,7 @@ test("what cannot be decided is not allowed", async (t) => {
   }
 });
 
-test("the client's own tools are asked for on the same way, and always holds for the conversation", async (t) => {
+test("approve decides on own tools, too; always holds for the conversation", async (t) => {
   const round = () => [
     stream({ events: handsBack(["3", "f", '{"n":1}']) }),
     stream({ events: [text("Done.")], run: "next" }),
@@ -164,8 +164,9 @@ test("the client's own tools are asked for on the same way, and always holds for
     return answers.shift();
   };
   const me = client({ approve, tools: { f: { needsApproval: true, execute: ({ n }) => n } } });
-  for (const conversationId of ["one", "one", "two"])
+  for (const conversationId of ["one", "one", "two"]) {
     await collect(me.send("x", { conversationId }));
+  }
   const call = { id: "3", name: "f", arguments: { n: 1 }, reason: "", server: false };
   assert.deepEqual(asked, [call, call]);
   const results = requests
@@ -188,8 +189,9 @@ test("a denial for good holds for the conversation as well", async (t) => {
     approve: () => answers.shift(),
     tools: { f: { needsApproval: true, execute: () => "ok" } },
   });
-  for (const conversationId of ["one", "one", "two"])
+  for (const conversationId of ["one", "one", "two"]) {
     await collect(me.send("x", { conversationId }));
+  }
   const results = requests
     .flatMap(({ body }) => body.messages)
     .filter(({ role }) => role === "tool");
@@ -363,7 +365,7 @@ for (const [what, given, read] of [
 }
 
 // ---------------------------------------------------------------- Chat
-test("a chat shows what people owe, and goes on in the same answer when they have answered", async (t) => {
+test("a chat shows what people owe, and continues once they have answered", async (t) => {
   const both = stream({
     events: [
       { type: "run-start" },

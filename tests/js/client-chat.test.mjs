@@ -130,7 +130,7 @@ test("resume shows what is owed being answered", async (t) => {
   assert.deepEqual(chat.getSnapshot().entries, [said("Done.", { calls: [done] })]);
 });
 
-// ---------------------------------------------------------------- a message while an answer comes
+// ---------------------------------------------------------------- a message during an answer
 const START = { type: "run-start" };
 const END = { type: "run-end", outcome: "completed" };
 const CALL = { type: "tool-call-start", toolCallId: "1", toolCallName: "f" };
@@ -170,7 +170,7 @@ function heard() {
 
 for (const onBusy of ["enqueue", "interrupt"]) {
   test(
-    `a message may ${onBusy} while an answer comes: its own follows, and what was handed back is left`,
+    `a message may ${onBusy} during an answer: its own follows, and owed calls are left`,
     { timeout: 8000 },
     async (t) => {
       const [one, two] = [

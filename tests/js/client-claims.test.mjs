@@ -46,7 +46,7 @@ function elsewhere(state, id = "1") {
   return { type: "call-elsewhere", toolCallId: id, toolCallName: "f", state };
 }
 
-test("a call is claimed before it runs, by the client, and its answer ends the claim", async (t) => {
+test("a call is claimed before it runs, and its answer ends the claim", async (t) => {
   const order = [];
   const { client, claims, requests } = await scripted(
     t,
@@ -187,7 +187,7 @@ test("who leaves while a claim is on its way gives it back, too", async (t) => {
   await dropped;
 });
 
-test("a call that another client holds is not run, and the run of its answer is followed", async (t) => {
+test("a call claimed elsewhere is not run, and the run of its answer is followed", async (t) => {
   const { client, requests } = await scripted(
     t,
     [
@@ -289,7 +289,7 @@ test("a claim that has lapsed, or was given back, is taken over", async (t) => {
   }
 });
 
-test("what is ready is posted, and what another client holds is waited for behind it", async (t) => {
+test("ready results are posted, and other clients' calls are waited for behind them", async (t) => {
   const both = handsBack(["1", "f", "{}"], ["2", "f", "{}"]);
   const { client, requests } = await scripted(
     t,
@@ -335,7 +335,7 @@ test("while answers are on their way, no other call is begun", async (t) => {
   assert.deepEqual(ran, ["2", "1"]);
 });
 
-test("a tool whose call was answered elsewhere is told, and nothing is posted for it", async (t) => {
+test("a tool whose call was answered elsewhere is aborted, and posts nothing", async (t) => {
   const { client, requests } = await scripted(
     t,
     [

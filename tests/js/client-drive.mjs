@@ -137,7 +137,10 @@ const scenarios = {
     return { texts: entries.map(({ text: said }) => said), error, status };
   },
 
-  /** Two tabs that see the same owed call, and answer it with these; with claims, only one of them does. */
+  /**
+   * Two tabs that see the same owed call, and answer it with these; with claims, only one of them
+   * does.
+   */
   async tabs() {
     const tab = (result) => {
       const own = { "get-time-zone": { execute: () => ran("get-time-zone", result) } };

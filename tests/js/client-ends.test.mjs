@@ -92,8 +92,9 @@ test("tools that run are told when nobody wants their results", async (t) => {
   const { client, requests } = await scripted(t, [
     stream({ events: handsBack(["1", "slow", "{}"], ["2", "quick", "{}"]) }),
   ]);
-  for await (const event of client({ tools }).send("x"))
+  for await (const event of client({ tools }).send("x")) {
     if (event.type === "client-tool-result") break;
+  }
   assert.deepEqual([told, requests.length], [["slow"], 1]);
 });
 
@@ -145,7 +146,7 @@ test("a cancel of what never got an answer stops nothing", async (t) => {
   assert.equal(requests.length, 1);
 });
 
-test("a cancel that comes after the end is no error, and one that gets lost is repeated", async (t) => {
+test("a cancel after the end is no error, and a lost one is repeated", async (t) => {
   const ended = json({ code: "conflict", message: "ended" }, 409);
   const { client } = await scripted(t, [
     stream({ events: [text("a")], end: "open" }),

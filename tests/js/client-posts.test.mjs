@@ -1,4 +1,7 @@
-/** What a post says: all that the protocol takes, in the first post or in those that follow by themselves. */
+/**
+ * What a post says: all that the protocol takes, in the first post or in those that follow by
+ * themselves.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,7 @@
-/** Results that the server refuses, or would refuse: what blocks nothing, and what the model is told. */
+/**
+ * Results that the server refuses, or would refuse: what blocks nothing, and what the model is
+ * told.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -128,7 +131,7 @@ test("a decision that is refused becomes a denial", async (t) => {
   ]);
 });
 
-test("answers that do not fit their questions block nothing else, and the questions stay owed", async (t) => {
+test("answers that do not fit block nothing else, and their questions stay owed", async (t) => {
   const unfit = json({ code: "invalid_answer", message: "no such option" }, 422);
   const { promise: dropped, resolve } = withResolvers();
   const claim = (response, request) => {
@@ -161,13 +164,13 @@ test("another refusal is an error at once", async (t) => {
   assert.deepEqual([error.code, posted], ["refused", [NAMES]]);
 });
 
-test("a refusal that comes when the server has the results is no reason to post them again", async (t) => {
+test("a refusal after the server has the results is no reason to post them again", async (t) => {
   const cut = stream({ events: [text("Do")], run: "next", end: "cut" });
   const { error, posted } = await play(t, [cut, json({ code: "bad_request", message: "no" }, 400)]);
   assert.deepEqual([error.code, posted], ["bad_request", [NAMES]]);
 });
 
-test("a cancel between two posts ends it, and the calls that are left are given back", async (t) => {
+test("a cancel between two posts ends it, and the calls that are left are released", async (t) => {
   const { promise: dropped, resolve } = withResolvers();
   let sending;
   const script = [

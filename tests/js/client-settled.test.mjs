@@ -1,4 +1,6 @@
-/** `Chat` where other clients answer, or nobody does: what is owed, and what becomes of the calls. */
+/**
+ * `Chat` where other clients answer, or nobody does: what is owed, and what becomes of the calls.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -105,7 +107,7 @@ for (const [how, act] of [
   });
 }
 
-test("what another client has left owed stays owed, and nothing that was read is read again", async (t) => {
+test("calls that another client leaves owed stay owed, and no run is read twice", async (t) => {
   const left = [stands([QUESTION], "mine"), stands([QUESTION], "mine")];
   const { chat, requests } = await chatOwing(
     t,
@@ -164,7 +166,7 @@ test("another refusal is an error, and what is owed stays", async (t) => {
   }
 });
 
-test("a call that the next message gives up says so, in whichever entry, and a sub-agent's, too", async (t) => {
+test("a call closed by the next message says so in any entry, as a sub-agent's does", async (t) => {
   const superseded = { content: "The user went on.", isError: true, synthetic: "superseded" };
   const inner = {
     id: "x",

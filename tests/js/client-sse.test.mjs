@@ -25,8 +25,9 @@ function decode(chunks) {
 function* cuts(bytes) {
   yield [bytes];
   yield Array.from(bytes, (byte) => Uint8Array.of(byte));
-  for (let place = 0; place <= bytes.length; place += 1)
+  for (let place = 0; place <= bytes.length; place += 1) {
     yield [bytes.subarray(0, place), bytes.subarray(place)];
+  }
 }
 
 function waysToFeed({ chunks, hex, text }) {
@@ -37,8 +38,9 @@ function waysToFeed({ chunks, hex, text }) {
 for (const vector of vectors("sse")) {
   test(vector.name, () => {
     const { events, lastEventId, retry = null } = vector;
-    for (const chunks of waysToFeed(vector))
+    for (const chunks of waysToFeed(vector)) {
       assert.deepEqual(decode(chunks), { events, lastEventId, retry });
+    }
   });
 }
 

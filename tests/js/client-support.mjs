@@ -9,10 +9,10 @@ export const QUICK = { firstDelay: 1, longestDelay: 1500 };
 
 /**
  * @param {import("node:test").TestContext} t ends the server with the test
- * @param {((response: import("node:http").ServerResponse, request: object) => void)[]} script what answers the first
- *   request, the second ...
- * @param {(response: import("node:http").ServerResponse, request: object) => void} claim answers the requests that claim
- *   a call, or give it back
+ * @param {((response: import("node:http").ServerResponse, request: object) => void)[]} script what
+ *   answers the first request, the second ...
+ * @param {(response: import("node:http").ServerResponse, request: object) => void} claim answers
+ *   the requests that claim a call, or give it back
  */
 export async function scripted(t, script, claim = granted) {
   const requests = [];

@@ -1,4 +1,7 @@
-/** What crosses the wire, told to a trace; connections that are dropped on purpose; tools of other clients. */
+/**
+ * What crosses the wire, told to a trace; connections that are dropped on purpose; tools of other
+ * clients.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

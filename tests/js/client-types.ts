@@ -1,182 +1,182 @@
 /** Compiled, never run: what a TypeScript program may write against the package. */
 
 import {
-    Answer,
-    Chat,
-    Client,
-    PassbackError,
-    RunFailed,
-    escapeInvisible,
-    escapeProse,
-    formatArguments,
-    readQuestions,
+  Answer,
+  Chat,
+  Client,
+  PassbackError,
+  RunFailed,
+  escapeInvisible,
+  escapeProse,
+  formatArguments,
+  readQuestions,
 } from "passback";
 import type {
-    Answers,
-    Approval,
-    Brief,
-    Call,
-    ClientTools,
-    Decision,
-    Event,
-    Left,
-    Message,
-    NamedTool,
-    Questions,
-    SendOptions,
-    ShownArguments,
-    TraceStep,
-    Usage,
-    UsageEvent,
+  Answers,
+  Approval,
+  Brief,
+  Call,
+  ClientTools,
+  Decision,
+  Event,
+  Left,
+  Message,
+  NamedTool,
+  Questions,
+  SendOptions,
+  ShownArguments,
+  TraceStep,
+  Usage,
+  UsageEvent,
 } from "passback";
 import { useChat } from "passback/react";
 
 const tools: ClientTools = {
-    add: {
-        parameters: { type: "object" },
-        needsApproval: ({ a }: { a: number }) => a > 1,
-        execute: async ({ a, b }: { a: number; b: number }, { signal }) =>
-            signal.aborted ? null : a + b,
-    },
-    ask_user: {
-        execute: ({ questions }: Questions): Answers => ({
-            answers: questions.map(({ options = [] }) => ({ selected: [options[0]?.label ?? ""] })),
-        }),
-    },
-    later: { execute: "later" },
+  add: {
+    parameters: { type: "object" },
+    needsApproval: ({ a }: { a: number }) => a > 1,
+    execute: async ({ a, b }: { a: number; b: number }, { signal }) =>
+      signal.aborted ? null : a + b,
+  },
+  ask_user: {
+    execute: ({ questions }: Questions): Answers => ({
+      answers: questions.map(({ options = [] }) => ({ selected: [options[0]?.label ?? ""] })),
+    }),
+  },
+  later: { execute: "later" },
 };
 const brief: Brief = {
-    structuredData: [{ open: 1 }],
-    intent: "to remind",
-    constraints: ["in euros"] as const,
-    instructions: "Be brief.",
-    outputSchema: { type: "object", required: ["open"] },
+  structuredData: [{ open: 1 }],
+  intent: "to remind",
+  constraints: ["in euros"] as const,
+  instructions: "Be brief.",
+  outputSchema: { type: "object", required: ["open"] },
 };
 const options: SendOptions = {
-    ...brief,
-    agentId: "sales",
-    onBusy: "enqueue",
-    onDisconnect: "cancel",
-    include: ["usage", "something of tomorrow"],
+  ...brief,
+  agentId: "sales",
+  onBusy: "enqueue",
+  onDisconnect: "cancel",
+  include: ["usage", "something of tomorrow"],
 };
 
 export async function main(
-    client = new Client({ url: "http://x", tools, approve: (call) => call.name === "add" }),
+  client = new Client({ url: "http://x", tools, approve: (call) => call.name === "add" }),
 ) {
-    const sending = client.send(
-        [
-            {
-                role: "user",
-                id: "m1",
-                content: [
-                    { type: "text", text: "hi" },
-                    { type: "image", url: "data:," },
-                ],
-            },
+  const sending = client.send(
+    [
+      {
+        role: "user",
+        id: "m1",
+        content: [
+          { type: "text", text: "hi" },
+          { type: "image", url: "data:," },
         ],
-        options,
-    );
-    const answer = new Answer();
-    for await (const event of sending) {
-        answer.add(event);
-        show(event);
-    }
-    const id: string = sending.conversationId;
-    const left: Left | null = sending.left;
-    const output: unknown = answer.output;
-    const used: Usage | null = answer.usage;
-    const each: readonly UsageEvent[] = answer.modelCalls;
-    const model: string | undefined = answer.model;
-    log.push(`${used?.outputTokens} of ${each.length}, ${each[0]?.parentToolCallId}`);
-    void [left?.tokens?.toFixed(), output, model];
-    const done: boolean = await sending.cancel();
-    const { owed, plan = [], usage } = await client.conversation(id);
-    const [message] = (await client.messages(id)).messages;
-    log.push(
-        ...plan.map(({ content, status }) => `${status} ${content}`),
-        `${usage?.inputTokens}`,
-        ...(message ? [saidBy(message)] : []),
-        ...answer.calls.map(within),
-    );
-    return [done, owed.map((call) => call.arguments.length), await client.resume(id).text()];
+      },
+    ],
+    options,
+  );
+  const answer = new Answer();
+  for await (const event of sending) {
+    answer.add(event);
+    show(event);
+  }
+  const id: string = sending.conversationId;
+  const left: Left | null = sending.left;
+  const output: unknown = answer.output;
+  const used: Usage | null = answer.usage;
+  const each: readonly UsageEvent[] = answer.modelCalls;
+  const model: string | undefined = answer.model;
+  log.push(`${used?.outputTokens} of ${each.length}, ${each[0]?.parentToolCallId}`);
+  void [left?.tokens?.toFixed(), output, model];
+  const done: boolean = await sending.cancel();
+  const { owed, plan = [], usage } = await client.conversation(id);
+  const [message] = (await client.messages(id)).messages;
+  log.push(
+    ...plan.map(({ content, status }) => `${status} ${content}`),
+    `${usage?.inputTokens}`,
+    ...(message ? [saidBy(message)] : []),
+    ...answer.calls.map(within),
+  );
+  return [done, owed.map((call) => call.arguments.length), await client.resume(id).text()];
 }
 
 function show(event: Event): string {
-    switch (event.type) {
-        case "text":
-            return event.content;
-        case "tool-call-start":
-            return event.parentToolCallId ?? event.toolCallName;
-        case "agent-text":
-            return `${event.parentToolCallId}: ${event.delta}`;
-        case "tool-progress":
-            return event.text;
-        case "plan":
-            return event.entries
-                .map(({ content, priority, status }) => [content, priority, status].join())
-                .join();
-        case "usage":
-            return `${event.outputTokens}${event.estimated ? " or so" : ""}, ${event.left?.turns ?? "any number of"} turns left`;
-        case "tool-result":
-            return event.synthetic === "denied"
-                ? "denied"
-                : `${event.isError ? "Error: " : ""}${event.result}`;
-        case "output":
-            return String(event.value);
-        case "interrupt":
-            return `${event.reason} ${event.payload.toolCallName ?? event.id}`;
-        case "call-elsewhere":
-            return event.state === "claimed" ? event.toolCallId : "";
-        case "client-decision":
-            return event.approved ? "" : event.reason;
-        case "run-end":
-            return event.reason ?? event.outcome;
-        default:
-            return event.cursor;
-    }
+  switch (event.type) {
+    case "text":
+      return event.content;
+    case "tool-call-start":
+      return event.parentToolCallId ?? event.toolCallName;
+    case "agent-text":
+      return `${event.parentToolCallId}: ${event.delta}`;
+    case "tool-progress":
+      return event.text;
+    case "plan":
+      return event.entries
+        .map(({ content, priority, status }) => [content, priority, status].join())
+        .join();
+    case "usage":
+      return [event.outputTokens, event.estimated, event.left?.turns].join();
+    case "tool-result":
+      return event.synthetic === "denied"
+        ? "denied"
+        : `${event.isError ? "Error: " : ""}${event.result}`;
+    case "output":
+      return String(event.value);
+    case "interrupt":
+      return `${event.reason} ${event.payload.toolCallName ?? event.id}`;
+    case "call-elsewhere":
+      return event.state === "claimed" ? event.toolCallId : "";
+    case "client-decision":
+      return event.approved ? "" : event.reason;
+    case "run-end":
+      return event.reason ?? event.outcome;
+    default:
+      return event.cursor;
+  }
 }
 
 const log: string[] = [];
 
 function saidBy(message: Message): string {
-    if (message.role === "child") return saidBy(message.message);
-    if (message.role === "approval") return `${message.toolCallId} ${message.approved}`;
-    if (message.role === "tool") return message.synthetic ?? message.toolCallId;
-    return message.role === "user"
-        ? (message.agentId ?? message.intent ?? message.constraints?.join() ?? message.id)
-        : message.id;
+  if (message.role === "child") return saidBy(message.message);
+  if (message.role === "approval") return `${message.toolCallId} ${message.approved}`;
+  if (message.role === "tool") return message.synthetic ?? message.toolCallId;
+  return message.role === "user"
+    ? (message.agentId ?? message.intent ?? message.constraints?.join() ?? message.id)
+    : message.id;
 }
 
 function within({ name, calls = [], agentText = "", progress = "", synthetic = "" }: Call): string {
-    return [name, agentText, progress, synthetic, ...calls.map(within)].join();
+  return [name, agentText, progress, synthetic, ...calls.map(within)].join();
 }
 
 export function told(error: unknown): number | null {
-    if (error instanceof RunFailed) return error.retryAfter;
-    return error instanceof PassbackError ? error.status : null;
+  if (error instanceof RunFailed) return error.retryAfter;
+  return error instanceof PassbackError ? error.status : null;
 }
 
 const steps: TraceStep[] = [];
 const frames = () => steps.flatMap((step) => (step.kind === "frame" ? [step.data.length] : []));
 export const traced = new Client({
-    url: "http://x",
-    unknownTools: "leave",
-    trace: (step) => void steps.push(step),
+  url: "http://x",
+  unknownTools: "leave",
+  trace: (step) => void steps.push(step),
 });
 export const dropped: boolean = traced.send("hi").reconnect() && frames().length > 0;
 
 const decision: Decision = { id: "call_1", approved: false, reason: "no", always: true };
 const approval = async (server: boolean): Promise<Approval> =>
-    server ? { approved: true, always: true } : "no";
+  server ? { approved: true, always: true } : "no";
 export const asking = new Client({
-    url: "http://x",
-    claims: false,
-    approve: ({ server }) => approval(server),
-    limits: { claimSeconds: 10 },
+  url: "http://x",
+  claims: false,
+  approve: ({ server }) => approval(server),
+  limits: { claimSeconds: 10 },
 });
 export const decided: Promise<string> = asking
-    .decide("c", [decision], { include: ["usage"] })
-    .text();
+  .decide("c", [decision], { include: ["usage"] })
+  .text();
 
 // @ts-expect-error a decision says yes or no
 void asking.decide("c", { id: "call_1" });
@@ -188,9 +188,9 @@ void asking.decide("c", { id: "call_1", approved: true }, { outputSchema: {} });
 void new Client({ url: "http://x" }).send("hi", { onBusy: "sometimes" });
 const list: NamedTool[] = [{ name: "add", execute: ({ a, b }: { a: number; b: number }) => a + b }];
 export const listed = new Client({
-    url: "http://x",
-    tools: [...list, { name: "later", execute: "later" }],
-    retry: { attempts: 20 },
+  url: "http://x",
+  tools: [...list, { name: "later", execute: "later" }],
+  retry: { attempts: 20 },
 });
 // @ts-expect-error a tool of a list has a name
 void new Client({ url: "http://x", tools: [{ execute: "later" }] });
@@ -198,31 +198,34 @@ void new Client({ url: "http://x", tools: [{ execute: "later" }] });
 void new Client({ url: "http://x", tools: { empty: {} } });
 
 export function Page({ client }: { client: Client }): string {
-    const { entries, status, owed, error, send, decide, answer, stop } = useChat(client);
-    void [stop, new Chat(client, { onDisconnect: "cancel" }).getSnapshot().status];
-    void send(
-        { role: "user", content: [{ type: "text", text: "hi" }] },
-        { ...brief, agentId: "sales", idempotencyKey: "mine" },
-    );
-    if (status === "running") void send("and this", { onBusy: "enqueue" }).then(() => undefined);
-    const begun: Promise<Event | undefined> = client.send("hi").start();
-    void begun;
-    // @ts-expect-error a chat is one conversation
-    void send("hi", { conversationId: "other" });
-    for (const { id, kind, reason, arguments: text } of owed) {
-        const { text: json, valid, repeated }: ShownArguments = formatArguments(text);
-        const read: string = escapeInvisible(json) + escapeProse(reason ?? "");
-        if (kind === "approval")
-            void decide({ id, approved: valid && repeated.length === 0 && read === json });
-        else
-            void answer(id, {
-                answers: (readQuestions(text) ?? []).map(({ freeText }) =>
-                    freeText ? { text: "yes" } : {},
-                ),
-            } satisfies Answers);
+  const { entries, status, owed, error, send, decide, answer, stop } = useChat(client);
+  void [stop, new Chat(client, { onDisconnect: "cancel" }).getSnapshot().status];
+  void send(
+    { role: "user", content: [{ type: "text", text: "hi" }] },
+    { ...brief, agentId: "sales", idempotencyKey: "mine" },
+  );
+  if (status === "running") void send("and this", { onBusy: "enqueue" }).then(() => undefined);
+  const begun: Promise<Event | undefined> = client.send("hi").start();
+  void begun;
+  // @ts-expect-error a chat is one conversation
+  void send("hi", { conversationId: "other" });
+  for (const { id, kind, reason, arguments: text } of owed) {
+    const { text: json, valid, repeated }: ShownArguments = formatArguments(text);
+    const read: string = escapeInvisible(json) + escapeProse(reason ?? "");
+    if (kind === "approval") {
+      void decide({ id, approved: valid && repeated.length === 0 && read === json });
+    } else {
+      void answer(id, {
+        answers: (readQuestions(text) ?? []).map(({ freeText }) =>
+          freeText ? { text: "yes" } : {},
+        ),
+      } satisfies Answers);
     }
-    return (
-        error?.message ??
-        `${status}: ${entries.map((entry) => (entry.role === "user" ? (entry.parts?.length ?? entry.text) : [entry.output, entry.calls.length])).join()}`
-    );
+  }
+  const shown = entries.map((entry) =>
+    entry.role === "user"
+      ? (entry.parts?.length ?? entry.text)
+      : [entry.output, entry.calls.length],
+  );
+  return error?.message ?? `${status}: ${shown.join()}`;
 }

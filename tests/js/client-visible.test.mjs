@@ -66,12 +66,14 @@ test("the arguments of an order that reads as another one", () => {
 
 test("keys that come twice are all shown, and named", () => {
   const text =
-    '{"to":"alice","amount":1,"\\u0074o":"mallory","amount":9999,"a":{"to":1,"a":[{"to":2},{"to":3}]}}';
+    '{"to":"alice","amount":1,"\\u0074o":"mallory","amount":9999,' +
+    '"a":{"to":1,"a":[{"to":2},{"to":3}]}}';
   const { text: shown, repeated } = formatArguments(text);
   assert.deepEqual(repeated, ["to", "amount"]);
   assert.equal(
     shown,
-    '{\n  "to": "alice",\n  "amount": 1,\n  "to": "mallory",\n  "amount": 9999,\n  "a": {\n    "to": 1,\n    "a": [\n      {\n' +
+    '{\n  "to": "alice",\n  "amount": 1,\n  "to": "mallory",\n  "amount": 9999,\n' +
+      '  "a": {\n    "to": 1,\n    "a": [\n      {\n' +
       '        "to": 2\n      },\n      {\n        "to": 3\n      }\n    ]\n  }\n}',
   );
 });

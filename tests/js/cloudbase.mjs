@@ -1,6 +1,6 @@
 /**
- * Drives a passback server with the published client `@cloudbase/js-sdk` and prints what that client saw, as one
- * line of JSON.
+ * Drives a passback server with the published client `@cloudbase/js-sdk` and prints what that
+ * client saw, as one line of JSON.
  *
  * Usage: node cloudbase.mjs http://127.0.0.1:8000
  */

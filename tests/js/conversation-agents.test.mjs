@@ -1,4 +1,6 @@
-/** How the playground shows sub-agents, progress and plans, from the stream and from the history. */
+/**
+ * How the playground shows sub-agents, progress and plans, from the stream and from the history.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,9 +20,9 @@ function open(script) {
   const { fetch, requests } = scriptedFetch(script);
   const page = recordingView();
   const connect = (options) => new Client({ url: "http://x", fetch, ...options });
-  const hands = { setBackground() {}, confirm: async () => true };
+  const actions = { setBackground() {}, confirm: async () => true };
   return {
-    conversation: new Conversation("c", { connect, view: page.view, hands, mayRun: () => true }),
+    conversation: new Conversation("c", { connect, view: page.view, actions, mayRun: () => true }),
     client: connect({}),
     requests,
     ...page,
@@ -31,7 +33,7 @@ function child(message) {
   return { id: "x", role: "child", toolCallId: "1", message: { id: "m", ...message } };
 }
 
-test("a sub-agent's words and calls go to the call that it works on, its thoughts and plans nowhere", async () => {
+test("a sub-agent's text and calls go to its call, its thoughts and plans nowhere", async () => {
   const { conversation, log, requests } = open({
     "POST /send-message": [
       ended([

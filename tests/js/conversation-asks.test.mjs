@@ -1,4 +1,6 @@
-/** What the playground does with what people owe, and with calls that other tabs and devices run. */
+/**
+ * What the playground does with what people owe, and with calls that other tabs and devices run.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -46,7 +48,7 @@ function open(script, { claim, confirm = async () => true, mayRun = () => true }
   const { fetch, requests } = scriptedFetch(script, claim);
   const page = recordingView();
   const painted = [];
-  const hands = { setBackground: (color) => void painted.push(color), confirm };
+  const actions = { setBackground: (color) => void painted.push(color), confirm };
   const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 2 };
   const connect = ({ tools, trace }) =>
     new Client({
@@ -57,7 +59,7 @@ function open(script, { claim, confirm = async () => true, mayRun = () => true }
       tools,
       ...(trace && { trace }),
     });
-  const conversation = new Conversation("c", { connect, view: page.view, hands, mayRun });
+  const conversation = new Conversation("c", { connect, view: page.view, actions, mayRun });
   const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
   return { conversation, requests, posts, painted, ...page };
 }
@@ -138,7 +140,7 @@ test("what was decided and what is owed is there after a reload", async () => {
   assert.equal(page.posts().length, 0);
 });
 
-test("a decision that is clicked twice is posted once, and one while a tool runs is posted behind its result", async () => {
+test("a decision clicked twice is posted once, behind the result of a running tool", async () => {
   let decide = () => {};
   const confirm = async () => {
     decide();
@@ -208,7 +210,7 @@ test("an answer that does not fit is said, and may be given again", async () => 
   assert.deepEqual(page.log.at(-1), ["addText", "Done."]);
 });
 
-test("a call that another client holds leaves the page free, and what came of it is shown from the history", async () => {
+test("a call claimed elsewhere leaves the page free; the history shows its result", async () => {
   const theirs = { runId: "theirs", firstMessage: 0 };
   const page = open(
     {
@@ -244,7 +246,7 @@ test("a call that another client holds leaves the page free, and what came of it
   assert.deepEqual(free.at(-1), ["idle", true]);
 });
 
-test("a call that another client answers while the page loads has its result from the history", async () => {
+test("a call answered elsewhere while the page loads has its result from the history", async () => {
   const result = { id: "r", role: "tool", toolCallId: OWED_BLUE.id, content: "blue" };
   const past = {
     role: "tool",
@@ -306,8 +308,9 @@ test("who is free may say something instead, and waits no longer", async () => {
   );
   const said = new Promise((resolve) => {
     page.view.setActivity = (activity) => {
-      if (activity === "elsewhere")
+      if (activity === "elsewhere") {
         queueMicrotask(() => resolve(page.conversation.send("never mind")));
+      }
     };
   });
   await page.conversation.send("blue");
@@ -316,7 +319,7 @@ test("who is free may say something instead, and waits no longer", async () => {
   assert.deepEqual([page.posts().length, told(page.log, "addError")], [2, []]);
 });
 
-// ---------------------------------------------------------------- looking whether it was answered elsewhere
+// ---------------------------------------------------------------- calls answered elsewhere
 test("a look shows how it went on where what is owed was answered elsewhere", async () => {
   const page = open({
     [POST]: [owes(APPROVAL)],
@@ -328,12 +331,12 @@ test("a look shows how it went on where what is owed was answered elsewhere", as
     [MESSAGES]: [json({ messages: [{ id: "m", role: "user", content: "hi" }] })],
   });
   await page.conversation.send("go");
-  await page.conversation.look();
+  await page.conversation.checkOwed();
   assert.deepEqual(told(page.log, "clear"), []);
-  await page.conversation.look();
+  await page.conversation.checkOwed();
   assert.deepEqual(told(page.log, "clear"), [["clear"]]);
   // nothing is owed any more
-  await page.conversation.look();
+  await page.conversation.checkOwed();
   assert.equal(page.requests.filter(({ name }) => name === INFO).length, 3);
 });
 
@@ -343,14 +346,14 @@ test("a look that fails, or comes too late, changes nothing", async () => {
     [INFO]: [unreachable, unreachable, stands()],
   });
   await page.conversation.send("go");
-  await page.conversation.look();
-  const late = page.conversation.look();
+  await page.conversation.checkOwed();
+  const late = page.conversation.checkOwed();
   await page.conversation.send("never mind");
   await late;
   assert.deepEqual(told(page.log, "clear", "addError"), []);
 });
 
-test("a call of a conversation that this browser has not begun runs when a person says so", async () => {
+test("a call of a conversation begun elsewhere runs when a person says so", async () => {
   let mayRun = false;
   const standing = stands({ owed: [OWED_BLUE] });
   const script = {

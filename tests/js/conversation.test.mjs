@@ -40,7 +40,7 @@ function open(script, { confirm = async () => true } = {}) {
   const { fetch, requests } = scriptedFetch(script);
   const page = recordingView();
   const painted = [];
-  const hands = { setBackground: (color) => void painted.push(color), confirm };
+  const actions = { setBackground: (color) => void painted.push(color), confirm };
   const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 4 };
   const limits = { rounds: MAX_ROUNDS };
   const connect = (options) =>
@@ -48,7 +48,7 @@ function open(script, { confirm = async () => true } = {}) {
   const conversation = new Conversation("c/1", {
     connect,
     view: page.view,
-    hands,
+    actions,
     mayRun: () => true,
   });
   const posts = () => requests.filter(({ name }) => name === POST).map(({ body }) => body);
@@ -159,7 +159,7 @@ test("a call of another client's tool is left to that client", async () => {
   assert.deepEqual(log.at(-1), ["showOwed", handsBack(call)[0].toolCalls[0]]);
 });
 
-test("results are posted again when the server does not answer, and the tool runs once", async () => {
+test("results are posted again if the server does not answer, and the tool runs once", async () => {
   const { conversation, posts, keys, painted, log } = open({
     [POST]: [ended(BLUE), unreachable, away, ended([text("Done")])],
   });
@@ -226,7 +226,7 @@ test("trying again after that asks first whether the message arrived", async () 
   assert.equal(mine.posts().length, 4);
 });
 
-test("trying again posts a message that did not arrive, though others were written meanwhile", async () => {
+test("trying again posts a message that did not arrive, though others did meanwhile", async () => {
   const mine = open({
     [POST]: [...Array(4).fill(away), ended([text("Hello")])],
     [INFO]: [idle([], 2)],
@@ -286,12 +286,12 @@ test("a cut stream is followed to its end", async () => {
 
 test("a part that a lost worker said is dropped, and its calls with it", async () => {
   const { conversation, requests, posts, painted, log } = open({
-    [POST]: [cut([text("Kept"), text("Once"), ...callEvents(...CALL_BLUE)])],
+    [POST]: [cut([text("RecordedStep"), text("Once"), ...callEvents(...CALL_BLUE)])],
     [STREAM]: [ended([{ type: "rewind", to: "run.1-1" }, text("Twice")], { first: 7 })],
   });
   await conversation.send("hi");
   assert.equal(requests[1].headers.get("Last-Event-ID"), "run.1-6");
-  assert.deepEqual(log.slice(-3), [["dropRun"], ["addText", "Kept"], ["addText", "Twice"]]);
+  assert.deepEqual(log.slice(-3), [["dropRun"], ["addText", "RecordedStep"], ["addText", "Twice"]]);
   assert.deepEqual([painted, posts().length, told(log, "addError")], [[], 1, []]);
 });
 
@@ -321,7 +321,7 @@ test("a run whose log has lost what was shown is read again from its start", asy
   ]);
 });
 
-test("a running answer is shown from its start after a reload, behind what was posted for it", async () => {
+test("after a reload, a running answer is shown from its start, behind its messages", async () => {
   const { conversation, log, requests } = open({
     [INFO]: [running(2, 6)],
     [MESSAGES]: [

@@ -6,9 +6,10 @@ const RUN = { "X-Run-Id": "run", "X-Conversation-Id": "c", "Content-Type": "text
 /**
  * A `fetch` that answers from a script.
  *
- * @param {Record<string, Function[]>} script for "METHOD /path": what answers the first request, the second ...
- *   Each gets the request's body and headers, and gives a Response or throws.
- * @param {(init: RequestInit) => Response} claim answers the requests that claim a call, or give it back
+ * @param {Record<string, Function[]>} script for "METHOD /path": what answers the first request,
+ *   the second ... Each gets the request's body and headers, and gives a Response or throws.
+ * @param {(init: RequestInit) => Response} claim answers the requests that claim a call, or give it
+ *   back
  */
 export function scriptedFetch(script, claim = granted) {
   const requests = [];

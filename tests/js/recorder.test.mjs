@@ -102,8 +102,9 @@ test("an export has each post with its frames, and their times since the post", 
 
 test("the numbers of two clients do not mix", () => {
   const recorder = new Recorder(() => {});
-  for (const content of ["a", "b"])
+  for (const content of ["a", "b"]) {
     [request(), response(), frame("run.1-1", text(content))].forEach(recorder.tracer());
+  }
   assert.deepEqual(
     recorder.export().exchanges.map(({ frames }) => JSON.parse(frames[0].data).content),
     ["a", "b"],
@@ -115,8 +116,9 @@ test("steps and their characters are bounded, and what lost its beginning is not
   const recorder = new Recorder((each) => void kept.push(each));
   const trace = recorder.tracer();
   trace(request());
-  for (let number = 1; number <= 2 * MAX_STEPS; number += 1)
+  for (let number = 1; number <= 2 * MAX_STEPS; number += 1) {
     trace(frame(`run.1-${number}`, text(".")));
+  }
   assert.ok(recorder.steps.length <= MAX_STEPS && recorder.steps.length >= 0.8 * MAX_STEPS);
   assert.equal(recorder.steps.at(-1).step.id, `run.1-${2 * MAX_STEPS}`);
   assert.deepEqual([kept.length, recorder.export()], [2 * MAX_STEPS + 1, null]);
@@ -144,8 +146,9 @@ test("neighbours of one kind become one line, where that is wanted", () => {
     frame("run.1-3", { type: "text", content: 1 }),
     frame("run.1-3", "[DONE]"),
     response(),
-  ])
+  ]) {
     assert.equal(join(first, line(other)), false);
+  }
   assert.equal(join(line(frame("1", text("a")), false), line(frame("2", text("b")), false)), false);
   const args = (id) =>
     line(frame("run.1-4", { type: "tool-call-args", toolCallId: id, delta: "{" }));

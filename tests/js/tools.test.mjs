@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Toolbox } from "../../client_tools/js/src/tools.js";
-import { LIMITS } from "../../client_tools/js/src/limits.js";
+import { LIMITS } from "../../client_tools/js/src/options.js";
 import { toolsFor } from "../../client_tools/playground/tools.js";
 
 const here = new AbortController().signal;
@@ -16,7 +16,7 @@ async function runTool(call, mine, signal) {
   return { content, isError };
 }
 
-function hands({ answer = true } = {}) {
+function actions({ answer = true } = {}) {
   const done = [];
   return {
     done,
@@ -34,7 +34,7 @@ function call(name, args) {
 
 test("three tools are declared, each with an object schema of its own", () => {
   assert.deepEqual(
-    Object.entries(toolsFor(hands())).map(([name, { parameters }]) => [
+    Object.entries(toolsFor(actions())).map(([name, { parameters }]) => [
       name,
       parameters.type,
       parameters.required,
@@ -48,7 +48,7 @@ test("three tools are declared, each with an object schema of its own", () => {
 });
 
 test("a listed colour is painted", async () => {
-  const mine = hands();
+  const mine = actions();
   const result = await runTool(call("change-background-color", '{"color":"blue"}'), mine, here);
   assert.deepEqual(result, {
     content: "Background color successfully changed to: blue",
@@ -67,7 +67,7 @@ for (const args of [
   "null",
 ]) {
   test(`no other colour is: ${args}`, async () => {
-    const mine = hands();
+    const mine = actions();
     const result = await runTool(call("change-background-color", args), mine, here);
     assert.equal(result.isError, true);
     assert.match(result.content, /one of the following: blue, red/);
@@ -76,7 +76,7 @@ for (const args of [
 }
 
 test("the time zone is the browser's", async () => {
-  const { content, isError } = await runTool(call("get-time-zone", ""), hands(), here);
+  const { content, isError } = await runTool(call("get-time-zone", ""), actions(), here);
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   assert.equal(isError, false);
   assert.ok(content.startsWith(`${zone} (UTC`), content);
@@ -88,7 +88,7 @@ for (const [answer, content] of [
   [false, "declined"],
 ]) {
   test(`the user's answer is ${content}`, async () => {
-    const mine = hands({ answer });
+    const mine = actions({ answer });
     const result = await runTool(call("ask-user-to-confirm", '{"question":"Really?"}'), mine, here);
     assert.deepEqual([result, mine.done], [{ content, isError: false }, ["Really?"]]);
   });
@@ -101,7 +101,7 @@ for (const [name, args, message] of [
   ["toString", "{}", "This client has no tool named toString."],
 ]) {
   test(`a call that cannot run is an error result: ${name} ${args}`, async () => {
-    assert.deepEqual(await runTool(call(name, args), hands(), here), {
+    assert.deepEqual(await runTool(call(name, args), actions(), here), {
       content: message,
       isError: true,
     });
@@ -110,7 +110,7 @@ for (const [name, args, message] of [
 
 test("a tool that breaks is an error result without its text", async () => {
   const broken = {
-    ...hands(),
+    ...actions(),
     setBackground: () => {
       throw new Error("secret");
     },
@@ -122,7 +122,7 @@ test("a tool that breaks is an error result without its text", async () => {
 test("a question that was withdrawn has no result", async () => {
   const abort = new AbortController();
   const mine = {
-    ...hands(),
+    ...actions(),
     confirm: async () => {
       abort.abort();
       throw abort.signal.reason;

@@ -1,7 +1,7 @@
-/** What the runs of one `send` have said so far, without what became void. */
+/** The answer of one `send`, over all its runs, without what was rewound. */
 
 import { Calls } from "./calls.js";
-import { isBehind } from "./cursors.js";
+import { isBehind } from "./events.js";
 import { LimitExceeded } from "./errors.js";
 
 /** @typedef {import("./calls.js").Call} Call */
@@ -12,11 +12,11 @@ import { LimitExceeded } from "./errors.js";
 const MAX_CHARS = 64 * 1024 * 1024;
 
 export class Answer {
-  /** What a rewind may still take back.
+  /** Events of the current run, which a rewind may still void.
    * @type {Event[]} */
   #events = [];
-  /** Of the runs that have ended. */
-  #settled = {
+  /** State at the end of the last finished run. */
+  #committed = {
     text: "",
     reasoning: "",
     output: /** @type {unknown} */ (undefined),
@@ -39,7 +39,7 @@ export class Answer {
   #chars = 0;
   #maxChars;
 
-  /** @param {number} [maxChars] that it may keep */
+  /** @param {number} [maxChars] limit of its texts */
   constructor(maxChars = MAX_CHARS) {
     this.#maxChars = maxChars;
   }
@@ -50,48 +50,56 @@ export class Answer {
    */
   add(event) {
     if (event.type === "rewind") return this.#rewind(event);
-    this.#keep(event);
-    if (this.#chars > this.#maxChars) throw new LimitExceeded("the answer is too long to be kept");
+    this.#apply(event);
+    if (this.#chars > this.#maxChars) {
+      throw new LimitExceeded("the answer is longer than the limit of its texts");
+    }
     this.#events.push(event);
     // a run that has ended is never rewound
-    if (event.type === "run-end") this.#settle();
+    if (event.type === "run-end") this.#commitRun();
   }
 
-  /** All that was said; the runs between which client tools ran are parted by an empty line. */
+  /** The text of all runs; a blank line separates runs between which client tools ran. */
   get text() {
     return this.#text;
   }
 
-  /** The model's reasoning, for those who asked for it; that of sub-agents is no part of it. */
+  /** The model's reasoning, if it was included; without that of sub-agents. */
   get reasoning() {
     return this.#reasoning;
   }
 
-  /** The accepted value, where the answer had to fit an output schema: an object. The text is a draft then. */
+  /** The accepted object, if an output schema was given; the text is a draft then. */
   get output() {
     return this.#output;
   }
 
-  /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
-   *   the same list as long as nothing has changed */
+  /**
+   * @returns {readonly Call[]} in the order in which they began, with the calls of a sub-agent
+   *   within the call that it works on; the same list until something changes
+   */
   get calls() {
     this.#tree ??= this.#calls.tree();
     return this.#tree;
   }
 
-  /** @returns {string | undefined} the name of the model that spoke last, sub-agents aside; undefined where none did, or it is not
-   *   told */
+  /**
+   * @returns {string | undefined} the name of the model that answered last, sub-agents aside;
+   *   undefined if there is none or the server does not name it
+   */
   get model() {
     return this.#model;
   }
 
-  /** @returns {readonly UsageEvent[]} what each model call used, sub-agents' included, for those who asked for it
-   *   (`include: ["usage"]`) */
+  /**
+   * @returns {readonly UsageEvent[]} the usage of each model call, sub-agents' included, with
+   *   `include: ["usage"]`
+   */
   get modelCalls() {
     return [...this.#usages];
   }
 
-  /** @returns {Usage | null} the sum of `modelCalls`; null where there are none, or nothing is told of them */
+  /** @returns {Usage | null} the sum of `modelCalls`; null if there are none */
   get usage() {
     if (this.#usages.length === 0) return null;
     /** @param {"inputTokens" | "outputTokens" | "cachedTokens" | "reasoningTokens"} kind */
@@ -117,15 +125,15 @@ export class Answer {
       output: this.#output,
       model: this.#model,
       chars: this.#chars,
-    } = this.#settled);
-    this.#calls = this.#settled.calls.copy();
-    this.#usages = [...this.#settled.usages];
+    } = this.#committed);
+    this.#calls = this.#committed.calls.copy();
+    this.#usages = [...this.#committed.usages];
     this.#tree = null;
     this.#events = kept;
-    for (const event of kept) this.#keep(event);
+    for (const event of kept) this.#apply(event);
   }
 
-  #settle() {
+  #commitRun() {
     this.#events = [];
     const calls = this.#calls.copy();
     const usages = [...this.#usages];
@@ -135,21 +143,22 @@ export class Answer {
       output: this.#output,
       model: this.#model,
     };
-    this.#settled = { ...said, calls, usages, chars: this.#chars };
+    this.#committed = { ...said, calls, usages, chars: this.#chars };
   }
 
-  /** What stands before the first text of a run. */
-  #parting() {
-    return this.#text !== "" && this.#text.length === this.#settled.text.length ? "\n\n" : "";
+  /** The text that goes before the first text of a run. */
+  #separator() {
+    return this.#text !== "" && this.#text.length === this.#committed.text.length ? "\n\n" : "";
   }
 
   /** @param {Event} event */
-  #keep(event) {
-    if (event.type === "text") this.#text += this.#parting() + event.content;
+  #apply(event) {
+    if (event.type === "text") this.#text += this.#separator() + event.content;
     else if (event.type === "output") this.#output = event.value;
     else if (event.type === "usage") this.#usages.push(event);
-    else if (event.type === "reasoning" && event.parentToolCallId === undefined)
+    else if (event.type === "reasoning" && event.parentToolCallId === undefined) {
       this.#reasoning += event.delta;
+    }
     if (
       event.type === "run-end" ||
       (event.type === "usage" && event.parentToolCallId === undefined)

@@ -1,23 +1,34 @@
-/** The calls of an answer, in a tree: what a sub-agent does stands within the call that it works on. */
+/** The calls of an answer, as a tree: calls of a sub-agent are within the call that it works on. */
 
+/** @typedef {import("./chat.js").ChatState["entries"]} Entries */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
 
 /**
  * @typedef {object} Call
  * @property {string} id
- * @property {string} name "" where only what a sub-agent does for it was seen
- * @property {string} arguments JSON as text, perhaps not whole yet
- * @property {boolean} complete whether the arguments are whole
- * @property {unknown} [result] of the server's tool, or of this client's
+ * @property {string} name "" if only events of its sub-agent were seen
+ * @property {string} arguments JSON as text, perhaps incomplete
+ * @property {boolean} complete whether the arguments are complete
+ * @property {unknown} [result] of the server's tool or this client's
  * @property {boolean} [isError]
- * @property {import("./events.js").Synthetic} [synthetic] why the server wrote the result itself, where no tool gave it
- * @property {string} [progress] how far it is (`include: ["progress"]`)
- * @property {string} [agentText] what the sub-agent says that works on it (`include: ["agents"]`)
- * @property {Call[]} [calls] those of the sub-agent that works on it
+ * @property {import("./events.js").Synthetic} [synthetic] why the server wrote the result itself,
+ *   if no tool returned it
+ * @property {string} [progress] its progress (`include: ["progress"]`)
+ * @property {string} [agentText] the text of the sub-agent that works on it (`include: ["agents"]`)
+ * @property {Call[]} [calls] the calls of that sub-agent
  */
 
 /** @typedef {{call: Omit<Call, "calls">, parent: string | undefined}} Known */
+
+/**
+ * @typedef {Map<string, {result: unknown, isError: boolean, synthetic?:
+ *   import("./events.js").Synthetic}>} Results by the ids of their calls
+ */
+
+/** Messages in one page of the history, and the number of pages that are searched. */
+const PAGE = 100;
+const PAGES = 5;
 
 export class Calls {
   /** @type {Map<string, Known>} in the order in which they began */
@@ -28,7 +39,7 @@ export class Calls {
     this.#known = known;
   }
 
-  /** @returns {Calls} the same ones, that change no more with these */
+  /** @returns {Calls} an independent copy */
   copy() {
     return new Calls(
       new Map(
@@ -39,20 +50,20 @@ export class Calls {
 
   /**
    * @param {Event} event
-   * @returns {boolean} whether it says something of calls
+   * @returns {boolean} whether the event is about a call
    */
   feed(event) {
-    if (event.type === "owed") for (const each of event.toolCalls) this.#owe(each);
-    else if (event.type === "interrupt")
+    if (event.type === "owed") for (const each of event.toolCalls) this.#addOwed(each);
+    else if (event.type === "interrupt") {
       this.#change(event.payload.toolCallId ?? event.id, { complete: true });
-    else if (event.type === "agent-text") this.#say(event);
-    else if (event.type === "tool-call-start") this.#begin(event);
-    else if ("toolCallId" in event) this.#go(event);
+    } else if (event.type === "agent-text") this.#addAgentText(event);
+    else if (event.type === "tool-call-start") this.#addCall(event);
+    else if ("toolCallId" in event) this.#update(event);
     else return false;
     return true;
   }
 
-  /** @returns {Call[]} the answer's own, with those of sub-agents within them */
+  /** @returns {Call[]} the answer's own calls, with those of sub-agents within them */
   tree() {
     /** @type {Map<string, Call>} */
     const calls = new Map([...this.#known].map(([id, { call }]) => [id, { ...call }]));
@@ -68,46 +79,48 @@ export class Calls {
   }
 
   /** @param {{toolCallId: string, toolCallName: string, parentToolCallId?: string}} event */
-  #begin({ toolCallId: id, toolCallName: name, parentToolCallId }) {
+  #addCall({ toolCallId: id, toolCallName: name, parentToolCallId }) {
     this.#add({ id, name, arguments: "", complete: false }, parentToolCallId);
   }
 
   /**
-   * Who resumes has not seen how the calls began.
+   * Add an owed call that began before this client followed the run.
    *
    * @param {OwedCall} owed
    */
-  #owe({ id, name, arguments: text, parentToolCallId }) {
-    if (!this.#known.has(id))
+  #addOwed({ id, name, arguments: text, parentToolCallId }) {
+    if (!this.#known.has(id)) {
       this.#add({ id, name, arguments: text, complete: true }, parentToolCallId);
+    }
   }
 
   /** @param {{parentToolCallId: string, delta: string}} event */
-  #say({ parentToolCallId: id, delta }) {
-    this.#standIn(id);
+  #addAgentText({ parentToolCallId: id, delta }) {
+    this.#addPlaceholder(id);
     this.#change(id, { agentText: (this.#known.get(id)?.call.agentText ?? "") + delta });
   }
 
   /** @param {Extract<Event, {toolCallId: string}>} event */
-  #go(event) {
+  #update(event) {
     const id = event.toolCallId;
-    if (event.type === "tool-call-args")
+    if (event.type === "tool-call-args") {
       this.#change(id, { arguments: (this.#known.get(id)?.call.arguments ?? "") + event.delta });
-    else if (event.type === "tool-call-end") this.#change(id, { complete: true });
+    } else if (event.type === "tool-call-end") this.#change(id, { complete: true });
     else if (event.type === "tool-progress") this.#change(id, { progress: event.text });
-    else if (event.type === "tool-result")
+    else if (event.type === "tool-result") {
       this.#change(id, {
         result: event.result,
         ...(event.isError && { isError: true }),
-        ...why(event),
+        ...syntheticOf(event),
       });
-    else if (event.type === "client-tool-result")
-      this.#change(id, { result: event.content, isError: event.isError, ...why(event) });
+    } else if (event.type === "client-tool-result") {
+      this.#change(id, { result: event.content, isError: event.isError, ...syntheticOf(event) });
+    }
   }
 
   /**
    * @param {string} id
-   * @param {Partial<Call>} change of a call whose beginning was not seen, none
+   * @param {Partial<Call>} change ignored if the call is unknown
    */
   #change(id, change) {
     const known = this.#known.get(id);
@@ -119,24 +132,101 @@ export class Calls {
    * @param {string | undefined} parent
    */
   #add(call, parent) {
-    if (parent !== undefined) this.#standIn(parent);
+    if (parent !== undefined) this.#addPlaceholder(parent);
     this.#known.set(call.id, { call, parent });
   }
 
-  /** Who resumes in the middle of a sub-agent's work has not seen its call. @param {string} id */
-  #standIn(id) {
-    if (!this.#known.has(id))
+  /** Add a nameless call for a sub-agent whose call began before this client followed the run.
+   * @param {string} id */
+  #addPlaceholder(id) {
+    if (!this.#known.has(id)) {
       this.#known.set(id, {
         call: { id, name: "", arguments: "", complete: true },
         parent: undefined,
       });
+    }
   }
 }
 
 /**
- * @param {{synthetic?: import("./events.js").Synthetic}} said of a result, here or in the history
- * @returns {{synthetic?: import("./events.js").Synthetic}} without what is not there
+ * @param {{synthetic?: import("./events.js").Synthetic}} said fields of a result, in an event or in
+ *   the history
+ * @returns {{synthetic?: import("./events.js").Synthetic}} the field, if it is there
  */
-export function why({ synthetic }) {
+export function syntheticOf({ synthetic }) {
   return synthetic === undefined ? {} : { synthetic };
+}
+
+/**
+ * @param {Entries} entries
+ * @returns {string[]} the complete calls without a result, those of sub-agents included
+ */
+export function unansweredCalls(entries) {
+  const calls = entries.flatMap((entry) =>
+    entry.role === "assistant" ? entry.calls.flatMap(withInner) : [],
+  );
+  return calls.flatMap((call) => (call.complete && !("result" in call) ? [call.id] : []));
+}
+
+/**
+ * Search the history from its end.
+ *
+ * @param {import("./client.js").Client} client
+ * @param {string} conversationId
+ * @param {ReadonlySet<string>} ids of calls
+ * @param {AbortSignal} signal
+ * @returns {Promise<Results>} the results that were found
+ */
+export async function readResults(client, conversationId, ids, signal) {
+  /** @type {Results} */
+  const results = new Map();
+  let { total: end } = await client.messages(conversationId, { limit: 1, signal });
+  for (let page = 0; page < PAGES && end > 0 && results.size < ids.size; page += 1) {
+    const after = Math.max(0, end - PAGE);
+    const { messages } = await client.messages(conversationId, {
+      after,
+      limit: end - after,
+      signal,
+    });
+    for (const message of messages.map(innermost)) {
+      if (message.role !== "tool" || !ids.has(message.toolCallId)) continue;
+      results.set(message.toolCallId, {
+        result: message.content,
+        isError: message.isError === true,
+        ...syntheticOf(message),
+      });
+    }
+    end = after;
+  }
+  return results;
+}
+
+/**
+ * @param {Entries} entries
+ * @param {Results} results
+ * @returns {Entries} the entries with the results in their calls
+ */
+export function withResults(entries, results) {
+  /** @param {Call} call @returns {Call} */
+  const settled = (call) => ({
+    ...call,
+    ...results.get(call.id),
+    ...(call.calls && { calls: call.calls.map(settled) }),
+  });
+  return entries.map((entry) =>
+    entry.role === "assistant" ? { ...entry, calls: entry.calls.map(settled) } : entry,
+  );
+}
+
+/** @param {Call} call @returns {Call[]} */
+function withInner(call) {
+  return [call, ...(call.calls ?? []).flatMap(withInner)];
+}
+
+/**
+ * @param {import("./messages.js").Message} message @returns {import("./messages.js").Message} the
+ *   message itself, if a sub-agent's is wrapped
+ */
+function innermost(message) {
+  return message.role === "child" ? innermost(message.message) : message;
 }

@@ -1,8 +1,8 @@
-/** A conversation as a user interface shows it: a value that changes, and a way to be told. */
+/** A conversation for a user interface: an immutable state, and a subscription to its changes. */
 
 import { Answer } from "./answer.js";
 import { InvalidArgument, isSettled } from "./errors.js";
-import { pastResults, unanswered, withResults } from "./settled.js";
+import { readResults, unansweredCalls, withResults } from "./calls.js";
 import { Aborter } from "./signals.js";
 import { randomId } from "./wire.js";
 
@@ -13,51 +13,55 @@ import { randomId } from "./wire.js";
 /** @typedef {import("./events.js").OwedCall} OwedCall */
 
 /**
- * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly import("./client.js").Part[]}} UserEntry
- *   `parts`, where the message has some beside its text
+ * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly
+ *   import("./client.js").Part[]}} UserEntry `parts` if the message has more than text
  */
 /**
  * @typedef {object} AssistantEntry
  * @property {"assistant"} role
- * @property {string} text without what became void
+ * @property {string} text without what was rewound
  * @property {string} reasoning
  * @property {readonly import("./calls.js").Call[]} calls
- * @property {unknown} [output] the accepted value, where the answer had to fit an output schema
- * @property {string} [model] the name of the model that spoke last, sub-agents aside, as soon as it is told
+ * @property {unknown} [output] the accepted object, if an output schema was given
+ * @property {string} [model] the name of the model that answered last, sub-agents aside, as soon as
+ *   it is known
  */
 
 /**
  * @typedef {object} ChatState
  * @property {string} conversationId
- * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries what was said since this chat was made
+ * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries the messages and answers
+ *   since this chat was created
  * @property {"idle" | "running"} status
- * @property {readonly OwedCall[]} owed what people have to answer: approvals by `decide`, questions by `answer`
- * @property {Error | null} error that ended the last `send`, `resume`, `decide` or `answer`
+ * @property {readonly OwedCall[]} owed calls that a person must answer: approvals by `decide`,
+ *   questions by `answer`
+ * @property {Error | null} error of the last `send`, `resume`, `decide` or `answer`
  */
 
 /**
- * @typedef {object} Next a message that was sent while an answer came
+ * @typedef {object} QueuedMessage a message that was sent during an answer
  * @property {import("./sending.js").Sending} sending
- * @property {Aborter} reading ends the reading of its answer
+ * @property {Aborter} reading stops reading its answer
  * @property {UserEntry} entry
- * @property {boolean} isTaken whether the server has it
- * @property {() => void} shown is called when all is said
+ * @property {boolean} isAccepted whether the server has accepted it
+ * @property {() => void} shown called when its answer has ended
  */
 
 /**
  * @typedef {object} ChatOptions
  * @property {string} [conversationId] default: a new one
  * @property {SendOptions["include"]} [include]
- * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs of this chat when nobody follows them
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs of this chat continue when
+ *   nobody follows them
  */
 
-/** What a message may mean for the answer that comes. */
-const BEHIND = new Set(["enqueue", "interrupt"]);
+/** Values of `onBusy` with which a message may be sent during an answer. */
+const WHILE_RUNNING = new Set(["enqueue", "interrupt"]);
 
 export class Chat {
   #client;
-  /** Of all posts. */
-  #how;
+  /** Options of every post. */
+  #postOptions;
   /** @type {Readonly<ChatState>} */
   #state;
   /** @type {Set<() => void>} */
@@ -65,34 +69,36 @@ export class Chat {
   /** @type {import("./sending.js").Sending | null} */
   #sending = null;
   #leaving = new AbortController();
-  /** Ends the reading of `#sending` alone. */
+  /** Stops reading `#sending` alone. */
   #reading = new Aborter();
-  /** Whether a run is read, and not what stands between two runs: tools, and the post of their results. */
+  /**
+   * Whether a run is being read; false between two runs, while tools run and results are posted.
+   */
   #isInRun = false;
-  /** What was sent behind the answer that comes.
-   * @type {Next[]} */
-  #next = [];
-  /** Fulfilled when the server has what was sent last, or has refused it.
+  /** Messages that were sent during the current answer.
+   * @type {QueuedMessage[]} */
+  #queued = [];
+  /** Resolves when the server has accepted or refused the last message.
    * @type {Promise<void>} */
-  #taken = Promise.resolve();
-  #setTaken = () => {};
-  /** What is said now; it goes on when people have answered. */
+  #accepted = Promise.resolve();
+  #setAccepted = () => {};
+  /** The current answer; it continues when a person has answered a call. */
   #answer = new Answer();
-  /** What stands before it.
+  /** The entries before it.
    * @type {ChatState["entries"]} */
   #shown = [];
-  /** What people owe behind all that was read; the state shows it when the reading ends.
+  /** Calls that a person owes after the last event read; the state has them when reading ends.
    * @type {readonly OwedCall[]} */
   #owed = [];
-  /** All calls that were last said to be owed, to whomever.
+  /** All calls of the last `owed` event.
    * @type {ReadonlySet<string>} */
   #waiting = new Set();
-  /** The newest run that was read.
+  /** The last run that was read.
    * @type {string | null} */
   #runId = null;
-  /** Calls that were looked for in the history.
+  /** Calls whose results were searched for in the history.
    * @type {Set<string>} */
-  #sought = new Set();
+  #lookedUp = new Set();
 
   /**
    * @param {Client} client
@@ -100,24 +106,25 @@ export class Chat {
    */
   constructor(client, { conversationId = randomId(), include = [], onDisconnect } = {}) {
     this.#client = client;
-    this.#how = { include, ...(onDisconnect && { onDisconnect }) };
+    this.#postOptions = { include, ...(onDisconnect && { onDisconnect }) };
     this.#state = { conversationId, entries: [], status: "idle", owed: [], error: null };
   }
 
-  /** @returns {Readonly<ChatState>} the same value as long as nothing has changed */
+  /** @returns {Readonly<ChatState>} the same object until something changes */
   getSnapshot = () => this.#state;
 
   /**
-   * @param {() => void} listener is called after each change
-   * @returns {() => void} ends that; when the last one has gone, the reading ends, too, and the run goes on at the server
+   * @param {() => void} listener called after each change
+   * @returns {() => void} unsubscribes; without listeners, reading stops and the run continues on
+   *   the server
    */
   subscribe = (listener) => {
-    // a listener that is given twice counts twice
+    // a function that subscribes twice is two listeners
     const own = () => listener();
     this.#listeners.add(own);
     return () => {
       this.#listeners.delete(own);
-      // React's strict mode leaves and comes back at once
+      // React's strict mode unsubscribes and subscribes again at once
       queueMicrotask(() => {
         if (this.#listeners.size === 0) this.#leaving.abort();
       });
@@ -126,19 +133,20 @@ export class Chat {
 
   /**
    * @param {string | import("./client.js").UserMessage} message
-   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] while an answer comes, `onBusy` has to say
-   *   what becomes of it: "enqueue" or "interrupt"
-   * @returns {Promise<void>} when all is said; what went wrong is in the state
-   * @throws {InvalidArgument} while an answer comes, without that
+   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] during an answer,
+   *   `onBusy` must be "enqueue" or "interrupt"
+   * @returns {Promise<void>} resolves when the answer has ended; an error is in the state
+   * @throws {InvalidArgument} during an answer, without `onBusy`
    */
   send = (message, options) => {
-    if (this.#sending && BEHIND.has(options?.onBusy ?? ""))
-      return this.#sendBehind(message, options);
+    if (this.#sending && WHILE_RUNNING.has(options?.onBusy ?? "")) {
+      return this.#sendWhileRunning(message, options);
+    }
     this.#refuseWhileRunning();
     const { conversationId } = this.#state;
     const signal = this.#newSignal();
     const sending = this.#client.send(message, {
-      ...this.#how,
+      ...this.#postOptions,
       ...options,
       conversationId,
       signal,
@@ -146,46 +154,47 @@ export class Chat {
     return this.#begin(sending, [entryOf(typeof message === "string" ? message : message.content)]);
   };
 
-  /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.
+  /** Continue after a reload: follow the current run, and answer the calls that are owed.
    * @returns {Promise<void>} as `send` */
   resume = () => {
     this.#refuseWhileRunning();
     const signal = this.#newSignal();
     return this.#begin(
-      this.#client.resume(this.#state.conversationId, { ...this.#how, signal }),
+      this.#client.resume(this.#state.conversationId, { ...this.#postOptions, signal }),
       [],
     );
   };
 
   /**
-   * Decides on approvals of `owed`; the answer that waited goes on.
+   * Decide on approvals in `owed`; the waiting answer continues.
    *
    * @param {Decision | Decision[]} decision
    * @returns {Promise<void>} as `send`
    */
   decide = (decision) => {
     this.#refuseWhileRunning();
-    const options = { ...this.#how, signal: this.#newSignal() };
+    const options = { ...this.#postOptions, signal: this.#newSignal() };
     return this.#show(this.#client.decide(this.#state.conversationId, decision, options));
   };
 
   /**
-   * Answers a call of `owed`; the answer that waited goes on.
+   * Answer a call in `owed`; the waiting answer continues.
    *
    * @param {string} id
-   * @param {unknown} content of a question: `Answers`, or just a text where there is one question
-   * @param {{isError?: boolean}} [options] `isError`: the question is not answered, and the content says why
+   * @param {unknown} content for a question: `Answers`, or a text if there is one question
+   * @param {{isError?: boolean}} [options] `isError`: the question was declined, and the content
+   *   says why
    * @returns {Promise<void>} as `send`
    */
   answer = (id, content, { isError = false } = {}) => {
     this.#refuseWhileRunning();
     const { conversationId, owed } = this.#state;
-    const options = { conversationId, ...this.#how, signal: this.#newSignal() };
+    const options = { conversationId, ...this.#postOptions, signal: this.#newSignal() };
     /** @type {import("./client.js").ToolMessage} */
     const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
     const toolCallName = owed.find((call) => call.id === id)?.name ?? "";
     /** @type {Event} */
-    const told = {
+    const ownEvent = {
       type: "client-tool-result",
       toolCallId: id,
       toolCallName,
@@ -194,64 +203,67 @@ export class Chat {
       cursor: "",
       runId: null,
     };
-    return this.#show(this.#client.send([message], options), { told });
+    return this.#show(this.#client.send([message], options), { ownEvent });
   };
 
-  /** Stops the run at the server.
-   * @returns {Promise<boolean>} whether there was one */
+  /** Stop the run on the server.
+   * @returns {Promise<boolean>} whether there was a run */
   stop = async () => (await this.#sending?.cancel()) ?? false;
 
   #refuseWhileRunning() {
-    if (this.#sending)
+    if (this.#sending) {
       throw new InvalidArgument(
-        'an answer comes: wait for it, stop it, or send with onBusy "enqueue" or "interrupt"',
+        'an answer is in progress: wait for it, stop it, or send with onBusy "enqueue" or ' +
+          '"interrupt"',
       );
+    }
   }
 
   /**
-   * Posts at once, and shows the answer when the one that comes has ended.
+   * Post at once; show the answer when the current one has ended.
    *
    * @param {string | import("./client.js").UserMessage} message
    * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
    * @returns {Promise<void>}
    */
-  #sendBehind(message, options) {
+  #sendWhileRunning(message, options) {
     const { conversationId } = this.#state;
     const reading = new Aborter(this.#leaving.signal);
     const { signal } = reading;
     const sending = this.#client.send(message, {
-      ...this.#how,
+      ...this.#postOptions,
       ...options,
       conversationId,
       signal,
     });
     const entry = entryOf(typeof message === "string" ? message : message.content);
     return new Promise((shown) => {
-      const next = { sending, reading, entry, isTaken: false, shown: () => shown() };
-      this.#next.push(next);
+      const next = { sending, reading, entry, isAccepted: false, shown: () => shown() };
+      this.#queued.push(next);
       this.#change({ entries: [...this.#state.entries, entry] });
-      // a refusal is told when its turn has come
-      this.#taken = this.#taken
+      // the error is reported when this message's turn comes
+      this.#accepted = this.#accepted
         .then(() => sending.start())
         .then(
-          (event) => this.#take(next, event),
+          (event) => this.#accept(next, event),
           () => {},
         );
     });
   }
 
   /**
-   * @param {Next} next
-   * @param {Event | undefined} event its first
+   * @param {QueuedMessage} next
+   * @param {Event | undefined} event the first of its answer
    */
-  #take(next, event) {
-    next.isTaken = true;
-    // it found no run: what the answer before waits for is over
-    if (next === this.#next[0] && event?.type !== "run-queued" && !this.#isInRun)
+  #accept(next, event) {
+    next.isAccepted = true;
+    // no run was in progress, so nothing more comes of the previous answer
+    if (next === this.#queued[0] && event?.type !== "run-queued" && !this.#isInRun) {
       this.#reading.close();
+    }
   }
 
-  /** Of the next sending. */
+  /** Create the signal of the next sending. */
   #newSignal() {
     this.#leaving = new AbortController();
     this.#reading = new Aborter(this.#leaving.signal);
@@ -269,57 +281,60 @@ export class Chat {
   }
 
   /**
-   * Adds to the answer that was begun.
+   * Append the events to the current answer.
    *
    * @param {import("./sending.js").Sending} sending
-   * @param {{entries?: ChatState["entries"], told?: Event | undefined}} [start] what stands there before anything is said, and
-   *   what this chat itself has answered: true as soon as the server has it
+   * @param {{entries?: ChatState["entries"], ownEvent?: Event | undefined}} [start] the entries
+   *   before the first event, and the result that this chat posts, shown once the server has it
    */
-  async #show(sending, { entries = this.#state.entries, told } = {}) {
+  async #show(sending, { entries = this.#state.entries, ownEvent } = {}) {
     const { signal } = this.#leaving;
     this.#sending = sending;
     this.#isInRun = false;
-    if (this.#next.length === 0) this.#taken = new Promise((resolve) => (this.#setTaken = resolve));
+    if (this.#queued.length === 0) {
+      this.#accepted = new Promise((resolve) => (this.#setAccepted = resolve));
+    }
     this.#change({ entries, status: "running", error: null });
     /** @type {Error | null} */
     let error = null;
     try {
-      await this.#read(sending, told).catch((raised) => this.#catchUp(raised, signal));
+      await this.#read(sending, ownEvent).catch((raised) => this.#catchUp(raised, signal));
     } catch (raised) {
-      if (!this.#reading.signal.aborted)
+      if (!this.#reading.signal.aborted) {
         error = raised instanceof Error ? raised : new Error(String(raised));
+      }
     }
-    this.#setTaken();
-    if (this.#next.length > 0 && !signal.aborted) return void this.#showNext();
-    for (const { shown } of this.#next.splice(0)) shown();
+    this.#setAccepted();
+    if (this.#queued.length > 0 && !signal.aborted) return void this.#showQueued();
+    for (const { shown } of this.#queued.splice(0)) shown();
     this.#sending = null;
     this.#change({ status: "idle", owed: this.#owed, error });
-    if (error === null && !signal.aborted) await this.#settle(signal);
+    if (error === null && !signal.aborted) await this.#fillResults(signal);
   }
 
-  /** What was sent behind the answer that has ended stands in the entries already. */
-  async #showNext() {
-    const next = /** @type {Next} */ (this.#next.shift());
+  /** Show the next queued message, whose entry is there already. */
+  async #showQueued() {
+    const next = /** @type {QueuedMessage} */ (this.#queued.shift());
     this.#reading = next.reading;
     this.#answer = new Answer();
-    this.#shown = this.#state.entries.slice(0, this.#state.entries.length - this.#next.length);
+    this.#shown = this.#state.entries.slice(0, this.#state.entries.length - this.#queued.length);
     await this.#show(next.sending);
     next.shown();
   }
 
   /**
    * @param {import("./sending.js").Sending} sending
-   * @param {Event} [told]
+   * @param {Event} [ownEvent]
    */
-  async #read(sending, told) {
+  async #read(sending, ownEvent) {
     const answer = this.#answer;
     this.#sending = sending;
     for await (const event of sending) {
-      this.#setTaken();
-      if (told) answer.add(told);
-      told = undefined;
+      this.#setAccepted();
+      if (ownEvent) answer.add(ownEvent);
+      ownEvent = undefined;
       answer.add(event);
-      this.#note(event);
+      this.#track(event);
       const { text, reasoning, calls, output, model } = answer;
       const role = /** @type {const} */ ("assistant");
       const said = {
@@ -330,18 +345,18 @@ export class Chat {
         ...(output !== undefined && { output }),
         ...(model !== undefined && { model }),
       };
-      const behind = this.#next.map(({ entry }) => entry);
+      const behind = this.#queued.map(({ entry }) => entry);
       this.#change({
         entries: [...this.#shown, said, ...behind],
         owed: common(this.#state.owed, this.#owed),
       });
-      // the message behind it takes what this run leaves owed for unanswered
-      if (event.type === "run-end" && this.#next[0]?.isTaken) return;
+      // the queued message closes the calls that this run leaves owed
+      if (event.type === "run-end" && this.#queued[0]?.isAccepted) return;
     }
   }
 
   /** @param {Event} event */
-  #note(event) {
+  #track(event) {
     this.#owed = owedAfter(this.#owed, event);
     this.#runId = event.runId ?? this.#runId;
     this.#isInRun = event.cursor !== "" && event.type !== "run-end";
@@ -350,46 +365,48 @@ export class Chat {
   }
 
   /**
-   * Another client has answered: goes on with what came of that.
+   * Follow the run that another client's answer has started.
    *
    * @param {unknown} raised
    * @param {AbortSignal} signal
    */
   async #catchUp(raised, signal) {
     if (!isSettled(raised)) throw raised;
-    if (this.#next.length > 0) await this.#taken;
-    // the message that was sent behind it has gone past what was owed
-    if (this.#next[0]?.isTaken) return;
+    if (this.#queued.length > 0) await this.#accepted;
+    // the queued message has closed what was owed
+    if (this.#queued[0]?.isAccepted) return;
     const { conversationId } = this.#state;
     const { running, runId, owed } = await this.#client.conversation(conversationId, { signal });
     const isSame = owed.some(({ id }) => this.#waiting.has(id));
     const begun = running?.runId ?? (isSame ? null : runId);
-    this.#owed = owed.filter(isForPeople);
+    this.#owed = owed.filter(isForPerson);
     this.#waiting = new Set(owed.map(({ id }) => id));
     const next = begun !== null && begun !== this.#runId && { runId: begun };
-    await this.#read(this.#client.resume(conversationId, { ...this.#how, signal, ...next }));
+    await this.#read(
+      this.#client.resume(conversationId, { ...this.#postOptions, signal, ...next }),
+    );
   }
 
   /**
-   * Calls that others have answered, or that were given up, get their results from the history.
+   * Read from the history the results of calls that other clients answered or the server closed.
    *
    * @param {AbortSignal} signal
    */
-  async #settle(signal) {
-    // as long as something is owed, answers that are given have no results yet
+  async #fillResults(signal) {
+    // results are stored only when nothing is owed
     const ids =
       this.#waiting.size > 0
         ? []
-        : unanswered(this.#state.entries).filter((id) => !this.#sought.has(id));
+        : unansweredCalls(this.#state.entries).filter((id) => !this.#lookedUp.has(id));
     if (ids.length === 0) return;
     try {
-      const results = await pastResults(
+      const results = await readResults(
         this.#client,
         this.#state.conversationId,
         new Set(ids),
         signal,
       );
-      for (const id of ids) this.#sought.add(id);
+      for (const id of ids) this.#lookedUp.add(id);
       for (const [toolCallId, { result: content, ...how }] of results) {
         this.#answer.add({
           type: "client-tool-result",
@@ -428,7 +445,7 @@ function entryOf(content) {
 }
 
 /** @param {OwedCall} call */
-function isForPeople({ kind }) {
+function isForPerson({ kind }) {
   return kind === "approval" || kind === "question";
 }
 
@@ -438,7 +455,7 @@ function isForPeople({ kind }) {
  */
 function owedAfter(owed, event) {
   if (event.type === "run-start") return [];
-  if (event.type === "owed") return event.toolCalls.filter(isForPeople);
+  if (event.type === "owed") return event.toolCalls.filter(isForPerson);
   if (event.type !== "client-tool-result" && event.type !== "client-decision") return owed;
   return owed.filter(({ id }) => id !== event.toolCallId);
 }
@@ -446,7 +463,7 @@ function owedAfter(owed, event) {
 /**
  * @param {readonly OwedCall[]} calls
  * @param {readonly OwedCall[]} others
- * @returns {readonly OwedCall[]} the first ones without those that are not among the others; the same list if all are
+ * @returns {readonly OwedCall[]} the calls that are in both lists; `calls` itself if all are
  */
 function common(calls, others) {
   const left = calls.filter(({ id }) => others.some((other) => other.id === id));

@@ -1,16 +1,21 @@
-/** Claims: of the clients that see an owed call, one runs it. The server keeps them; a result counts with or without one. */
+/**
+ * Claims of owed calls: only one client runs a call. A result is accepted with or without a claim.
+ */
 
 import { ApiError, isSettled } from "./errors.js";
-import { Backoff, pause, persist } from "./retry.js";
+import { Backoff, pause, withRetry } from "./retry.js";
 import { Aborter } from "./signals.js";
 import { conversationPath, randomId } from "./wire.js";
 
 /** @typedef {import("./http.js").Http} Http */
 /** @typedef {import("./retry.js").Retry} Retry */
 
-/** @typedef {Claim | {left: number} | "settled"} Claimed ours; another client's, for so many seconds; nobody's any more */
+/**
+ * @typedef {CallClaim | {left: number} | "settled"} Claimed ours; another client's, for `left`
+ *   seconds; or the call is closed
+ */
 
-/** A server that is older than claims, or plays a recording, has no such address. */
+/** Errors of a server without claims, such as one that replays a recording. */
 const WITHOUT_CLAIMS = new Set(["not_found", "http_404", "method_not_allowed", "http_405"]);
 
 export class Claims {
@@ -22,7 +27,7 @@ export class Claims {
   /**
    * @param {Http} http
    * @param {Retry} retry
-   * @param {number} seconds that a claim lasts without being renewed; 0: no call is claimed
+   * @param {number} seconds until a claim expires unless it is renewed; 0: claim nothing
    */
   constructor(http, retry, seconds) {
     this.#http = http;
@@ -33,21 +38,22 @@ export class Claims {
   /**
    * @param {string} conversationId
    * @param {string} callId
-   * @param {AbortSignal} signal gives up; what was claimed by then is given back
+   * @param {AbortSignal} signal aborts; a claim made by then is released
    * @returns {Promise<Claimed>}
    * @throws {import("./errors.js").PassbackError} or the signal's reason
    */
-  async take(conversationId, callId, signal) {
-    if (this.#seconds === 0) return new Claim();
-    const path = `${conversationPath(conversationId)}/tool-calls/${encodeURIComponent(callId)}/claim`;
+  async claimCall(conversationId, callId, signal) {
+    if (this.#seconds === 0) return new CallClaim();
+    const call = `tool-calls/${encodeURIComponent(callId)}`;
+    const path = `${conversationPath(conversationId)}/${call}/claim`;
     try {
       await this.#post(path, signal);
     } catch (error) {
       // the request may have arrived
-      if (signal.aborted) this.#drop(path);
+      if (signal.aborted) this.#release(path);
       return this.#refused(error);
     }
-    const claim = new Claim(() => this.#drop(path));
+    const claim = new CallClaim(() => this.#release(path));
     void this.#renew(path, claim);
     return claim;
   }
@@ -57,7 +63,7 @@ export class Claims {
     if (!(error instanceof ApiError)) throw error;
     if (error.code === "call_claimed") return { left: error.retryAfter ?? this.#seconds };
     if (isSettled(error)) return "settled";
-    if (WITHOUT_CLAIMS.has(error.code)) return new Claim();
+    if (WITHOUT_CLAIMS.has(error.code)) return new CallClaim();
     throw error;
   }
 
@@ -67,18 +73,18 @@ export class Claims {
    */
   #post(path, signal) {
     const body = { claimant: this.#claimant, seconds: this.#seconds };
-    return persist(
+    return withRetry(
       () => this.#http.json(path, { method: "POST", body, signal }),
       new Backoff(this.#retry, signal, true),
     );
   }
 
   /**
-   * Until it is given back or has ended. A claim that is lost to another client says so to nobody: the tool runs, and
-   * the first result counts.
+   * Renew the claim until it is released or has ended. A claim that another client took over is
+   * ignored: the tool runs, and the first result counts.
    *
    * @param {string} path
-   * @param {Claim} claim
+   * @param {CallClaim} claim
    */
   async #renew(path, claim) {
     const { signal } = claim.renewing;
@@ -93,10 +99,10 @@ export class Claims {
   }
 
   /** @param {string} path */
-  #drop(path) {
+  #release(path) {
     const { signal } = new AbortController();
     const query = `claimant=${encodeURIComponent(this.#claimant)}`;
-    // a claim that cannot be given back lapses; a page that goes away must not take the request with itself
+    // a claim that cannot be released expires; the request must outlive the page
     this.#http
       .json(`${path}?${query}`, { method: "DELETE", signal, keepalive: true })
       .catch(() => {});
@@ -104,19 +110,19 @@ export class Claims {
 }
 
 /** The right to run one call. */
-export class Claim {
-  /** Ends with the claim. */
+export class CallClaim {
+  /** Aborted when the claim ends. */
   renewing = new Aborter();
-  /** Whether somebody else has answered the call. */
+  /** Whether another client has answered the call. */
   isSettled = false;
-  /** Is called when somebody else has. */
+  /** Called when another client has answered the call. */
   onSettled = () => {};
 
-  #drop;
+  #release;
 
-  /** @param {() => void} [drop] tells the server; without it, there is nothing to tell */
-  constructor(drop = () => {}) {
-    this.#drop = drop;
+  /** @param {() => void} [release] releases it on the server, if it was claimed there */
+  constructor(release = () => {}) {
+    this.#release = release;
   }
 
   settle() {
@@ -125,14 +131,14 @@ export class Claim {
     this.onSettled();
   }
 
-  /** Nobody runs the call: another client may. */
-  giveBack() {
+  /** Let another client run the call. */
+  release() {
     const isHeld = !this.renewing.signal.aborted;
     this.end();
-    if (isHeld) this.#drop();
+    if (isHeld) this.#release();
   }
 
-  /** The call is answered. */
+  /** Stop renewing: the call is answered. */
   end() {
     this.renewing.close();
   }

@@ -1,81 +1,89 @@
-/** A client of one server. */
+/** The client of one server. */
 
-import { checkOptions } from "./arguments.js";
 import { Claims } from "./claims.js";
 import { Contact } from "./contact.js";
 import { InvalidArgument } from "./errors.js";
 import { Http } from "./http.js";
-import { LIMITS, RETRY } from "./limits.js";
-import { Backoff, persist } from "./retry.js";
+import { LIMITS, RETRY, checkOptions } from "./options.js";
+import { Backoff, withRetry } from "./retry.js";
 import { Sending } from "./sending.js";
 import { Toolbox } from "./tools.js";
 import { agentPath, conversationPath, included, randomId } from "./wire.js";
 
 /** @typedef {{type: "text", text: string}} TextPart */
 /**
- * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}} LinkedPart media by an `http:`,
- *   `https:` or `data:` URL
+ * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}}
+ *   LinkedPart media by an `http:`, `https:` or `data:` URL
  */
-/** @typedef {{type: "image" | "audio" | "file", data: string, mediaType: string, name?: string}} InlinePart media in base64 */
+/**
+ * @typedef {{type: "image" | "audio" | "file", data: string, mediaType: string, name?: string}}
+ *   InlinePart media in base64
+ */
 /** @typedef {{type: "data", data: unknown}} DataPart any JSON */
 /**
- * @typedef {TextPart | LinkedPart | InlinePart | DataPart | {type: string & {}, [key: string]: unknown}} Part also the forms of
- *   chat completions, and those of a later server
+ * @typedef {TextPart | LinkedPart | InlinePart | DataPart | {type: string & {}, [key: string]:
+ *   unknown}} Part also the parts of chat completions, and of newer servers
  */
 /** @typedef {{role: "user" | "system", content: string | Part[], id?: string}} UserMessage */
 /**
- * @typedef {{role: "tool", toolCallId: string, content: unknown, isError?: boolean}} ToolMessage a result that was
- *   made without this library
+ * @typedef {{role: "tool", toolCallId: string, content: unknown, isError?: boolean}} ToolMessage a
+ *   result that your own code has produced
  */
 
 /**
  * @typedef {object} ClientOptions
- * @property {string | URL} [url] of the server, default: where the page came from
+ * @property {string | URL} [url] of the server; default: the origin of the page
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools] by their names, or a list of tools
- *   with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
- * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it, the server's included; without
- *   it, an approval of a tool of the server stays owed: `decide`
- * @property {boolean} [claims] whether a call is claimed before it is run, so that no other client runs it too; default: true
- * @property {"refuse" | "leave"} [unknownTools] what becomes of a call of a tool that this client has not: it is answered
- *   with an error (the default), or left to another client
- * @property {import("./trace.js").Trace} [trace] is told what crosses the wire
+ * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools]
+ *   by name, or a list of tools with a `name`; declared with each user message; without it the
+ *   tools of a conversation stay unchanged
+ * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need
+ *   approval, the server's included; without it, an approval of a server's tool stays owed until
+ *   `decide`
+ * @property {boolean} [claims] whether a call is claimed before it runs, so that no other client
+ *   runs it; default: true
+ * @property {"refuse" | "leave"} [unknownTools] whether a call of a tool that this client does not
+ *   have is answered with an error (the default) or left to another client
+ * @property {import("./trace.js").Trace} [trace] called with each request, response and frame
  * @property {typeof globalThis.fetch} [fetch]
- * @property {Partial<import("./limits.js").Limits>} [limits]
- * @property {Partial<import("./limits.js").Retry>} [retry]
+ * @property {Partial<import("./options.js").Limits>} [limits]
+ * @property {Partial<import("./options.js").Retry>} [retry]
  */
 
 /**
- * @typedef {object} Brief what is said beside the words of a user's message; results alone can have none of it
+ * @typedef {object} Brief additions to a user message; a post of results alone has none
  * @property {unknown} [structuredData] data to work on, any JSON
  * @property {string} [intent] what the user wants, in the program's words
- * @property {readonly string[]} [constraints] what the agent has to keep to
- * @property {string} [instructions] the program's own, for the answer to this message
- * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, that the answer has to fit, also when calls
- *   of tools come first: `Answer` has its `output`
- * @property {string} [model] who answers this message, where the server lets clients choose
+ * @property {readonly string[]} [constraints] rules for the agent
+ * @property {string} [instructions] instructions of the program for the answer to this message
+ * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, of
+ *   the answer, also if tool calls come first; `Answer` has the `output`
+ * @property {string} [model] the model that answers this message, if the server lets clients choose
  */
 
 /**
  * @typedef {object} PostOptions
  * @property {string} [conversationId] default: a new one
- * @property {string} [agentId] who is asked, where the server has several agents
- * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | (string & {}))[]} [include] more kinds
- *   of events; `output` comes in any case
- * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
- * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
- * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
- *   run; default: a random one
- * @property {boolean} [retryBusy] whether a post is repeated that was refused because a run goes on
+ * @property {string} [agentId] the agent to ask, if the server has several
+ * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run continues on
+ *   the server
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" |
+ *   "output" | (string & {}))[]} [include] more kinds of events; `output` is always included
+ * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what a message does during a
+ *   run
+ * @property {"continue" | "cancel"} [onDisconnect] whether the run continues when nobody follows it
+ * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and
+ *   content joins its run; default: a random one
+ * @property {boolean} [retryBusy] whether a post is retried that was refused because of another run
  */
 
 /**
  * @typedef {object} Decision
  * @property {string} id of the interrupt, which is the call's
  * @property {boolean} approved
- * @property {string} [reason] what the model is told, when it is not
- * @property {boolean} [always] whether it decides on all later calls of this tool in this conversation; `retract` takes that back
+ * @property {string} [reason] for the model, if it is not approved
+ * @property {boolean} [always] whether it holds for all later calls of this tool in this
+ *   conversation, until `retract`
  */
 
 /** @typedef {Brief & PostOptions} SendOptions */
@@ -84,10 +92,11 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
 
 /**
  * @typedef {object} ResumeOptions
- * @property {string} [lastEventId] the cursor behind which to read on
+ * @property {string} [lastEventId] the cursor to continue after
  * @property {string} [runId] the run to follow, from its start
  * @property {AbortSignal} [signal]
- * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs that this client's answers begin
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs that this client's answers
+ *   start continue when nobody follows them
  * @property {SendOptions["include"]} [include]
  */
 
@@ -102,17 +111,20 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {string[]} queued
  * @property {import("./events.js").OwedCall[]} owed
  * @property {number} messageCount
- * @property {import("./events.js").Usage} [usage] of all messages together, where the server tells it
- * @property {import("./events.js").PlanEntry[]} [plan] what the agent means to do, where the server tells it
+ * @property {import("./events.js").Usage} [usage] of all messages together, if the server sends it
+ * @property {import("./events.js").PlanEntry[]} [plan] the agent's plan, if the server sends it
  * @property {number} [cost] of all its model calls, in the currency of the server's prices
- * @property {number} [seconds] for how long runs have worked on it
- * @property {{toolCallId: string, name: string, reason: string}[]} [refusals] the newest calls that were denied; `reason` is what
- *   the model was told
- * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] what was decided for good about tools of
- *   the server
+ * @property {number} [seconds] total working time of its runs
+ * @property {{toolCallId: string, name: string, reason: string}[]} [refusals] the latest denied
+ *   calls; `reason` is the text that the model got
+ * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] permanent
+ *   decisions about tools of the server
  */
 
-/** @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}} MessagePage */
+/**
+ * @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}}
+ *   MessagePage
+ */
 
 export class Client {
   #parts;
@@ -138,8 +150,8 @@ export class Client {
   }
 
   /**
-   * Posts what is new, and gives the events of all that it leads to: calls of this client's tools are run, their
-   * results posted, and the next run's events follow, until nothing is owed.
+   * Post a message and yield the events of all runs that it leads to: calls of this client's tools
+   * are run, their results posted, and the next run's events follow, until nothing is owed.
    *
    * @param {string | UserMessage | (UserMessage | ToolMessage)[]} message
    * @param {SendOptions} [options]
@@ -147,15 +159,16 @@ export class Client {
    */
   send(message, { conversationId = randomId(), ...options } = {}) {
     const messages = messagesOf(message);
-    // results alone leave the tools as they are: they may be answers to another client's
+    // results alone leave the declared tools unchanged: the calls may be of another client's tools
     const declares = messages.some(({ role }) => role !== "tool");
     const tools = declares ? this.#parts.toolbox.declarations : undefined;
     return this.#post(conversationId, { messages, tools }, options);
   }
 
   /**
-   * Decides on calls of the server's tools that wait for it, and gives what comes of that, as `send`. The first decision
-   * on a call counts. While other things are owed, nothing more comes of it than an `owed` event.
+   * Decide on calls of the server's tools that wait for approval, and yield the events that follow,
+   * as `send` does. The first decision on a call counts. While other calls are owed, only an `owed`
+   * event follows.
    *
    * @param {string} conversationId
    * @param {Decision | Decision[]} decision
@@ -164,22 +177,22 @@ export class Client {
    */
   decide(conversationId, decision, options = {}) {
     const resume = [decision].flat().map(({ id, ...payload }) => ({ interruptId: id, payload }));
-    if (resume.length === 0) throw new InvalidArgument("there is no decision");
+    if (resume.length === 0) throw new InvalidArgument("decide needs at least one decision");
     return this.#post(conversationId, { resume }, options);
   }
 
   /**
-   * Goes on with a conversation after a reload, or where another device left it: with the run that goes on, from its start
-   * or behind `lastEventId`, and with the calls that are owed. Gives nothing when there is nothing to go on with.
+   * Continue a conversation after a reload or on another device: follow the current run, from its
+   * start or after `lastEventId`, and answer the calls that are owed. Yield nothing if there is
+   * neither.
    *
    * @param {string} conversationId
    * @param {ResumeOptions} [options]
    * @returns {Sending}
    */
   resume(conversationId, { lastEventId = "", runId, signal, onDisconnect, include = [] } = {}) {
-    /** @type {import("./sending.js").Step} */
-    const first =
-      lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "where it stands";
+    /** @type {import("./sending.js").FirstStep} */
+    const first = lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "current";
     return new Sending(this.#parts, {
       conversationId,
       first,
@@ -189,7 +202,7 @@ export class Client {
   }
 
   /**
-   * How a conversation stands.
+   * Return the state of a conversation.
    *
    * @param {string} conversationId
    * @param {RequestOptions} [options]
@@ -200,10 +213,11 @@ export class Client {
   }
 
   /**
-   * A page of its messages, oldest first.
+   * Return a page of its messages, oldest first.
    *
    * @param {string} conversationId
-   * @param {RequestOptions & {after?: number, limit?: number}} [options] how many to pass over, how many to give
+   * @param {RequestOptions & {after?: number, limit?: number}} [options] how many messages to skip,
+   *   and how many to return
    * @returns {Promise<MessagePage>}
    */
   async messages(conversationId, { after = 0, limit = 100, ...options } = {}) {
@@ -212,27 +226,28 @@ export class Client {
   }
 
   /**
-   * Stops a run: the named one, else the one that goes on, else the first that waits.
+   * Stop a run: the named one, else the current one, else the first that is queued.
    *
    * @param {string} conversationId
    * @param {RequestOptions & {runId?: string}} [options]
-   * @returns {Promise<boolean>} false when no run was named, and there is none
+   * @returns {Promise<boolean>} false if no run was named and there is none
    */
   async cancel(conversationId, { runId, ...options } = {}) {
     const query = runId === undefined ? "" : `?runId=${encodeURIComponent(runId)}`;
     const path = `${conversationPath(conversationId)}/cancel${query}`;
-    return (await this.#once(path, "POST", options)).cancelled === true;
+    return (await this.#requestOnce(path, "POST", options)).cancelled === true;
   }
 
   /**
-   * Takes back what was decided for good (`always`) about a tool of the server: it is asked for again.
+   * Retract a permanent decision (`always`) about a tool of the server: its calls need approval
+   * again.
    *
    * @param {string} conversationId
    * @param {string} tool its name
    * @param {RequestOptions} [options]
    */
   async retract(conversationId, tool, options) {
-    await this.#once(
+    await this.#requestOnce(
       `${conversationPath(conversationId)}/permissions/${encodeURIComponent(tool)}`,
       "DELETE",
       options,
@@ -240,13 +255,13 @@ export class Client {
   }
 
   /**
-   * Removes a conversation.
+   * Delete a conversation.
    *
    * @param {string} conversationId
    * @param {RequestOptions} [options]
    */
   async delete(conversationId, options) {
-    await this.#once(conversationPath(conversationId), "DELETE", options);
+    await this.#requestOnce(conversationPath(conversationId), "DELETE", options);
   }
 
   /**
@@ -269,7 +284,7 @@ export class Client {
   ) {
     if (!/^[\x21\x23-\x5b\x5d-\x7e]{1,256}$/.test(idempotencyKey)) {
       throw new InvalidArgument(
-        "an idempotencyKey is 1 to 256 visible ASCII characters without quotes",
+        "idempotencyKey must have 1 to 256 visible ASCII characters, without quotes",
       );
     }
     const { onBusy, structuredData, intent, constraints, instructions, outputSchema, model } = said;
@@ -298,17 +313,18 @@ export class Client {
    */
   #json(path, { signal = new AbortController().signal } = {}) {
     const { http, retry } = this.#parts;
-    return persist(() => http.json(path, { signal }), new Backoff(retry, signal));
+    return withRetry(() => http.json(path, { signal }), new Backoff(retry, signal));
   }
 
   /**
-   * Something that would mean another thing, or nothing, the second time: the caller decides whether to repeat it.
+   * Send a request that is not idempotent, without retries: the caller decides whether to repeat
+   * it.
    *
    * @param {string} path
    * @param {string} method
    * @param {RequestOptions} [options]
    */
-  #once(path, method, { signal = new AbortController().signal } = {}) {
+  #requestOnce(path, method, { signal = new AbortController().signal } = {}) {
     return this.#parts.http.json(path, { method, signal });
   }
 }
@@ -322,7 +338,7 @@ function messagesOf(message) {
 /**
  * @template {object} T
  * @param {T} values
- * @returns {{[K in keyof T]?: Exclude<T[K], undefined>}} without those that are undefined
+ * @returns {{[K in keyof T]?: Exclude<T[K], undefined>}} the values that are defined
  */
 function defined(values) {
   return /** @type {any} */ (

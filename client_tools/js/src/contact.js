@@ -1,40 +1,47 @@
-/** First contact: the errors for an address where something else than a passback server answers, or nobody does. */
+/**
+ * Errors of the first contact: no answer, or the answer of something other than a passback server.
+ */
 
 import { ProtocolError } from "./errors.js";
 
-/** How long a client tries whose server has never answered: then nobody may be there, or the browser hides the answer. */
+// limit of the retries while the server has never answered: the address may be wrong, or the
+// browser hides the answer
 const FIRST_CONTACT = 2000; // milliseconds
-/** Statuses of a gateway, or of a server, that may be another one soon. */
-export const PASSING = new Set([429, 502, 503, 504]);
-const QUOTED = 80; // characters of an answer that is not ours
-/** The header that names each kind of answer of a passback server. @type {[string, string][]} */
+/** Statuses of a gateway or a server that a retry may cure. */
+export const TRANSIENT_STATUSES = new Set([429, 502, 503, 504]);
+const QUOTED = 80; // characters of a foreign answer
+/** The header by which a passback server's answer of each type is recognized.
+ * @type {[string, string][]} */
 const NAMED_BY = [
   ["text/event-stream", "X-Conversation-Id"],
   ["application/json", "X-Request-Id"],
 ];
 
-/** Remembers that a passback server has answered a client, be it with a refusal. */
+/** Whether a passback server has ever answered this client, if only with an error. */
 export class Contact {
   isMade = false;
-  /** Milliseconds that one request, with its repeats, may take until then. */
+  /** Milliseconds that a request and its retries may take until then. */
   longest;
 
-  /** @param {Partial<import("./limits.js").Retry>} [given] by the caller, whose own count of attempts is kept to */
+  /**
+   * @param {Partial<import("./options.js").Retry>} [given] options of the caller; with a number of
+   *   attempts of its own there is no time limit
+   */
   constructor({ attempts, unanswered } = {}) {
     this.longest = attempts === undefined && unanswered === undefined ? FIRST_CONTACT : Infinity;
   }
 }
 
 /**
- * Returns the error for an answer that no passback server gives.
+ * Return the error for an answer that is not a passback server's.
  *
  * @param {string} base the server's address
  * @param {Response} response
- * @param {string} text what of its body was read
- * @param {string | undefined} apiKey is not quoted
+ * @param {string} text the part of its body that was read
+ * @param {string | undefined} apiKey never quoted
  * @returns {ProtocolError}
  */
-export function foreignAnswer(base, response, text, apiKey) {
+export function foreignAnswerError(base, response, text, apiKey) {
   const { status, headers } = response;
   const type = headers.get("Content-Type") ?? "no Content-Type";
   const name = NAMED_BY.find(([kind]) => type.startsWith(kind))?.[1];
@@ -48,10 +55,11 @@ export function foreignAnswer(base, response, text, apiKey) {
   ];
   if (isUnnamed && isOfAnotherOrigin(base)) {
     causes.push(
-      "a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header (CORS)",
+      "a proxy leaves out Access-Control-Expose-Headers, so that the browser hides the header " +
+        "(CORS)",
     );
   }
-  // a browser tells no more of a redirect than that there was one
+  // a browser hides everything about a redirect
   const came =
     response.type === "opaqueredirect"
       ? "a redirect, which is not followed"
@@ -61,33 +69,37 @@ export function foreignAnswer(base, response, text, apiKey) {
     `${base} did not answer as a passback server: ${what}. Likely causes: ${causes.join("; ")}`,
     {
       status,
-      retryable: PASSING.has(status),
+      retryable: TRANSIENT_STATUSES.has(status),
       retryAfter: retryAfterOf(response),
     },
   );
 }
 
 /**
- * Says why there may never have been an answer. A browser tells a script no more of a refusal by CORS than that there was none.
+ * Return the message for a server that has never answered, with likely causes. A browser hides from
+ * scripts that CORS was the reason.
  *
  * @param {string} base the server's address
- * @param {unknown} error of the platform, of which Node.js tells the reason
+ * @param {unknown} error of the platform; in Node.js it has the reason
  * @returns {string}
  */
-export function neverAnswered(base, error) {
+export function noAnswerMessage(base, error) {
   const reason = error instanceof Error && error.cause instanceof Error ? error.cause : null;
   const why = reason ? ` (${reason.message || reason.name})` : "";
   const { origin: page = "", protocol = "" } = globalThis.location ?? {};
   const causes = ["nobody listens there", "the address is wrong"];
   if (isOfAnotherOrigin(base)) {
-    if (page === "null")
+    if (page === "null") {
       causes.push("the page has no origin, which no server lets in: load it from a web server");
-    else
+    } else {
       causes.push(
-        `the server does not let in pages of ${page}: set PASSBACK_ALLOWED_ORIGINS=${page} at the server`,
+        `the server does not let in pages of ${page}: ` +
+          `set PASSBACK_ALLOWED_ORIGINS=${page} at the server`,
       );
-    if (protocol === "https:" && base.startsWith("http:"))
+    }
+    if (protocol === "https:" && base.startsWith("http:")) {
       causes.push("the browser keeps pages of https: from http: addresses");
+    }
   }
   return `${base} did not answer${why}. Likely causes: ${causes.join("; ")}`;
 }
@@ -117,7 +129,7 @@ function isOfAnotherOrigin(base) {
  * @param {string | undefined} apiKey
  */
 function quote(text, apiKey) {
-  // a server that gives back what it was sent gives back the key
+  // a server that echoes the request echoes the key
   if (/bearer/i.test(text) || (apiKey && text.includes(apiKey))) return "";
   return short(text);
 }

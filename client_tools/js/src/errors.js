@@ -1,26 +1,26 @@
 /**
- * What can go wrong, in one family:
+ * The errors of this library:
  *
  *     PassbackError
- *     ├── InvalidArgument   the caller asked for something that cannot be
- *     ├── ApiError          the server refused
- *     │   └── CursorExpired the place to read on from is no longer in the run's log
- *     ├── ConnectionLost    no answer, or it broke off, more often than we try again
- *     ├── RunFailed         the run itself ended with an error
- *     ├── ProtocolError     the answer is not of this protocol, or not a passback server's
- *     └── LimitExceeded     something was larger than this client accepts
+ *     ├── InvalidArgument   an argument is invalid; nothing was sent
+ *     ├── ApiError          the server answered with an error
+ *     │   └── CursorExpired the run's log has lost the place to continue from
+ *     ├── ConnectionLost    no answer, or it broke off, after all retries
+ *     ├── RunFailed         the run ended with an error
+ *     ├── ProtocolError     the answer is not one of a passback server
+ *     └── LimitExceeded     something exceeds a limit of this client
  *
- * A caller's own abort is none of them: then the signal's reason is thrown. No error holds an API key.
+ * If the caller aborts, the signal's reason is thrown instead. No error contains an API key.
  */
 
 /**
  * @typedef {object} ErrorFacts
  * @property {string} code stable, for programs
  * @property {number | null} [status] of the HTTP answer
- * @property {boolean} [retryable] whether the same may succeed later
- * @property {number | null} [retryAfter] seconds after which it may
- * @property {string | null} [requestId] by which the server's log knows the request
- * @property {unknown} [details] more, as the server tells it
+ * @property {boolean} [retryable] whether the same request may succeed later
+ * @property {number | null} [retryAfter] seconds to wait before a retry
+ * @property {string | null} [requestId] the request's id in the server's log
+ * @property {unknown} [details] more facts from the server
  * @property {unknown} [cause]
  */
 
@@ -41,7 +41,7 @@ export class PassbackError extends Error {
   }
 }
 
-/** The caller asked for something that cannot be; nothing was sent. */
+/** An argument is invalid; nothing was sent. */
 export class InvalidArgument extends PassbackError {
   /** @param {string} message */
   constructor(message) {
@@ -49,13 +49,15 @@ export class InvalidArgument extends PassbackError {
   }
 }
 
-/** The server refused; `code` is its own, or `http_<status>` where the answer was none of ours. */
+/**
+ * An error of the server; `code` is the server's, or `http_<status>` for an answer of a gateway.
+ */
 export class ApiError extends PassbackError {}
 
-/** The log of the run has lost the place to read on from; `client.messages()` has what was said. */
+/** The run's log has lost the place to continue from; `client.messages()` has the messages. */
 export class CursorExpired extends ApiError {}
 
-/** There was no answer, or it broke off, too often in a row. The run may go on: `client.resume()`. */
+/** No answer, or a broken one, after all retries. The run may continue: `client.resume()`. */
 export class ConnectionLost extends PassbackError {
   /**
    * @param {string} message
@@ -66,7 +68,7 @@ export class ConnectionLost extends PassbackError {
   }
 }
 
-/** The run ended with an `error` event; the conversation stays usable. */
+/** A run that ended with an `error` event; the conversation stays usable. */
 export class RunFailed extends PassbackError {
   /**
    * @param {import("./events.js").ErrorEvent} event
@@ -81,14 +83,14 @@ export class RunFailed extends PassbackError {
   }
 }
 
-/** The call has an answer, or was never one that waits. */
+/** Codes for a call that has an answer, or never waited for one. */
 const SETTLED = new Set(["tool_result_conflict", "tool_call_not_found"]);
-/** Statuses that say something of what was posted, and not of who posts it, or when. */
-const UNFIT = new Set([400, 413, 422]);
+/** Statuses caused by the content of a post, not by its sender or time. */
+const CONTENT_STATUSES = new Set([400, 413, 422]);
 
 /**
  * @param {unknown} error
- * @returns {boolean} whether it says that a call waits no more: somebody else has answered it, or it was given up
+ * @returns {boolean} whether a call is closed: another client has answered it, or it was given up
  */
 export function isSettled(error) {
   return error instanceof ApiError && SETTLED.has(error.code);
@@ -96,21 +98,22 @@ export function isSettled(error) {
 
 /**
  * @param {unknown} error
- * @returns {error is ApiError} whether it is about what was posted: the rest of it may be taken without a part
+ * @returns {error is ApiError} whether the content of the post caused it: without one part, the
+ *   rest may be accepted
  */
-export function isUnfit(error) {
-  return error instanceof ApiError && UNFIT.has(error.status ?? 0);
+export function isContentError(error) {
+  return error instanceof ApiError && CONTENT_STATUSES.has(error.status ?? 0);
 }
 
 /**
  * @param {unknown} error
- * @returns {boolean} whether a person may answer the questions once more, and in another way
+ * @returns {boolean} whether the answers do not fit the questions: a person may answer again
  */
-export function isUnfitAnswer(error) {
+export function isInvalidAnswer(error) {
   return error instanceof ApiError && error.code === "invalid_answer";
 }
 
-/** The answer is not of this protocol; where something else than a passback server gave it, `status` is its status. */
+/** An answer that is not one of a passback server; `status` is that of a foreign server. */
 export class ProtocolError extends PassbackError {
   /**
    * @param {string} message
@@ -121,7 +124,7 @@ export class ProtocolError extends PassbackError {
   }
 }
 
-/** Something was larger than this client accepts. */
+/** Something exceeds a limit of this client. */
 export class LimitExceeded extends PassbackError {
   /** @param {string} message */
   constructor(message) {

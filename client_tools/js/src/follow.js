@@ -1,8 +1,7 @@
-/** Follows one run to its end, over as many connections as that takes. */
+/** Follow one run to its end, over as many connections as needed. */
 
 import { ApiError, ConnectionLost, ProtocolError } from "./errors.js";
-import { readCursor } from "./cursors.js";
-import { readEvent } from "./events.js";
+import { readCursor, readEvent } from "./events.js";
 import { SseDecoder } from "./sse.js";
 
 /** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
@@ -13,28 +12,30 @@ import { SseDecoder } from "./sse.js";
 
 /**
  * @typedef {object} FollowOptions
- * @property {(after: string) => Promise<Connection>} open opens the run's stream behind the event with this id; "":
- *   from its start, as long as no event with an id was seen
- * @property {string} after where to begin
+ * @property {(after: string) => Promise<Connection>} open opens the run's stream after the event
+ *   with this id; "": from its start
+ * @property {string} after the cursor to begin after
  * @property {Backoff} backoff
- * @property {AbortSignal} signal gives up
+ * @property {AbortSignal} signal stops following
  * @property {number} silence milliseconds without a byte after which a connection counts as lost
  * @property {number} eventChars
- * @property {(step: import("./trace.js").Step) => void} tell is told of each frame as it came
+ * @property {(step: import("./trace.js").Step) => void} trace called with each frame as it was
+ *   received
  */
 
 /**
- * Yields each event once; returns at `[DONE]`, the one sign that the run has ended. When the run's log has lost what was
- * read, which a store may do in a crash, all of it is rewound, and the run read from its start.
+ * Yield each event once; return at `[DONE]`, the only sign that the run has ended. If the run's log
+ * has lost events that were read, as a store may in a crash, rewind all of them and read the run
+ * from its start.
  *
  * @param {FollowOptions} options
  * @returns {AsyncGenerator<Event | (ErrorEvent & Place), void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export async function* follow({ open, after, backoff, signal, silence, eventChars, tell }) {
+export async function* follow({ open, after, backoff, signal, silence, eventChars, trace }) {
   const begin = after;
   let place = after;
-  // behind a cursor there may be nothing left to say; from its start, each run says something
+  // after a cursor there may be no more events; from its start, each run has some
   let isBegun = after !== "";
   for (;;) {
     const decoder = new SseDecoder(eventChars);
@@ -47,13 +48,14 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
       backoff.answered();
       const runId = connection.response.headers.get("X-Run-Id");
       for await (const { id, data } of frames(connection, { decoder, signal, silence })) {
-        // a server that says the same again, or events without a place, gets nobody on
+        // a repeated frame, or one without an id, is no progress
         if (id !== place) backoff.succeeded();
         place = id;
-        tell({ kind: "frame", id, data });
+        trace({ kind: "frame", id, data });
         const run = readCursor(id)?.run;
-        if (runId !== null && run === undefined)
+        if (runId !== null && run === undefined) {
           throw new ProtocolError("an event of the stream has no id of a passback server");
+        }
         if (data === "[DONE]") {
           if (!isBegun) throw new ProtocolError("the stream ends before its first event");
           connection.finish();
@@ -77,15 +79,15 @@ export async function* follow({ open, after, backoff, signal, silence, eventChar
       failure = new ConnectionLost("the server has lost what was read", failure);
       after = "";
     }
-    backoff.asked = decoder.retry ?? backoff.asked;
+    backoff.serverDelay = decoder.retry ?? backoff.serverDelay;
     await backoff.failed(failure);
   }
 }
 
 /**
  * @param {unknown} failure
- * @param {string} after a place that the server itself has named
- * @returns {string | null} the run whose log does not have it any more
+ * @param {string} after a cursor that the server has sent
+ * @returns {string | null} the run whose log has lost it, else null
  */
 function lostRun(failure, after) {
   return failure instanceof ApiError && failure.code === "invalid_cursor"
@@ -96,7 +98,8 @@ function lostRun(failure, after) {
 /**
  * @param {Connection} connection
  * @param {{decoder: SseDecoder, signal: AbortSignal, silence: number}} options
- * @returns {AsyncGenerator<import("./sse.js").SseEvent, void, void>} ends where the connection ends, whatever ended it
+ * @returns {AsyncGenerator<import("./sse.js").SseEvent, void, void>} ends when the connection ends,
+ *   for whatever reason
  */
 async function* frames(connection, { decoder, signal, silence }) {
   for (;;) {

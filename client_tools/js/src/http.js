@@ -1,7 +1,9 @@
-/** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
+/**
+ * Requests to one server: with the API key, errors for error statuses, and limits on every body.
+ */
 
-import { addressOf } from "./arguments.js";
-import { foreignAnswer, isEvents, neverAnswered, retryAfterOf } from "./contact.js";
+import { readAddress } from "./options.js";
+import { foreignAnswerError, isEvents, noAnswerMessage, retryAfterOf } from "./contact.js";
 import {
   ApiError,
   ConnectionLost,
@@ -12,25 +14,25 @@ import {
 } from "./errors.js";
 import { asRecord, parseJson, writeJson } from "./json.js";
 import { Aborter } from "./signals.js";
-import { now, toldHeaders } from "./trace.js";
+import { tracedHeaders } from "./trace.js";
 
-/** @typedef {import("./limits.js").Limits} Limits */
+/** @typedef {import("./options.js").Limits} Limits */
 /** @typedef {import("./retry.js").Retry} Retry */
 
 /**
  * @typedef {object} Request
  * @property {string} [method]
  * @property {Record<string, string>} [headers]
- * @property {unknown} [body] is sent as JSON
+ * @property {unknown} [body] sent as JSON
  * @property {AbortSignal} signal
- * @property {number} [exchange] what it belongs to, for the trace; default: something of its own
- * @property {boolean} [keepalive] outlives the page
+ * @property {number} [exchange] its number in the trace; default: a new one
+ * @property {boolean} [keepalive] whether the request outlives the page
  */
 
-/** Milliseconds that an answer may take to end behind its last frame. */
-const LINGER = 1000;
+/** Time for a response to end after its last frame. */
+const LINGER = 1000; // milliseconds
 
-/** An answer whose body is still to be read. */
+/** A response whose body is still to be read. */
 export class Connection {
   #aborter;
   /** @type {ReadableStreamDefaultReader<Uint8Array> | undefined} */
@@ -46,8 +48,8 @@ export class Connection {
   }
 
   /**
-   * @param {number} silence milliseconds after which it counts as lost
-   * @returns {Promise<Uint8Array | undefined>} undefined where it ends, whatever ended it
+   * @param {number} silence milliseconds without a byte after which the connection counts as lost
+   * @returns {Promise<Uint8Array | undefined>} undefined at its end, for whatever reason
    */
   async read(silence) {
     this.#reader ??= this.response.body?.getReader();
@@ -61,12 +63,12 @@ export class Connection {
     }
   }
 
-  /** Ends it at once. */
+  /** Close the connection at once. */
   close() {
     this.#aborter.close();
   }
 
-  /** Nothing more is expected: let it end by itself, so that its socket can be used again. */
+  /** Let the response end by itself, so that its socket can be reused. */
   finish() {
     this.read(LINGER).finally(() => this.close());
   }
@@ -78,7 +80,7 @@ export class Http {
   #authorization;
   #fetch;
   #limits;
-  /** Milliseconds within which an answer must begin, and each piece of it come. */
+  /** Milliseconds within which a response must begin, and each piece of it arrive. */
   #silence;
   #contact;
   #trace;
@@ -94,7 +96,7 @@ export class Http {
    * @param {import("./trace.js").Trace | undefined} [options.trace]
    */
   constructor({ url, apiKey, fetch, limits, retry, trace }) {
-    this.#base = addressOf(url);
+    this.#base = readAddress(url);
     this.#apiKey = apiKey;
     this.#authorization = apiKey === undefined ? undefined : bearer(apiKey);
     this.#fetch = fetch;
@@ -104,7 +106,7 @@ export class Http {
     this.#trace = trace;
   }
 
-  /** @returns {number} for requests that belong together */
+  /** @returns {number} a number for requests that belong together */
   newExchange() {
     this.#exchanges += 1;
     return this.#exchanges;
@@ -114,21 +116,22 @@ export class Http {
    * @param {number} exchange
    * @param {import("./trace.js").Step} step
    */
-  tell(exchange, step) {
-    this.#trace?.({ ...step, exchange, time: now() });
+  trace(exchange, step) {
+    this.#trace?.({ ...step, exchange, time: performance.timeOrigin + performance.now() });
   }
 
   /**
    * @param {string} path
    * @param {Request} request
-   * @returns {Promise<Connection>} whose body is a stream of events
+   * @returns {Promise<Connection>} a response with a stream of events
    * @throws {ApiError | ConnectionLost | ProtocolError} or the signal's reason
    */
   async stream(path, request) {
     const connection = await this.#open(path, request);
     const { response } = connection;
-    if (!isEvents(response) || !response.headers.has("X-Conversation-Id"))
-      throw await this.#foreign(connection);
+    if (!isEvents(response) || !response.headers.has("X-Conversation-Id")) {
+      throw await this.#foreignError(connection);
+    }
     this.#contact.isMade = true;
     return connection;
   }
@@ -152,7 +155,7 @@ export class Http {
   ) {
     signal.throwIfAborted();
     const text = body === undefined ? null : encode(body);
-    this.tell(exchange, { kind: "request", method, path: `/${path}`, headers, body: text });
+    this.trace(exchange, { kind: "request", method, path: `/${path}`, headers, body: text });
     const aborter = new Aborter(signal);
     const timer = setTimeout(() => aborter.close(), this.#silence);
     try {
@@ -161,16 +164,16 @@ export class Http {
         headers: this.#headers(headers, text !== null),
         body: text,
         cache: "no-store",
-        // what is posted is for this server alone, and a browser would make a GET of many a redirected POST
+        // a post is for this server alone, and a browser turns some redirected POSTs into GETs
         redirect: "manual",
         keepalive,
         signal: aborter.signal,
       });
       if (!response.ok) throw await this.#refusal(response, exchange);
-      this.tell(exchange, {
+      this.trace(exchange, {
         kind: "response",
         status: response.status,
-        headers: toldHeaders(response),
+        headers: tracedHeaders(response),
         body: null,
       });
       return new Connection(response, aborter);
@@ -179,7 +182,7 @@ export class Http {
       signal.throwIfAborted();
       if (error instanceof ApiError || error instanceof ProtocolError) throw error;
       throw new ConnectionLost(
-        this.#contact.isMade ? "the server did not answer" : neverAnswered(this.#base, error),
+        this.#contact.isMade ? "the server did not answer" : noAnswerMessage(this.#base, error),
         error,
       );
     } finally {
@@ -190,19 +193,20 @@ export class Http {
   /**
    * @param {string} path
    * @param {Request} request
-   * @returns {Promise<Record<string, unknown>>} the body of the answer; empty where it has none
+   * @returns {Promise<Record<string, unknown>>} the body of the response; empty if it has none
    */
   async json(path, request) {
     const connection = await this.#open(path, request);
     const { response } = connection;
-    // each answer of a passback server names its request
-    if (!this.#contact.isMade && !response.headers.has("X-Request-Id"))
-      throw await this.#foreign(connection);
+    // every response of a passback server has a request id
+    if (!this.#contact.isMade && !response.headers.has("X-Request-Id")) {
+      throw await this.#foreignError(connection);
+    }
     const timer = setTimeout(() => connection.close(), this.#silence);
     try {
       const text = await readText(response, this.#limits.jsonBytes);
       const body = text === "" ? {} : parseJson(text);
-      if (body === undefined) throw foreignAnswer(this.#base, response, text, this.#apiKey);
+      if (body === undefined) throw foreignAnswerError(this.#base, response, text, this.#apiKey);
       this.#contact.isMade = true;
       return asRecord(body);
     } catch (error) {
@@ -227,15 +231,15 @@ export class Http {
   }
 
   /**
-   * Ends an answer that is not a passback server's, and returns the error that says so.
+   * Close a response that is not a passback server's, and return the error for it.
    *
    * @param {Connection} connection
    */
-  async #foreign(connection) {
+  async #foreignError(connection) {
     const { response } = connection;
     const bytes = isEvents(response) ? undefined : await connection.read(LINGER);
     connection.close();
-    return foreignAnswer(this.#base, response, new TextDecoder().decode(bytes), this.#apiKey);
+    return foreignAnswerError(this.#base, response, new TextDecoder().decode(bytes), this.#apiKey);
   }
 
   /**
@@ -247,12 +251,17 @@ export class Http {
     const text = await readText(response, this.#limits.errorBytes).catch(() => "");
     const body = asRecord(parseJson(text));
     const { status } = response;
-    this.tell(exchange, { kind: "response", status, headers: toldHeaders(response), body: text });
+    this.trace(exchange, {
+      kind: "response",
+      status,
+      headers: tracedHeaders(response),
+      body: text,
+    });
     const kind = status === 410 ? CursorExpired : ApiError;
-    // a gateway's errors may have a code, too
+    // errors of a gateway may have a code, too
     const isOurs = typeof body.code === "string" && typeof body.request_id === "string";
     this.#contact.isMade ||= isOurs;
-    if (!this.#contact.isMade) return foreignAnswer(this.#base, response, text, this.#apiKey);
+    if (!this.#contact.isMade) return foreignAnswerError(this.#base, response, text, this.#apiKey);
     return new kind(
       typeof body.message === "string" ? body.message : `the server answered with status ${status}`,
       {
@@ -297,14 +306,15 @@ function encode(body) {
   try {
     return writeJson(body) ?? null;
   } catch {
-    throw new InvalidArgument("what is to be sent cannot be written as JSON");
+    throw new InvalidArgument("the body of the request cannot be written as JSON");
   }
 }
 
 /** @param {string} apiKey */
 function bearer(apiKey) {
-  // what a header cannot carry would be quoted by the error of the platform
-  if (!/^[\x21-\x7e]+$/.test(apiKey))
-    throw new InvalidArgument("apiKey has to be of visible ASCII characters");
+  // the platform's error would quote a key that a header cannot contain
+  if (!/^[\x21-\x7e]+$/.test(apiKey)) {
+    throw new InvalidArgument("apiKey must have visible ASCII characters only");
+  }
   return `Bearer ${apiKey}`;
 }

@@ -3,7 +3,7 @@
 export { Answer } from "./answer.js";
 export { Chat } from "./chat.js";
 export { Client } from "./client.js";
-export { isBehind } from "./cursors.js";
+export { isBehind } from "./events.js";
 export {
   ApiError,
   ConnectionLost,
@@ -44,8 +44,8 @@ export { randomId } from "./wire.js";
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./events.js").UsageEvent} UsageEvent
  * @typedef {import("./messages.js").Message} Message
- * @typedef {import("./limits.js").Limits} Limits
- * @typedef {import("./limits.js").Retry} Retry
+ * @typedef {import("./options.js").Limits} Limits
+ * @typedef {import("./options.js").Retry} Retry
  * @typedef {import("./questions.js").Answers} Answers
  * @typedef {import("./questions.js").Question} Question
  * @typedef {import("./questions.js").QuestionAnswer} QuestionAnswer

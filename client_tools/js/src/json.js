@@ -1,8 +1,8 @@
-/** JSON of others, parsed and taken for nothing that it is not; and our own, such as a server reads it. */
+/** Reading untrusted JSON, and writing JSON that the server can read. */
 
 /**
  * @param {string} text
- * @returns {unknown} undefined when the text is not JSON
+ * @returns {unknown} undefined if the text is not JSON
  */
 export function parseJson(text) {
   try {
@@ -14,30 +14,32 @@ export function parseJson(text) {
 
 /**
  * @param {unknown} value
- * @returns {Record<string, unknown>} the value when it is an object, else an empty one
+ * @returns {Record<string, unknown>} the value if it is an object, else an empty one
  */
 export function asRecord(value) {
   const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
   return isObject ? /** @type {Record<string, unknown>} */ (value) : {};
 }
 
-/** What `JSON.stringify` makes of half a character; or a backslash, which must not be taken for the beginning of one. */
-const HALF = /\\(?:\\|ud[89a-f][0-9a-f]{2})/g;
+/** A lone surrogate as `JSON.stringify` escapes it; or an escaped backslash, to step over it. */
+const LONE_SURROGATE = /\\(?:\\|ud[89a-f][0-9a-f]{2})/g;
 
 /**
  * @param {unknown} value
- * @returns {string | undefined} the value as JSON, with U+FFFD for halves of characters, which no UTF-8 has; undefined for what
- *   JSON has no word for
- * @throws {Error} where it cannot be written
+ * @returns {string | undefined} the value as JSON, with U+FFFD for lone surrogates, which UTF-8
+ *   cannot encode; undefined for a value that JSON does not have
+ * @throws {Error} if it cannot be written
  */
 export function writeJson(value) {
-  return JSON.stringify(value)?.replace(HALF, (found) => (found === "\\\\" ? found : "\ufffd"));
+  return JSON.stringify(value)?.replace(LONE_SURROGATE, (found) =>
+    found === "\\\\" ? found : "\ufffd",
+  );
 }
 
 /**
- * @param {unknown} value as `JSON.parse` gives it
+ * @param {unknown} value as `JSON.parse` returns it
  * @param {number} levels
- * @returns {boolean} whether arrays and objects stand in each other on more levels than these
+ * @returns {boolean} whether arrays and objects are nested deeper than these levels
  */
 export function isDeeper(value, levels) {
   let inside = [value];
@@ -53,7 +55,7 @@ export function isDeeper(value, levels) {
 
 /**
  * @param {unknown} value
- * @returns {string | null} null for everything else than a text
+ * @returns {string | null} null for anything but a text
  */
 export function textOrNull(value) {
   return typeof value === "string" ? value : null;

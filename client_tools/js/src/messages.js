@@ -1,21 +1,22 @@
-/** The messages of the history, as the server has them; told apart by their `role`. */
+/** The messages of the history, as the server stores them; the `role` is the discriminator. */
 
 /**
  * @typedef {object} PastInput
  * @property {string} id
  * @property {"user" | "system"} role
  * @property {string | import("./client.js").Part[]} content
- * @property {string} [agentId] the agent that was asked, where the server has several
- * @property {unknown} [structuredData] what its post said beside the words, as are the next five
+ * @property {string} [agentId] the agent that was asked, if the server has several
+ * @property {unknown} [structuredData] additions to the message, as are the next five
  * @property {string} [intent]
  * @property {string[]} [constraints]
  * @property {string} [instructions]
  * @property {Record<string, unknown>} [outputSchema]
  * @property {string} [model]
- * @property {string} [at] when it came, RFC 3339, where the agent is told the time
- * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not have
- * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's answer did not fit
- * @property {boolean} [imported] whether it is of a history that a client brought along, here and below
+ * @property {string} [at] the time of its arrival, RFC 3339, if the agent gets the time
+ * @property {Record<string, unknown>} [extras] keys of its post that the protocol does not define
+ * @property {"invalid" | (string & {})} [synthetic] why the server wrote it itself: the model's
+ *   answer did not fit the schema
+ * @property {boolean} [imported] whether a client imported it with a history, here and below
  */
 
 /**
@@ -32,10 +33,10 @@
  * @property {"assistant"} role
  * @property {string | import("./client.js").Part[]} content
  * @property {PastCall[]} [toolCalls]
- * @property {boolean} [partial] whether it was cut short
+ * @property {boolean} [partial] whether it was stopped early
  * @property {import("./events.js").Usage} [usage]
  * @property {boolean} [imported]
- * @property {string} [model] which one said it
+ * @property {string} [model] the model that gave it
  */
 
 /**
@@ -50,7 +51,7 @@
  */
 
 /**
- * @typedef {object} PastApproval what a person said of a call that needed it
+ * @typedef {object} PastApproval a person's decision on a call
  * @property {string} id
  * @property {"approval"} role
  * @property {string} toolCallId
@@ -60,20 +61,22 @@
  */
 
 /**
- * @typedef {object} PastSummary what the model is shown from here on, in place of what came before
+ * @typedef {object} PastSummary the summary that replaces the earlier messages in the prompt
  * @property {string} id
  * @property {"summary"} role
  * @property {string} content
  */
 
 /**
- * @typedef {object} PastChild what a sub-agent was told or has said
+ * @typedef {object} PastChild a message of a sub-agent's conversation
  * @property {string} id
  * @property {"child"} role
  * @property {string} toolCallId the call that it works on
  * @property {Message} message
  */
 
-/** @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message */
+/**
+ * @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message
+ */
 
 export {};

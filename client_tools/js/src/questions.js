@@ -1,26 +1,34 @@
-/** What the built-in tool `ask_user` asks a person, and what it is answered with. */
+/** Questions of the built-in tool `ask_user`, and their answers. */
 
 import { asRecord, parseJson } from "./json.js";
 
 /**
  * @typedef {object} Question
  * @property {string} question
- * @property {{label: string, description?: string}[]} [options] without any, the answer is free text
+ * @property {{label: string, description?: string}[]} [options] if there are none, the answer is
+ *   free text
  * @property {boolean} [multiple] whether several options may be chosen; default: false
- * @property {boolean} [freeText] whether a text of one's own may be given instead of the options or beside them; default: true
+ * @property {boolean} [freeText] whether a text may be given instead of the options or with them;
+ *   default: true
  */
 
 /** @typedef {{questions: Question[]}} Questions the arguments of `ask_user` */
 
-/** @typedef {{selected?: string[], text?: string}} QuestionAnswer labels of options, and a text; empty: passed over */
-
-/** @typedef {{answers: QuestionAnswer[]}} Answers the result of `ask_user`: one answer for each question, in their order */
+/**
+ * @typedef {{selected?: string[], text?: string}} QuestionAnswer labels of options, and a text;
+ *   empty: skipped
+ */
 
 /**
- * Reads the arguments of a call of `ask_user` for a form, with the defaults filled in.
+ * @typedef {{answers: QuestionAnswer[]}} Answers the result of `ask_user`: one answer for each
+ *   question, in their order
+ */
+
+/**
+ * Read the arguments of a call of `ask_user` for a form, with defaults filled in.
  *
  * @param {string} text the call's `arguments`
- * @returns {Required<Question>[] | null} null when they are no questions
+ * @returns {Required<Question>[] | null} null if they are not questions
  */
 export function readQuestions(text) {
   const { questions } = asRecord(parseJson(text));

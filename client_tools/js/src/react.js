@@ -4,6 +4,9 @@ import { useCallback, useRef, useSyncExternalStore } from "react";
 
 import { createUseChat } from "./hook.js";
 
-/** A chat as React shows it: `const { entries, status, owed, error, send, decide, answer, stop } = useChat(client)`. */
+/**
+ * Hook for a chat: `const { entries, status, owed, error, send, decide, answer, stop } =
+ * useChat(client)`.
+ */
 export const useChat = createUseChat({ useCallback, useRef, useSyncExternalStore });
 export { createUseChat };

@@ -1,18 +1,21 @@
-/** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
+/** Retries: exponential backoff with jitter, bounded, and never sooner than the server allows. */
 
-import { PASSING } from "./contact.js";
+import { TRANSIENT_STATUSES } from "./contact.js";
 import { ApiError, ConnectionLost, PassbackError, ProtocolError } from "./errors.js";
 
-/** @typedef {import("./limits.js").Retry & {contact: import("./contact.js").Contact}} Retry how often to try, and whether it ever went well */
+/**
+ * @typedef {import("./options.js").Retry & {contact: import("./contact.js").Contact}} Retry the
+ *   options, and whether the server has ever answered
+ */
 
 export class Backoff {
-  /** Milliseconds that a stream asked to wait before a reconnect.
+  /** Milliseconds that a stream asks to wait before a reconnect.
    * @type {number | null} */
-  asked = null;
+  serverDelay = null;
 
   #retry;
   #signal;
-  #busyToo;
+  #retryBusy;
   #onPause;
   #failures = 0;
   #answered = false;
@@ -20,60 +23,64 @@ export class Backoff {
 
   /**
    * @param {Retry} retry
-   * @param {AbortSignal} signal gives up
-   * @param {boolean} [busyToo] whether a conversation that is busy is asked again
-   * @param {(error: unknown) => void} [onPause] is told why, before each wait
+   * @param {AbortSignal} signal aborts
+   * @param {boolean} [retryBusy] whether a request that a busy conversation refused is retried
+   * @param {(error: unknown) => void} [onPause] called with the error before each wait
    */
-  constructor(retry, signal, busyToo = false, onPause = () => {}) {
+  constructor(retry, signal, retryBusy = false, onPause = () => {}) {
     this.#retry = retry;
     this.#signal = signal;
-    this.#busyToo = busyToo;
+    this.#retryBusy = retryBusy;
     this.#onPause = onPause;
   }
 
-  /** Somebody is there, whatever becomes of the answer. */
+  /** Note that a server has answered, if only with an error. */
   answered() {
     this.#answered = true;
   }
 
-  /** It went well: the count begins anew. */
+  /** Reset the count of failures. */
   succeeded() {
     this.#failures = 0;
   }
 
   /**
-   * Waits until the next attempt.
+   * Wait until the next attempt.
    *
-   * @param {unknown} error what became of the last one
-   * @returns {Promise<void>} throws the error when another attempt makes no sense, or the signal's reason
+   * @param {unknown} error of the last attempt
+   * @returns {Promise<void>} rejects with the error if there is no further attempt, or with the
+   *   signal's reason
    */
   async failed(error) {
     this.#signal.throwIfAborted();
     this.#failures += 1;
     const { attempts, unanswered } = this.#retry;
     const most = this.#answered ? attempts : Math.min(attempts, unanswered);
-    if (!this.#mayPass(error) || this.#failures >= most) throw error;
+    if (!this.#isTransient(error) || this.#failures >= most) throw error;
     const least = error instanceof PassbackError ? 1000 * (error.retryAfter ?? 0) : 0;
     if (least > this.#retry.longestDelay) throw error;
     const delay = Math.max(least, this.#delay());
     const { isMade, longest } = this.#retry.contact;
     if (!isMade && performance.now() - this.#began + delay > longest) throw error;
-    // who answers there is no passback server, and will hardly become one
+    // a foreign server will hardly become a passback server
     if (!isMade && longest < Infinity && error instanceof ProtocolError) throw error;
     this.#onPause(error);
     await pause(delay, this.#signal);
   }
 
   /** @param {unknown} error */
-  #mayPass(error) {
+  #isTransient(error) {
     if (error instanceof ConnectionLost) return true;
     if (error instanceof ProtocolError) return error.retryable;
     if (!(error instanceof ApiError)) return false;
-    return PASSING.has(error.status ?? 0) || (this.#busyToo && error.code === "conversation_busy");
+    return (
+      TRANSIENT_STATUSES.has(error.status ?? 0) ||
+      (this.#retryBusy && error.code === "conversation_busy")
+    );
   }
 
   #delay() {
-    const first = this.asked ?? this.#retry.firstDelay;
+    const first = this.serverDelay ?? this.#retry.firstDelay;
     const longest = Math.min(this.#retry.longestDelay, first * 2 ** (this.#failures - 1));
     return longest * (0.5 + Math.random() / 2);
   }
@@ -81,11 +88,11 @@ export class Backoff {
 
 /**
  * @template T
- * @param {() => Promise<T>} attempt something that may be done twice
+ * @param {() => Promise<T>} attempt an idempotent operation
  * @param {Backoff} backoff
  * @returns {Promise<T>}
  */
-export async function persist(attempt, backoff) {
+export async function withRetry(attempt, backoff) {
   for (;;) {
     try {
       return await attempt();
@@ -98,7 +105,7 @@ export async function persist(attempt, backoff) {
 /**
  * @param {number} milliseconds
  * @param {AbortSignal} signal
- * @returns {Promise<void>} rejects with the signal's reason when it is given
+ * @returns {Promise<void>} rejects with the signal's reason if aborted
  */
 export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {

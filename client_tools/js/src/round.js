@@ -1,43 +1,46 @@
-/** One round of answers: the calls that a run has handed back, each claimed, run, or left to whoever holds it. */
+/**
+ * One round of answers: each call that a run leaves owed is claimed and run, or left to its
+ * claimant.
+ */
 
 import { readOwed } from "./events.js";
-import { Backoff, pause, persist } from "./retry.js";
+import { Backoff, pause, withRetry } from "./retry.js";
 import { Aborter } from "./signals.js";
 import { conversationPath } from "./wire.js";
 
-/** @typedef {import("./claims.js").Claim} Claim */
+/** @typedef {import("./claims.js").CallClaim} CallClaim */
 /** @typedef {import("./events.js").ClientEvent} ClientEvent */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
-/** @typedef {import("./tools.js").Answered} Answered */
+/** @typedef {import("./tools.js").CallAnswer} CallAnswer */
 
-/** Milliseconds between two looks at a call that another client holds. */
-const LONGEST_LOOK = 5000;
+/** Longest pause between two polls of a call that another client has claimed. */
+const LONGEST_POLL = 5000; // milliseconds
 
 export class Round {
   #parts;
   #conversationId;
   #calls;
   #aborter;
-  /** Of those calls that other clients hold.
+  /** Aborts the wait for calls that other clients have claimed.
    * @type {Aborter} */
   #waiting;
-  /** How many calls are claimed or run now. */
+  /** Number of calls that are being claimed or run. */
   #busy;
-  /** @type {Set<string>} calls that other clients hold */
+  /** @type {Set<string>} calls that other clients have claimed */
   #elsewhere = new Set();
-  /** @type {Map<string, Answered>} */
+  /** @type {Map<string, CallAnswer>} */
   #answers = new Map();
-  /** @type {Map<string, Claim>} of calls whose answer the server has not yet */
+  /** @type {Map<string, CallClaim>} of calls whose answers are not posted yet */
   #claims = new Map();
-  /** @type {(ClientEvent | {type: "broken", error: unknown})[]} */
-  #news = [];
+  /** @type {(ClientEvent | {type: "failed", error: unknown})[]} */
+  #queue = [];
   #wake = () => {};
   /** @type {Promise<OwedCall[]> | null} */
-  #looking = null;
+  #polling = null;
 
   /**
-   * @param {import("./sending.js").Parts} parts
-   * @param {{conversationId: string, signal: AbortSignal}} where the signal gives the round up
+   * @param {import("./sending.js").ClientParts} parts
+   * @param {{conversationId: string, signal: AbortSignal}} where the signal ends the round
    * @param {OwedCall[]} calls that this client answers
    */
   constructor(parts, { conversationId, signal }, calls) {
@@ -50,21 +53,22 @@ export class Round {
   }
 
   /**
-   * Runs the calls; may be iterated once. It ends when each has an answer, here or elsewhere; and, as soon as there are
-   * some to be posted, it does not wait for those of other clients.
+   * Run the calls; may be iterated once. It ends when each call has an answer, here or elsewhere;
+   * as soon as there are answers to post, it does not wait for calls of other clients.
    *
    * @returns {AsyncGenerator<ClientEvent, void, void>}
    */
   async *events() {
-    for (const call of this.#calls)
-      this.#take(call).catch((error) => this.#tell({ type: "broken", error }));
-    while (this.#news.length > 0 || this.#isOpen) {
-      const one = this.#news.shift();
-      if (one?.type === "broken") throw one.error;
+    for (const call of this.#calls) {
+      this.#claimAndAnswer(call).catch((error) => this.#emit({ type: "failed", error }));
+    }
+    while (this.#queue.length > 0 || this.#isOpen) {
+      const one = this.#queue.shift();
+      if (one?.type === "failed") throw one.error;
       if (one) yield one;
       else await new Promise((resolve) => (this.#wake = () => resolve(undefined)));
     }
-    // from now on none is begun
+    // no call starts from now on
     this.#waiting.close();
   }
 
@@ -79,7 +83,7 @@ export class Round {
 
   /**
    * @param {string[]} ids of calls that are answered
-   * @returns {Record<string, unknown>} what is to be posted for them
+   * @returns {Record<string, unknown>} the body of the post with their answers
    */
   bodyOf(ids) {
     const answers = ids.flatMap((id) => this.#answers.get(id) ?? []);
@@ -89,28 +93,28 @@ export class Round {
   }
 
   /**
-   * The server refuses an answer: the model is told so instead.
+   * Replace an answer that the server refused by an error for the model.
    *
    * @param {string} id
    * @param {Error} refusal
-   * @returns {ClientEvent[]} what this client says of it
+   * @returns {ClientEvent[]} the events of the new answer
    */
   refuse(id, refusal) {
     return this.#calls
       .filter((call) => call.id === id)
       .map((call) => {
-        const answer = this.#parts.toolbox.refused(call, refusal);
+        const answer = this.#parts.toolbox.refusalAnswer(call, refusal);
         this.#answers.set(id, answer);
-        return toldOf(call, answer);
+        return eventOf(call, answer);
       });
   }
 
   /**
-   * The server has these answers.
+   * End the claims of answers that the server has.
    *
    * @param {string[]} ids
    */
-  end(ids) {
+  markPosted(ids) {
     for (const id of ids) {
       this.#claims.get(id)?.end();
       this.#claims.delete(id);
@@ -119,35 +123,38 @@ export class Round {
 
   /**
    * @param {string[]} ids
-   * @returns {boolean} whether the server has none of these answers
+   * @returns {boolean} whether none of these answers has been posted
    */
-  waitsWith(ids) {
+  areUnposted(ids) {
     return ids.every((id) => this.#claims.has(id));
   }
 
-  /** Nothing more will be posted: other clients may run the calls that are left. */
-  giveBack() {
-    for (const claim of this.#claims.values()) claim.giveBack();
+  /** Release the calls that are left: other clients may run them. */
+  release() {
+    for (const claim of this.#claims.values()) claim.release();
     this.#claims.clear();
     this.#aborter.close();
   }
 
   /** @param {OwedCall} call */
-  async #take(call) {
+  async #claimAndAnswer(call) {
     const { signal } = this.#waiting;
     for (;;) {
-      const claimed = await this.#parts.claims.take(this.#conversationId, call.id, signal);
-      if (claimed === "settled") return this.#settled(call);
-      if (!("left" in claimed))
-        return signal.aborted ? claimed.giveBack() : this.#answer(call, claimed);
-      this.#held(call);
-      if (!(await this.#untilFree(call.id, 1000 * claimed.left))) return this.#settled(call);
+      const claimed = await this.#parts.claims.claimCall(this.#conversationId, call.id, signal);
+      if (claimed === "settled") return this.#noteSettled(call);
+      if (!("left" in claimed)) {
+        return signal.aborted ? claimed.release() : this.#answer(call, claimed);
+      }
+      this.#noteHeld(call);
+      if (!(await this.#waitUntilFree(call.id, 1000 * claimed.left))) {
+        return this.#noteSettled(call);
+      }
     }
   }
 
   /**
    * @param {OwedCall} call
-   * @param {Claim} claim
+   * @param {CallClaim} claim
    */
   async #answer(call, claim) {
     if (this.#elsewhere.delete(call.id)) this.#busy += 1;
@@ -159,21 +166,21 @@ export class Round {
       const answer = await this.#parts.toolbox.answer(call, where);
       this.#busy -= 1;
       this.#answers.set(call.id, answer);
-      this.#tell(toldOf(call, answer));
+      this.#emit(eventOf(call, answer));
     } catch (error) {
       if (!claim.isSettled) throw error;
-      this.#settled(call);
+      this.#noteSettled(call);
     } finally {
       own.close();
     }
   }
 
   /** @param {OwedCall} call */
-  #held(call) {
+  #noteHeld(call) {
     if (this.#elsewhere.has(call.id)) return;
     this.#busy -= 1;
     this.#elsewhere.add(call.id);
-    this.#tell({
+    this.#emit({
       type: "call-elsewhere",
       toolCallId: call.id,
       toolCallName: call.name,
@@ -182,9 +189,9 @@ export class Round {
   }
 
   /** @param {OwedCall} call */
-  #settled(call) {
+  #noteSettled(call) {
     if (!this.#elsewhere.delete(call.id)) this.#busy -= 1;
-    this.#tell({
+    this.#emit({
       type: "call-elsewhere",
       toolCallId: call.id,
       toolCallName: call.name,
@@ -193,50 +200,53 @@ export class Round {
   }
 
   /**
-   * Waits while another client holds a call, and no longer than its claim may last.
+   * Wait while another client has claimed a call, at most until its claim expires.
    *
    * @param {string} id
    * @param {number} left milliseconds
-   * @returns {Promise<boolean>} whether it may be claimed again; false: it is answered
+   * @returns {Promise<boolean>} true if it may be claimed, false if it is answered
    */
-  async #untilFree(id, left) {
+  async #waitUntilFree(id, left) {
     const { firstDelay } = this.#parts.retry;
     const end = performance.now() + Math.max(left, firstDelay);
-    for (let delay = firstDelay; ; delay = Math.min(2 * delay, LONGEST_LOOK)) {
+    for (let delay = firstDelay; ; delay = Math.min(2 * delay, LONGEST_POLL)) {
       const rest = end - performance.now();
       await pause(Math.min(delay, rest), this.#waiting.signal);
       if (rest <= delay) return true;
-      const call = (await this.#look()).find((owed) => owed.id === id);
+      const call = (await this.#pollOwed()).find((owed) => owed.id === id);
       if (!call?.claimedUntil) return call !== undefined;
     }
   }
 
-  /** @returns {Promise<OwedCall[]>} what is owed now, for all calls that wait */
-  #look() {
-    this.#looking ??= this.#read().finally(() => (this.#looking = null));
-    return this.#looking;
+  /**
+   * @returns {Promise<OwedCall[]>} the calls that are owed now; one request serves all waiting
+   *   calls
+   */
+  #pollOwed() {
+    this.#polling ??= this.#readOwed().finally(() => (this.#polling = null));
+    return this.#polling;
   }
 
-  async #read() {
+  async #readOwed() {
     const { http, retry } = this.#parts;
     const { signal } = this.#waiting;
     const request = () => http.json(conversationPath(this.#conversationId), { signal });
-    return readOwed((await persist(request, new Backoff(retry, signal))).owed);
+    return readOwed((await withRetry(request, new Backoff(retry, signal))).owed);
   }
 
-  /** @param {ClientEvent | {type: "broken", error: unknown}} one */
-  #tell(one) {
-    this.#news.push(one);
+  /** @param {ClientEvent | {type: "failed", error: unknown}} one */
+  #emit(one) {
+    this.#queue.push(one);
     this.#wake();
   }
 }
 
 /**
  * @param {OwedCall} call
- * @param {Answered} answer
+ * @param {CallAnswer} answer
  * @returns {ClientEvent}
  */
-function toldOf({ id, name }, answer) {
+function eventOf({ id, name }, answer) {
   const call = { toolCallId: id, toolCallName: name };
   if ("message" in answer) {
     const { content, isError = false } = answer.message;

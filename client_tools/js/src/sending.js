@@ -1,21 +1,31 @@
-/** What one `send` leads to: a run, the calls that it hands back, the run that their results start, and so on. */
+/**
+ * The runs of one `send`: a run, the calls that it leaves owed, the run that their results start,
+ * and so on.
+ */
 
 import { Answer } from "./answer.js";
 import {
   InvalidArgument,
   isSettled,
-  isUnfit,
-  isUnfitAnswer,
+  isContentError,
+  isInvalidAnswer,
   LimitExceeded,
   RunFailed,
 } from "./errors.js";
 import { readOwed } from "./events.js";
 import { follow } from "./follow.js";
 import { asRecord, textOrNull } from "./json.js";
-import { Backoff, persist } from "./retry.js";
+import { Backoff, withRetry } from "./retry.js";
 import { Round } from "./round.js";
 import { Aborter } from "./signals.js";
-import { conversationPath, included, leftOf, openStream, postMessages, randomId } from "./wire.js";
+import {
+  conversationPath,
+  included,
+  readBudgetLeft,
+  openStream,
+  postMessages,
+  randomId,
+} from "./wire.js";
 
 /** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
 /** @typedef {import("./events.js").Event} Event */
@@ -24,84 +34,95 @@ import { conversationPath, included, leftOf, openStream, postMessages, randomId 
 /** @typedef {import("./wire.js").Post} Post */
 
 /**
- * @typedef {object} Parts what a client lends to each of its sendings
+ * @typedef {object} ClientParts parts of a client that its sendings share
  * @property {import("./http.js").Http} http
  * @property {import("./claims.js").Claims} claims
  * @property {import("./tools.js").Toolbox} toolbox
- * @property {import("./limits.js").Limits} limits
+ * @property {import("./options.js").Limits} limits
  * @property {import("./retry.js").Retry} retry
  */
 
 /**
- * @typedef {object} Order
+ * @typedef {object} SendingOptions
  * @property {string} conversationId
- * @property {Step} first
+ * @property {FirstStep} first
  * @property {string[]} include
- * @property {string} [onDisconnect] what becomes of the runs when nobody follows them
+ * @property {string} [onDisconnect] whether the runs continue when nobody follows them
  * @property {boolean} [retryBusy]
  * @property {AbortSignal} [signal]
  */
 
-/** @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a run to follow */
-/** @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or answers to post */
-/** @typedef {Source | "where it stands"} Step */
+/**
+ * @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a
+ *   run to follow
+ */
+/**
+ * @typedef {RunSource | {calls: OwedCall[]} | {round: Round}} Source also calls to answer, or
+ *   answers to post
+ */
+/** @typedef {Source | "current"} FirstStep */
 
 /**
- * The events of one `send` or `resume`, in order. Nothing is posted before `start`, or the iteration, begins; it can be iterated
- * once. Leaving it early closes the connection and aborts the signal of running tools; the run goes on at the server.
+ * The events of one `send` or `resume`, in order. Nothing is posted before `start` or the iteration
+ * begins; it can be iterated once. Leaving it early closes the connection and aborts the signal of
+ * running tools; the run continues on the server.
  */
 export class Sending {
   #parts;
-  #order;
+  #options;
   #include;
   #aborter;
   #tools = new Aborter();
   #begun = false;
-  /** What was asked for before anybody iterates.
-   * @type {{events: AsyncGenerator<Event, void, void>, first: Promise<IteratorResult<Event, void>>} | null} */
+  /**
+   * The request that `start` made before the iteration.
+   *
+   * @type {{events: AsyncGenerator<Event, void, void>, first: Promise<IteratorResult<Event, void>>}
+   *   | null}
+   */
   #ahead = null;
   #cancelled = false;
   /** @type {string | null} */
   #runId = null;
   /** @type {import("./events.js").Left | null} */
   #left = null;
-  /** The newest run that is known here, which a run of another client's making would follow.
+  /** The newest known run; a later one was started by another client.
    * @type {string | null} */
   #newest = null;
-  /** @type {Round | null} whose answers are on their way */
+  /** @type {Round | null} whose answers are being posted */
   #round = null;
-  /** @type {string[]} the calls that these are for */
+  /** @type {string[]} the calls whose answers are being posted */
   #posting = [];
-  /** @type {import("./http.js").Connection | null} that is read */
+  /** @type {import("./http.js").Connection | null} that is being read */
   #connection = null;
-  /** Whether the run of `runId` goes on, as far as we know. */
+  /** Whether the run `runId` is in progress, as far as is known. */
   #following = false;
-  /** @type {((cancelled: boolean) => void)[]} who waits for a cancel that could not be sent yet */
-  #waiting = [];
+  /** @type {((cancelled: boolean) => void)[]} callers of `cancel` that wait until it can be sent */
+  #cancelWaiters = [];
 
   /**
-   * @param {Parts} parts
-   * @param {Order} order
+   * @param {ClientParts} parts
+   * @param {SendingOptions} options
    */
-  constructor(parts, order) {
-    conversationPath(order.conversationId);
+  constructor(parts, options) {
+    conversationPath(options.conversationId);
     this.#parts = parts;
-    this.#order = order;
-    this.#include = included(order.include);
+    this.#options = options;
+    this.#include = included(options.include);
     this.#aborter = new Aborter();
   }
 
-  /** Known from the start, also where the caller named none. */
+  /** The id of the conversation, known from the start. */
   get conversationId() {
-    return this.#order.conversationId;
+    return this.#options.conversationId;
   }
 
-  /** The run that is followed, or was last; null before the first answer. */
+  /** The current or last run; null before the first response. */
   get runId() {
     return this.#runId;
   }
 
-  /** What was left of the limits of conversation and owner when the newest answer began; null where nothing is told. */
+  /** The rest of the limits of conversation and owner when the newest response began, if known. */
   get left() {
     return this.#left;
   }
@@ -110,14 +131,15 @@ export class Sending {
   [Symbol.asyncIterator]() {
     if (this.#begun) throw new InvalidArgument("the events of one send can be iterated once");
     this.#begun = true;
-    return this.#ahead ? this.#behind(this.#ahead) : this.#events();
+    return this.#ahead ? this.#continueAhead(this.#ahead) : this.#events();
   }
 
   /**
-   * Posts at once, before anybody iterates; who never does has to abort it by its `signal`.
+   * Post at once, before the iteration; without an iteration, abort it by its `signal`.
    *
-   * @returns {Promise<Event | undefined>} the first event, when the server has taken the post; it is given by the iteration, too
-   * @throws {import("./errors.js").PassbackError} as the iteration then does
+   * @returns {Promise<Event | undefined>} the first event, when the server has accepted the post;
+   *   the iteration yields it, too
+   * @throws {import("./errors.js").PassbackError} as the iteration does, too
    */
   async start() {
     if (this.#begun) throw new InvalidArgument("the events of one send can be iterated once");
@@ -129,8 +151,11 @@ export class Sending {
     return value ?? undefined;
   }
 
-  /** @param {{events: AsyncGenerator<Event, void, void>, first: Promise<IteratorResult<Event, void>>}} ahead */
-  async *#behind({ events, first }) {
+  /**
+   * @param {{events: AsyncGenerator<Event, void, void>, first: Promise<IteratorResult<Event,
+   *   void>>}} ahead
+   */
+  async *#continueAhead({ events, first }) {
     try {
       const { done, value } = await first;
       if (done) return;
@@ -142,9 +167,9 @@ export class Sending {
   }
 
   /**
-   * Reads to the end.
+   * Read to the end.
    *
-   * @returns {Promise<string>} the text of the answer, without what became void
+   * @returns {Promise<string>} the text of the answer, without what was rewound
    */
   async text() {
     const answer = new Answer();
@@ -153,10 +178,10 @@ export class Sending {
   }
 
   /**
-   * Stops the run at the server, and what it leads to: the iteration then ends by itself, with the outcome
-   * `cancelled`. Calls that are being answered are given up, and stay owed.
+   * Stop the run on the server: the iteration then ends by itself, with the outcome `cancelled`.
+   * Calls that are being answered are abandoned and stay owed.
    *
-   * @returns {Promise<boolean>} false when there was no run to be stopped
+   * @returns {Promise<boolean>} false if there was no run to stop
    * @throws {import("./errors.js").PassbackError}
    */
   async cancel() {
@@ -164,13 +189,13 @@ export class Sending {
     this.#tools.close();
     if (this.#following && this.#runId) return this.#cancelRun(this.#runId);
     if (!(this.#begun || this.#ahead) || !this.#following) return false;
-    return new Promise((resolve) => this.#waiting.push(resolve));
+    return new Promise((resolve) => this.#cancelWaiters.push(resolve));
   }
 
   /**
-   * Drops the connection, as a cut would; the reading goes on with a new one, behind the last event.
+   * Drop the connection and continue on a new one, after the last event.
    *
-   * @returns {boolean} false when no run is read
+   * @returns {boolean} false if no run is being read
    */
   reconnect() {
     this.#connection?.close();
@@ -178,53 +203,54 @@ export class Sending {
   }
 
   async *#events() {
-    const { signal } = this.#order;
+    const { signal } = this.#options;
     this.#aborter = new Aborter(signal);
     this.#tools = new Aborter(this.#aborter.signal);
     try {
-      let source = await this.#begin();
+      let source = await this.#firstSource();
       for (let round = 0; source && !this.#cancelled; round += 1) {
-        if (round > this.#parts.limits.rounds)
-          throw new LimitExceeded("the agent calls tools without an end");
-        source = yield* this.#answer(yield* this.#owed(source));
+        if (round > this.#parts.limits.rounds) {
+          throw new LimitExceeded("the agent calls tools without end: `limits.rounds` is reached");
+        }
+        source = yield* this.#answer(yield* this.#eventsOf(source));
       }
     } finally {
       this.#endRound();
       this.#tools.close();
       this.#aborter.close();
-      // a run that was left can still be stopped; one that was never heard of cannot
+      // a run that was left can still be stopped, but only if its id is known
       this.#following &&= this.#runId !== null;
-      this.#settle(false);
+      this.#resolveCancels(false);
     }
   }
 
   /**
    * @param {Source} source
-   * @returns {AsyncGenerator<Event, OwedCall[], void>} what is owed behind it
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} the calls that are owed after it
    */
-  async *#owed(source) {
-    if ("calls" in source) return yield* this.#leftOpen(source.calls);
+  async *#eventsOf(source) {
+    if ("calls" in source) return yield* this.#resumeOwed(source.calls);
     if (!("round" in source)) return yield* this.#run(source);
-    const owed = yield* this.#handIn(source.round, source.round.answered);
+    const owed = yield* this.#postAnswers(source.round, source.round.answered);
     this.#endRound();
     return owed;
   }
 
   /** @returns {Promise<Source | null>} */
-  async #begin() {
-    const { first } = this.#order;
-    if (first !== "where it stands") return first;
-    const { running, newest, owed } = await this.#standing();
+  async #firstSource() {
+    const { first } = this.#options;
+    if (first !== "current") return first;
+    const { running, newest, owed } = await this.#readConversation();
     if (running) return { runId: running, after: "" };
     this.#newest = newest;
     return { calls: owed };
   }
 
-  /** How the conversation stands. */
-  async #standing() {
+  /** Read the state of the conversation. */
+  async #readConversation() {
     const { signal } = this.#aborter;
     const path = conversationPath(this.conversationId);
-    const view = await persist(() => this.#parts.http.json(path, { signal }), this.#backoff());
+    const view = await withRetry(() => this.#parts.http.json(path, { signal }), this.#backoff());
     const { runId: running } = asRecord(view.running);
     return {
       running: textOrNull(running),
@@ -234,32 +260,34 @@ export class Sending {
   }
 
   /**
-   * @param {OwedCall[]} toolCalls that an earlier run has left open
+   * @param {OwedCall[]} toolCalls that an earlier run left owed
    * @returns {AsyncGenerator<Event, OwedCall[], void>}
    */
-  async *#leftOpen(toolCalls) {
+  async *#resumeOwed(toolCalls) {
     if (toolCalls.length > 0) yield { type: "owed", toolCalls, cursor: "", runId: null };
-    return this.#bounded(toolCalls);
+    return this.#checkOwed(toolCalls);
   }
 
   /**
-   * Posts the answers to these calls together, or else one by one: what the server refuses blocks nothing, and the model is
-   * told why.
+   * Post the answers to these calls together; if the server refuses them, one by one, so that one
+   * refused answer does not block the others, and the model gets the reason.
    *
    * @param {Round} round
    * @param {string[]} ids
-   * @returns {AsyncGenerator<Event, OwedCall[], void>} what is left to answer
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} the calls that are still owed
    */
-  async *#handIn(round, ids) {
+  async *#postAnswers(round, ids) {
     try {
       return yield* this.#post(round, ids);
     } catch (error) {
-      if (!round.waitsWith(ids)) throw error;
-      if (ids.length > 1 && (isUnfit(error) || isSettled(error)))
-        return yield* this.#oneByOne(round, ids);
-      if (!isUnfit(error) || isUnfitAnswer(error)) throw error;
-      for (const each of ids.flatMap((id) => round.refuse(id, error)))
+      if (!round.areUnposted(ids)) throw error;
+      if (ids.length > 1 && (isContentError(error) || isSettled(error))) {
+        return yield* this.#postOneByOne(round, ids);
+      }
+      if (!isContentError(error) || isInvalidAnswer(error)) throw error;
+      for (const each of ids.flatMap((id) => round.refuse(id, error))) {
         yield { ...each, cursor: "", runId: this.#newest };
+      }
     }
     return yield* this.#post(round, ids);
   }
@@ -269,7 +297,7 @@ export class Sending {
    * @param {string[]} ids
    * @returns {AsyncGenerator<Event, OwedCall[], void>}
    */
-  async *#oneByOne(round, ids) {
+  async *#postOneByOne(round, ids) {
     /** @type {OwedCall[]} */
     let owed = [];
     /** @type {unknown} */
@@ -277,12 +305,12 @@ export class Sending {
     for (const id of ids) {
       if (this.#cancelled) return owed;
       try {
-        owed = yield* this.#handIn(round, [id]);
+        owed = yield* this.#postAnswers(round, [id]);
       } catch (error) {
-        if (!round.waitsWith([id]) || !(isSettled(error) || isUnfitAnswer(error))) throw error;
+        if (!round.areUnposted([id]) || !(isSettled(error) || isInvalidAnswer(error))) throw error;
         left ??= error;
       }
-      // it has begun, and nothing else is waited for
+      // the next run has started: no other answer is needed
       if (this.#runId !== null) return owed;
     }
     if (left !== null) throw left;
@@ -295,19 +323,19 @@ export class Sending {
    */
   #post(round, ids) {
     this.#posting = ids;
-    const { conversationId, onDisconnect } = this.#order;
+    const { conversationId, onDisconnect } = this.#options;
     const body = { conversationId, ...round.bodyOf(ids), onDisconnect, include: this.#include };
     return this.#run({ post: { key: randomId(), body } });
   }
 
   #endRound() {
-    this.#round?.giveBack();
+    this.#round?.release();
     this.#round = null;
   }
 
   /**
    * @param {RunSource} source
-   * @returns {AsyncGenerator<Event, OwedCall[], void>} what the run leaves open
+   * @returns {AsyncGenerator<Event, OwedCall[], void>} the calls that the run leaves owed
    */
   async *#run(source) {
     const { http, retry, limits } = this.#parts;
@@ -323,12 +351,12 @@ export class Sending {
       open: (after) => this.#open(source, after, exchange),
       after: "post" in source ? "" : source.after,
       backoff: this.#backoff((reason) =>
-        http.tell(exchange, { kind: "lost", message: textOf(reason) }),
+        http.trace(exchange, { kind: "lost", message: errorText(reason) }),
       ),
       signal,
       silence: retry.silence,
       eventChars: limits.eventChars,
-      tell: (step) => http.tell(exchange, step),
+      trace: (step) => http.trace(exchange, step),
     });
     for await (const event of events) {
       if (event.type === "error") {
@@ -342,13 +370,14 @@ export class Sending {
     this.#following = false;
     this.#newest = this.#runId ?? this.#newest;
     if (error) throw RunFailed.of(error);
-    return this.#bounded(owed);
+    return this.#checkOwed(owed);
   }
 
   /** @param {OwedCall[]} calls */
-  #bounded(calls) {
-    if (calls.length > this.#parts.limits.owedCalls)
+  #checkOwed(calls) {
+    if (calls.length > this.#parts.limits.owedCalls) {
       throw new LimitExceeded("too many calls are owed");
+    }
     return calls;
   }
 
@@ -374,23 +403,23 @@ export class Sending {
             exchange,
           });
     this.#connection = connection;
-    this.#round?.end(this.#posting);
+    this.#round?.markPosted(this.#posting);
     const { headers } = connection.response;
     this.#runId = headers.get("X-Run-Id") ?? this.#runId;
-    this.#left = leftOf(headers) ?? this.#left;
-    // results that were only kept begin none
+    this.#left = readBudgetLeft(headers) ?? this.#left;
+    // results that the server only stores start no run
     this.#following = this.#runId !== null;
-    if (this.#waiting.length > 0) this.#cancelLate();
+    if (this.#cancelWaiters.length > 0) this.#cancelLate();
     return connection;
   }
 
   /**
    * @param {OwedCall[]} owed
-   * @returns {AsyncGenerator<Event, Source | null, void>} what comes next: the post of the answers, or the run that another
-   *   client's answers have begun; null when this client has nothing to do
+   * @returns {AsyncGenerator<Event, Source | null, void>} the next source: the answers to post, or
+   *   the run that another client's answers have started; null if there is nothing to do
    */
   async *#answer(owed) {
-    const calls = owed.filter((call) => this.#parts.toolbox.answers(call));
+    const calls = owed.filter((call) => this.#parts.toolbox.handles(call));
     if (calls.length === 0 || this.#cancelled) return null;
     const round = new Round(
       this.#parts,
@@ -407,43 +436,44 @@ export class Sending {
     if (this.#cancelled) return null;
     if (round.answered.length > 0) return { round };
     this.#endRound();
-    return this.#begunElsewhere();
+    return this.#runOfOthers();
   }
 
-  /** @returns {Promise<Source | null>} the run that other clients' answers have begun, if they have */
-  async #begunElsewhere() {
-    const { running, newest } = await this.#standing();
+  /** @returns {Promise<Source | null>} the run that other clients' answers have started, if any */
+  async #runOfOthers() {
+    const { running, newest } = await this.#readConversation();
     const runId = running ?? newest;
     return runId === null || runId === this.#newest ? null : { runId, after: "" };
   }
 
   /** @param {(error: unknown) => void} [onPause] */
   #backoff(onPause) {
-    return new Backoff(this.#parts.retry, this.#aborter.signal, this.#order.retryBusy, onPause);
+    return new Backoff(this.#parts.retry, this.#aborter.signal, this.#options.retryBusy, onPause);
   }
 
   #cancelLate() {
-    if (!this.#runId) return this.#settle(false);
+    if (!this.#runId) return this.#resolveCancels(false);
     this.#cancelRun(this.#runId).then(
-      (done) => this.#settle(done),
-      () => this.#settle(false),
+      (done) => this.#resolveCancels(done),
+      () => this.#resolveCancels(false),
     );
   }
 
   /** @param {boolean} cancelled */
-  #settle(cancelled) {
-    for (const resolve of this.#waiting.splice(0)) resolve(cancelled);
+  #resolveCancels(cancelled) {
+    for (const resolve of this.#cancelWaiters.splice(0)) resolve(cancelled);
   }
 
   /** @param {string} runId */
   async #cancelRun(runId) {
     const { signal } = new AbortController();
-    const path = `${conversationPath(this.conversationId)}/cancel?runId=${encodeURIComponent(runId)}`;
+    const query = `runId=${encodeURIComponent(runId)}`;
+    const path = `${conversationPath(this.conversationId)}/cancel?${query}`;
     const request = () => this.#parts.http.json(path, { method: "POST", signal });
-    return persist(request, new Backoff(this.#parts.retry, signal)).then(
+    return withRetry(request, new Backoff(this.#parts.retry, signal)).then(
       (body) => body.cancelled === true,
       (error) => {
-        // the run ended before it could be stopped
+        // the run has ended already
         if (error.code === "conflict") return false;
         throw error;
       },
@@ -452,6 +482,6 @@ export class Sending {
 }
 
 /** @param {unknown} error */
-function textOf(error) {
+function errorText(error) {
   return error instanceof Error ? error.message : String(error);
 }

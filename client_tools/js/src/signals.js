@@ -1,4 +1,4 @@
-/** Signals that follow others; `AbortSignal.any` is missing in browsers that are still in use. */
+/** Abort signals that follow others; browsers still in use lack `AbortSignal.any`. */
 
 export class Aborter {
   #controller = new AbortController();
@@ -16,7 +16,7 @@ export class Aborter {
     return this.#controller.signal;
   }
 
-  /** Abort, and let go of the parent.
+  /** Abort, and stop following the parent.
    * @param {unknown} [reason] */
   close(reason) {
     this.#parent?.removeEventListener("abort", this.#follow);
@@ -30,7 +30,8 @@ export class Aborter {
  * @template T
  * @param {Promise<T>} promise
  * @param {AbortSignal} signal
- * @returns {Promise<T>} rejects with the signal's reason as soon as it is given, whatever the promise does
+ * @returns {Promise<T>} rejects with the signal's reason as soon as it aborts, whatever the promise
+ *   does
  */
 export function unlessAborted(promise, signal) {
   return new Promise((resolve, reject) => {

@@ -1,23 +1,23 @@
 /**
- * Reads a server-sent event stream by the rules of the WHATWG HTML standard, one chunk of bytes at a time.
+ * Decoder of server-sent events by the WHATWG HTML standard, one chunk of bytes at a time.
  *
- * A block without `data` dispatches nothing but still moves the last event id, and a block that the end of the
- * stream cut short is never seen.
+ * A block without `data` dispatches nothing but sets the last event id; an unfinished block at the
+ * end of the stream is dropped.
  */
 
 import { LimitExceeded } from "./errors.js";
 
 /**
  * @typedef {object} SseEvent
- * @property {string} id the last event id when the event was dispatched, "" when there was none
- * @property {string} event its type, "message" when the stream names none
+ * @property {string} id the last event id when the event was dispatched, "" if there was none
+ * @property {string} event its type, "message" if the stream names none
  * @property {string} data its data lines, joined by LF
  */
 
 export class SseDecoder {
-  /** The place to resume after: the id of the last finished block. */
+  /** The id of the last finished block, to resume after. */
   lastEventId = "";
-  /** Milliseconds that the server asks to wait before a reconnect, null when it did not say.
+  /** Milliseconds that the server asks to wait before a reconnect, if it does.
    * @type {number | null} */
   retry = null;
 
@@ -37,9 +37,9 @@ export class SseDecoder {
   }
 
   /**
-   * @param {Uint8Array} bytes what one read brought, cut anywhere
+   * @param {Uint8Array} bytes one chunk, split anywhere
    * @returns {SseEvent[]} the events that these bytes complete
-   * @throws {LimitExceeded} an event is too large
+   * @throws {LimitExceeded} if an event is too large
    */
   feed(bytes) {
     let text = this.#utf8.decode(bytes, { stream: true });
@@ -57,8 +57,9 @@ export class SseDecoder {
       if (line === "") this.#dispatch(events);
       else this.#field(line);
     }
-    if (this.#line.length + this.#dataChars > this.#maxChars)
+    if (this.#line.length + this.#dataChars > this.#maxChars) {
       throw new LimitExceeded("an event of the stream is too large");
+    }
     return events;
   }
 
@@ -89,7 +90,8 @@ export class SseDecoder {
   #append(value) {
     this.#data.push(value);
     this.#dataChars += value.length + 1;
-    if (this.#dataChars > this.#maxChars)
+    if (this.#dataChars > this.#maxChars) {
       throw new LimitExceeded("an event of the stream is too large");
+    }
   }
 }

@@ -1,58 +1,60 @@
-/** The tools of this client: what the server is told of them, and the answer to one call. */
+/** The tools of this client: their declarations for the server, and the answer to one call. */
 
-import { checkTool } from "./arguments.js";
+import { checkTool } from "./options.js";
 import { InvalidArgument } from "./errors.js";
 import { isDeeper, parseJson, writeJson } from "./json.js";
 import { unlessAborted } from "./signals.js";
 
 /** @typedef {import("./events.js").OwedCall} OwedCall */
-/** @typedef {import("./limits.js").Limits} Limits */
+/** @typedef {import("./options.js").Limits} Limits */
 
 /**
  * @typedef {object} CallContext
  * @property {string} conversationId
  * @property {string} toolCallId
  * @property {string} name
- * @property {AbortSignal} signal is given when nobody wants the result any more
+ * @property {AbortSignal} signal aborted when the result is no longer needed
  */
 
 /**
  * @typedef {object} ClientTool
- * @property {string} [description] what the model is told
- * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; without it, there are none, but for
- *   `ask_user`, whose schema the server knows
- * @property {((args: any, context: CallContext) => unknown) | "later"} execute gives the result, or its promise: a text,
- *   parts, or any JSON. What it throws becomes a result that says so to the model, with the error's message. "later": a
- *   call stays owed, until somebody posts its result
- * @property {boolean | ((args: any) => boolean | Promise<boolean>)} [needsApproval] whether `approve` is asked first
+ * @property {string} [description] description for the model
+ * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; default: no
+ *   parameters; the server knows the schema of `ask_user`
+ * @property {((args: any, context: CallContext) => unknown) | "later"} execute returns the result
+ *   or its promise: a text, parts, or any JSON. An error it throws becomes an error result with the
+ *   error's message. "later": calls stay owed until somebody posts a result
+ * @property {boolean | ((args: any) => boolean | Promise<boolean>)} [needsApproval] whether
+ *   `approve` is asked first
  */
 
 /** @typedef {ClientTool & {name: string}} NamedTool */
-/** @typedef {Record<string, ClientTool>} ClientTools by their names */
+/** @typedef {Record<string, ClientTool>} ClientTools by name */
 
 /**
  * @typedef {object} ApprovalCall
  * @property {string} id
  * @property {string} name
  * @property {any} arguments
- * @property {string} reason why the server asks; "" for the client's own tools
- * @property {boolean} server whether the tool is the server's
+ * @property {string} reason the server's reason; "" for the client's own tools
+ * @property {boolean} server whether it is a tool of the server
  */
 
 /**
- * @typedef {boolean | string | {approved: boolean, reason?: string, always?: boolean}} Approval true to run it; false, or
- *   a text that says to the model why not; `always`: it is the answer to all later calls of this tool in this conversation
+ * @typedef {boolean | string | {approved: boolean, reason?: string, always?: boolean}} Approval
+ *   true to run it; false, or a text with the reason for the model; `always`: it holds for all
+ *   later calls of this tool in this conversation
  */
 
 /**
- * @callback Approve asked before a call of a tool that needs it, the server's tools included
+ * @callback Approve called before a call of a tool that needs approval, the server's tools included
  * @param {ApprovalCall} call
  * @param {CallContext} context
  * @returns {Approval | Promise<Approval>}
  */
 
 /**
- * @typedef {object} Resume a decision, as it is posted
+ * @typedef {object} Resume a decision as it is posted
  * @property {string} interruptId
  * @property {{approved: boolean, reason?: string, always?: true}} payload
  */
@@ -65,10 +67,13 @@ import { unlessAborted } from "./signals.js";
  * @property {true} [isError]
  */
 
-/** @typedef {{message: ToolResult} | {resume: Resume}} Answered what is posted for a call */
+/**
+ * @typedef {{message: ToolResult} | {resume: Resume}} CallAnswer the part of a post that answers a
+ *   call
+ */
 
 const NOT_ALLOWED = "The user did not allow this call.";
-/** Tools of conversations that are decided on for good; older ones are asked for again. */
+/** Number of permanent decisions that are kept; older ones are asked for again. */
 const MAX_ALWAYS = 1000;
 
 export class Toolbox {
@@ -83,10 +88,11 @@ export class Toolbox {
    * @param {ClientTools | readonly NamedTool[] | undefined} tools
    * @param {Approve | undefined} approve
    * @param {Limits} limits
-   * @param {boolean} [leavesOthers] whether calls of tools that this client has not are another client's to answer
+   * @param {boolean} [leavesOthers] whether calls of tools that this client does not have are left
+   *   to other clients
    */
   constructor(tools, approve, limits, leavesOthers = false) {
-    this.#tools = tools && byName(tools);
+    this.#tools = tools && toolsByName(tools);
     this.#approve = approve;
     this.#limits = limits;
     this.#leavesOthers = leavesOthers;
@@ -96,12 +102,16 @@ export class Toolbox {
         throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
       }
       checkTool(name, tool);
-      if (needsApproval && !approve)
+      if (needsApproval && !approve) {
         throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
+      }
     }
   }
 
-  /** @returns {object[] | undefined} what the server is told; undefined leaves the conversation's tools as they are */
+  /**
+   * @returns {object[] | undefined} the declarations for the server; undefined leaves the
+   *   conversation's tools unchanged
+   */
   get declarations() {
     if (!this.#tools) return undefined;
     return [...this.#tools].map(([name, { description, parameters }]) => ({
@@ -112,20 +122,20 @@ export class Toolbox {
   }
 
   /** @param {OwedCall} call */
-  answers({ name, kind }) {
+  handles({ name, kind }) {
     if (kind === "approval") return this.#approve !== undefined;
     const tool = this.#tools?.get(name);
     if (tool) return tool.execute !== "later" && (kind === "tool_result" || kind === "question");
-    // a question is for a person, who may come later
+    // a person may answer a question later
     return kind === "tool_result" && !this.#leavesOthers;
   }
 
   /**
-   * Answers one call; whatever goes wrong becomes an answer that the model can react to.
+   * Answer one call; any error becomes an answer that the model can react to.
    *
    * @param {OwedCall} call
    * @param {{conversationId: string, signal: AbortSignal}} where
-   * @returns {Promise<Answered>} rejects with the signal's reason as soon as it is given
+   * @returns {Promise<CallAnswer>} rejects with the signal's reason as soon as it aborts
    */
   async answer(call, where) {
     if (call.kind !== "approval") return { message: await this.run(call, where) };
@@ -136,38 +146,39 @@ export class Toolbox {
   /**
    * @param {OwedCall} call
    * @param {{conversationId: string, signal: AbortSignal}} where
-   * @returns {Promise<ToolResult>} rejects with the signal's reason as soon as it is given
+   * @returns {Promise<ToolResult>} rejects with the signal's reason as soon as it aborts
    */
   async run(call, { conversationId, signal }) {
     try {
       signal.throwIfAborted();
       const context = { conversationId, toolCallId: call.id, name: call.name, signal };
       const content = await unlessAborted(this.#execute(call, context), signal);
-      return { role: "tool", toolCallId: call.id, content: this.#postable(content) };
+      return { role: "tool", toolCallId: call.id, content: this.#checkedContent(content) };
     } catch (error) {
       signal.throwIfAborted();
-      return { role: "tool", toolCallId: call.id, content: this.#told(error), isError: true };
+      return { role: "tool", toolCallId: call.id, content: this.#errorText(error), isError: true };
     }
   }
 
   /**
-   * What is posted instead of an answer that the server refuses.
+   * Return the answer to post instead of one that the server has refused.
    *
    * @param {OwedCall} call
    * @param {Error} refusal
-   * @returns {Answered}
+   * @returns {CallAnswer}
    */
-  refused({ id, kind }, refusal) {
-    const text = this.#told(new Error(`The answer was refused: ${refusal.message}`));
-    if (kind === "approval")
+  refusalAnswer({ id, kind }, refusal) {
+    const text = this.#errorText(new Error(`The answer was refused: ${refusal.message}`));
+    if (kind === "approval") {
       return { resume: { interruptId: id, payload: { approved: false, reason: text } } };
+    }
     return { message: { role: "tool", toolCallId: id, content: text, isError: true } };
   }
 
   /**
    * @param {OwedCall} call
    * @param {{conversationId: string, signal: AbortSignal}} where
-   * @returns {Promise<Resume["payload"]>} what cannot be decided is not allowed
+   * @returns {Promise<Resume["payload"]>} a call that cannot be decided on is denied
    */
   async #decide(call, { conversationId, signal }) {
     const { id, name, reason = "" } = call;
@@ -185,7 +196,7 @@ export class Toolbox {
       };
     } catch (error) {
       signal.throwIfAborted();
-      return { approved: false, reason: this.#told(error) };
+      return { approved: false, reason: this.#errorText(error) };
     }
   }
 
@@ -196,8 +207,9 @@ export class Toolbox {
   async #execute(call, context) {
     const { id, name } = call;
     const tool = this.#tools?.get(name);
-    if (!tool || tool.execute === "later")
+    if (!tool || tool.execute === "later") {
       throw new Error(`This client has no tool named ${name}.`);
+    }
     const args = this.#argumentsOf(call);
     const { approved, reason } = await this.#decideOn(
       tool,
@@ -210,8 +222,9 @@ export class Toolbox {
 
   /** @param {OwedCall} call */
   #argumentsOf({ arguments: text }) {
-    if (text.length > this.#limits.argumentChars)
+    if (text.length > this.#limits.argumentChars) {
       throw new Error("The arguments are too large for this client.");
+    }
     const args = parseJson(text || "{}");
     if (args === undefined) throw new Error("The arguments are not valid JSON.");
     return /** @type {any} */ (args);
@@ -223,7 +236,7 @@ export class Toolbox {
    * @param {CallContext} context
    */
   async #decideOn({ needsApproval }, call, context) {
-    const known = this.#always.get(keyOf(context));
+    const known = this.#always.get(permissionKey(context));
     if (known) return known;
     const needed =
       typeof needsApproval === "function" ? await needsApproval(call.arguments) : needsApproval;
@@ -240,8 +253,9 @@ export class Toolbox {
   async #ask(call, context) {
     const answer = await this.#approve?.(call, context);
     if (typeof answer === "string") return { approved: false, reason: answer, always: false };
-    if (typeof answer !== "object" || answer === null)
+    if (typeof answer !== "object" || answer === null) {
       return { approved: answer === true, reason: "", always: false };
+    }
     const { approved, reason, always } = answer;
     return {
       approved: approved === true,
@@ -255,25 +269,26 @@ export class Toolbox {
    * @param {{approved: boolean, reason: string}} decision
    */
   #remember(context, decision) {
-    this.#always.set(keyOf(context), decision);
+    this.#always.set(permissionKey(context), decision);
     const [oldest = ""] = this.#always.keys();
     if (this.#always.size > MAX_ALWAYS) this.#always.delete(oldest);
   }
 
   /** @param {unknown} error */
-  #told(error) {
-    return messageOf(error).slice(0, this.#limits.errorTextChars);
+  #errorText(error) {
+    return errorMessage(error).slice(0, this.#limits.errorTextChars);
   }
 
   /** @param {unknown} content */
-  #postable(content) {
+  #checkedContent(content) {
     const text = writeJson(content);
     if (text === undefined) return "";
-    // what is posted is what was measured, whatever the tool does with its object meanwhile
+    // the value that is measured is the one that is posted, even if the tool changes its object
     const read = JSON.parse(text);
     const { resultBytes, resultDepth } = this.#limits;
-    if (bytesOf(typeof read === "string" ? read : text) > resultBytes)
+    if (bytesOf(typeof read === "string" ? read : text) > resultBytes) {
       throw new Error("The result is too large to be sent.");
+    }
     if (isDeeper(read, resultDepth)) throw new Error("The result is nested too deep to be sent.");
     return read;
   }
@@ -284,7 +299,7 @@ export class Toolbox {
  * @returns {Map<string, ClientTool>}
  * @throws {InvalidArgument}
  */
-function byName(tools) {
+function toolsByName(tools) {
   if (!Array.isArray(tools)) return new Map(Object.entries(tools));
   const named = new Map();
   for (const [index, tool] of tools.entries()) {
@@ -306,12 +321,12 @@ function bytesOf(text) {
 }
 
 /** @param {CallContext} context */
-function keyOf({ conversationId, name }) {
+function permissionKey({ conversationId, name }) {
   return JSON.stringify([conversationId, name]);
 }
 
 /** @param {unknown} error */
-function messageOf(error) {
+function errorMessage(error) {
   const text = error instanceof Error ? error.message || error.name : error;
   return typeof text === "string" && text ? text : "The tool failed.";
 }

@@ -1,47 +1,56 @@
-/** Text of a model as a person can judge it: characters that cannot be seen, or that reorder others, are written out. */
+/** Text of a model in visible form: invisible and reordering characters are written as escapes. */
 
-/** All that leaves no mark on a screen, but the space. U+2800 is a braille pattern without dots. */
-const UNSEEN = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
-/** Of these, what prose does not need: it keeps line breaks, tabs, spaces, joiners, and the selectors behind emoji. */
-const UNSEEN_IN_PROSE =
-  /(?![\n\t\u200c\u200d\ufe0e\ufe0f]|\r\n)[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+/**
+ * All characters that leave no mark on a screen, except the space. U+2800 is a blank braille
+ * pattern.
+ */
+const INVISIBLE = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
+/**
+ * Those that prose does not need: not line breaks, tabs, spaces, joiners and emoji selectors. `DI`
+ * is short for `Default_Ignorable_Code_Point`.
+ */
+const INVISIBLE_IN_PROSE =
+  /(?![\n\t\u200c\u200d\ufe0e\ufe0f]|\r\n)[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{DI}]/gu;
 /** The tokens of valid JSON. */
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/gs;
-const LINE = 80; // characters of arguments that stay on one line
-const DEEPEST_INDENT = 32; // levels; text that is nested deeper must not grow with the square of its depth
+const LINE = 80; // longest arguments on one line, in characters
+// levels; without this limit, deeply nested text grows with the square of its depth
+const DEEPEST_INDENT = 32;
 
 /**
  * @typedef {object} ShownArguments
- * @property {string} text JSON with the same strings, numbers and keys, in which every character can be seen; on one line
- *   where it is short
- * @property {boolean} valid false: the arguments are no JSON, so no tool gets them
- * @property {string[]} repeated keys that one object has more than once; a tool gets the last value of each
+ * @property {string} text JSON with the same strings, numbers and keys, with every character
+ *   visible; on one line if it is short
+ * @property {boolean} valid false if the arguments are not JSON, so no tool gets them
+ * @property {string[]} repeated keys that an object has more than once; a tool gets the last value
+ *   of each
  */
 
 /**
- * Write the characters of a name, an id or a literal that cannot be seen, or that reorder others, as `\uXXXX`.
+ * Write invisible and reordering characters of a name, an id or a literal as `\uXXXX`.
  *
  * @param {string} text
  * @returns {string}
  */
 export function escapeInvisible(text) {
-  return text.replace(UNSEEN, escaped);
+  return text.replace(INVISIBLE, escaped);
 }
 
 /**
- * Do the same for prose: line breaks, spaces of any width, joiners and emoji selectors stay, since writing needs them.
+ * Do the same for prose, which keeps line breaks, spaces of any width, joiners and emoji selectors.
  *
  * @param {string} text
  * @returns {string}
  */
 export function escapeProse(text) {
-  return text.replace(UNSEEN_IN_PROSE, escaped);
+  return text.replace(INVISIBLE_IN_PROSE, escaped);
 }
 
 /**
- * Write the arguments of a call anew, so that whoever decides on it reads what the tool gets.
+ * Write the arguments of a call anew, so that a person who decides on it reads exactly the
+ * arguments that the tool gets.
  *
- * @param {unknown} args a call's `arguments`: their JSON, or the value that `approve` is asked with
+ * @param {unknown} args a call's `arguments`: their JSON, or the value that `approve` gets
  * @returns {ShownArguments}
  */
 export function formatArguments(args) {
@@ -82,7 +91,7 @@ function isJson(text) {
 
 /**
  * @param {string[]} tokens
- * @param {(depth: number) => string} newLine what begins each line
+ * @param {(depth: number) => string} newLine the start of each line
  */
 function layOut(tokens, newLine) {
   const one = newLine(0) === "" ? " " : "";
@@ -111,7 +120,7 @@ function layOut(tokens, newLine) {
 function repeatedKeys(tokens) {
   /** @type {Set<string>} */
   const repeated = new Set();
-  /** @type {Set<string>[]} the keys of the objects that are open */
+  /** @type {Set<string>[]} the keys of the open objects */
   const open = [];
   tokens.forEach((token, index) => {
     if (token === "{" || token === "[") open.push(new Set());

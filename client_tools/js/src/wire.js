@@ -5,22 +5,23 @@ import { InvalidArgument } from "./errors.js";
 /** @typedef {import("./http.js").Connection} Connection */
 /** @typedef {import("./http.js").Http} Http */
 
-/** Without these a client could neither answer calls, nor know what became void, nor what an answer that has to fit a schema is. */
-const NEEDED = ["owed", "rewind", "run", "output"];
+/** Kinds of events that this library itself needs. */
+const ALWAYS_INCLUDED = ["owed", "rewind", "run", "output"];
 
 /**
- * @typedef {object} Post what one action of the user, or one round of tools, says; may be sent again as it is
+ * @typedef {object} Post a user's message or a round of results; may be sent again unchanged
  * @property {string} key
  * @property {Record<string, unknown>} body
- * @property {string} [path] where it is posted, default: to the server's first agent
+ * @property {string} [path] default: that of the server's first agent
  */
 
 /**
  * @param {Iterable<string>} wanted
- * @returns {string[]} what the server is asked for: the same in each request, so that each event comes once
+ * @returns {string[]} the kinds of events to ask for: the same in each request, so that each event
+ *   comes once
  */
 export function included(wanted) {
-  return [...new Set([...NEEDED, ...wanted])];
+  return [...new Set([...ALWAYS_INCLUDED, ...wanted])];
 }
 
 /**
@@ -43,8 +44,8 @@ export function postMessages(
 /**
  * @param {Http} http
  * @param {string} conversationId
- * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal, exchange: number}} options
- *   without `runId` and `after`: the newest run
+ * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal, exchange:
+ *   number}} options without `runId` and `after`, it follows the newest run
  * @returns {Promise<Connection>}
  */
 export function openStream(http, conversationId, { runId, after, include, signal, exchange }) {
@@ -66,26 +67,27 @@ export function openStream(http, conversationId, { runId, after, include, signal
  * @throws {InvalidArgument}
  */
 export function conversationPath(id) {
-  return `conversations/${step(id, "a conversation's id")}`;
+  return `conversations/${pathSegment(id, "a conversation's id")}`;
 }
 
 /**
  * @param {string} agentId
- * @returns {string} where this agent is asked
+ * @returns {string} the path of posts to this agent
  * @throws {InvalidArgument}
  */
 export function agentPath(agentId) {
-  return `v1/aibot/bots/${step(agentId, "an agent's name")}/send-message`;
+  return `v1/aibot/bots/${pathSegment(agentId, "an agent's name")}/send-message`;
 }
 
 /**
  * @param {string} name
- * @param {string} what it is
+ * @param {string} what its kind, for the error
  */
-function step(name, what) {
-  // a URL cannot name these two: they mean the folder, and the one above
-  if (name === "" || name === "." || name === "..")
-    throw new InvalidArgument(`${what} cannot be this`);
+function pathSegment(name, what) {
+  // in a URL, `.` and `..` mean the folder and its parent
+  if (name === "" || name === "." || name === "..") {
+    throw new InvalidArgument(`${what} cannot be "${name}"`);
+  }
   try {
     return encodeURIComponent(name);
   } catch {
@@ -94,10 +96,11 @@ function step(name, what) {
 }
 
 /**
- * @param {Headers} headers of an answer
- * @returns {import("./events.js").Left | null} what was left of the limits of conversation and owner when it began
+ * @param {Headers} headers of a response
+ * @returns {import("./events.js").Left | null} the rest of the limits of conversation and owner
+ *   when it began
  */
-export function leftOf(headers) {
+export function readBudgetLeft(headers) {
   const kinds = /** @type {const} */ (["tokens", "seconds", "cost"]);
   const told = kinds.map(
     (kind) => /** @type {const} */ ([kind, headers.get(`X-Budget-Left-${kind}`) ?? ""]),

@@ -1,32 +1,38 @@
-/** What the runs of one `send` have said so far, without what became void. */
+/** The answer of one `send`, over all its runs, without what was rewound. */
 export type Call = import("./calls.js").Call;
 export type Event = import("./events.js").Event;
 export type Usage = import("./events.js").Usage;
 export type UsageEvent = import("./events.js").UsageEvent;
 export declare class Answer {
     #private;
-    /** @param {number} [maxChars] that it may keep */
+    /** @param {number} [maxChars] limit of its texts */
     constructor(maxChars?: number);
     /**
      * @param {Event} event
      * @throws {LimitExceeded}
      */
     add(event: Event): void;
-    /** All that was said; the runs between which client tools ran are parted by an empty line. */
+    /** The text of all runs; a blank line separates runs between which client tools ran. */
     get text(): string;
-    /** The model's reasoning, for those who asked for it; that of sub-agents is no part of it. */
+    /** The model's reasoning, if it was included; without that of sub-agents. */
     get reasoning(): string;
-    /** The accepted value, where the answer had to fit an output schema: an object. The text is a draft then. */
+    /** The accepted object, if an output schema was given; the text is a draft then. */
     get output(): unknown;
-    /** @returns {readonly Call[]} in the order in which they began, those of sub-agents within the calls that these work on;
-     *   the same list as long as nothing has changed */
+    /**
+     * @returns {readonly Call[]} in the order in which they began, with the calls of a sub-agent
+     *   within the call that it works on; the same list until something changes
+     */
     get calls(): readonly Call[];
-    /** @returns {string | undefined} the name of the model that spoke last, sub-agents aside; undefined where none did, or it is not
-     *   told */
+    /**
+     * @returns {string | undefined} the name of the model that answered last, sub-agents aside;
+     *   undefined if there is none or the server does not name it
+     */
     get model(): string | undefined;
-    /** @returns {readonly UsageEvent[]} what each model call used, sub-agents' included, for those who asked for it
-     *   (`include: ["usage"]`) */
+    /**
+     * @returns {readonly UsageEvent[]} the usage of each model call, sub-agents' included, with
+     *   `include: ["usage"]`
+     */
     get modelCalls(): readonly UsageEvent[];
-    /** @returns {Usage | null} the sum of `modelCalls`; null where there are none, or nothing is told of them */
+    /** @returns {Usage | null} the sum of `modelCalls`; null if there are none */
     get usage(): Usage | null;
 }

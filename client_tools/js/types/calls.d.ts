@@ -1,39 +1,41 @@
-/** The calls of an answer, in a tree: what a sub-agent does stands within the call that it works on. */
+/** The calls of an answer, as a tree: calls of a sub-agent are within the call that it works on. */
+export type Entries = import("./chat.js").ChatState["entries"];
 export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
 export type Call = {
     id: string;
     /**
-     * "" where only what a sub-agent does for it was seen
+     * "" if only events of its sub-agent were seen
      */
     name: string;
     /**
-     * JSON as text, perhaps not whole yet
+     * JSON as text, perhaps incomplete
      */
     arguments: string;
     /**
-     * whether the arguments are whole
+     * whether the arguments are complete
      */
     complete: boolean;
     /**
-     * of the server's tool, or of this client's
+     * of the server's tool or this client's
      */
     result?: unknown;
     isError?: boolean;
     /**
-     * why the server wrote the result itself, where no tool gave it
+     * why the server wrote the result itself,
+     * if no tool returned it
      */
     synthetic?: import("./events.js").Synthetic;
     /**
-     * how far it is (`include: ["progress"]`)
+     * its progress (`include: ["progress"]`)
      */
     progress?: string;
     /**
-     * what the sub-agent says that works on it (`include: ["agents"]`)
+     * the text of the sub-agent that works on it (`include: ["agents"]`)
      */
     agentText?: string;
     /**
-     * those of the sub-agent that works on it
+     * the calls of that sub-agent
      */
     calls?: Call[];
 };
@@ -41,42 +43,53 @@ export type Known = {
     call: Omit<Call, "calls">;
     parent: string | undefined;
 };
-/** @typedef {import("./events.js").Event} Event */
-/** @typedef {import("./events.js").OwedCall} OwedCall */
-/**
- * @typedef {object} Call
- * @property {string} id
- * @property {string} name "" where only what a sub-agent does for it was seen
- * @property {string} arguments JSON as text, perhaps not whole yet
- * @property {boolean} complete whether the arguments are whole
- * @property {unknown} [result] of the server's tool, or of this client's
- * @property {boolean} [isError]
- * @property {import("./events.js").Synthetic} [synthetic] why the server wrote the result itself, where no tool gave it
- * @property {string} [progress] how far it is (`include: ["progress"]`)
- * @property {string} [agentText] what the sub-agent says that works on it (`include: ["agents"]`)
- * @property {Call[]} [calls] those of the sub-agent that works on it
- */
-/** @typedef {{call: Omit<Call, "calls">, parent: string | undefined}} Known */
+export type Results = Map<string, {
+    result: unknown;
+    isError: boolean;
+    synthetic?: import("./events.js").Synthetic;
+}>;
 export declare class Calls {
     #private;
     /** @param {Map<string, Known>} [known] */
     constructor(known?: Map<string, Known>);
-    /** @returns {Calls} the same ones, that change no more with these */
+    /** @returns {Calls} an independent copy */
     copy(): Calls;
     /**
      * @param {Event} event
-     * @returns {boolean} whether it says something of calls
+     * @returns {boolean} whether the event is about a call
      */
     feed(event: Event): boolean;
-    /** @returns {Call[]} the answer's own, with those of sub-agents within them */
+    /** @returns {Call[]} the answer's own calls, with those of sub-agents within them */
     tree(): Call[];
 }
 /**
- * @param {{synthetic?: import("./events.js").Synthetic}} said of a result, here or in the history
- * @returns {{synthetic?: import("./events.js").Synthetic}} without what is not there
+ * @param {{synthetic?: import("./events.js").Synthetic}} said fields of a result, in an event or in
+ *   the history
+ * @returns {{synthetic?: import("./events.js").Synthetic}} the field, if it is there
  */
-export declare function why({ synthetic }: {
+export declare function syntheticOf({ synthetic }: {
     synthetic?: import("./events.js").Synthetic;
 }): {
     synthetic?: import("./events.js").Synthetic;
 };
+/**
+ * @param {Entries} entries
+ * @returns {string[]} the complete calls without a result, those of sub-agents included
+ */
+export declare function unansweredCalls(entries: Entries): string[];
+/**
+ * Search the history from its end.
+ *
+ * @param {import("./client.js").Client} client
+ * @param {string} conversationId
+ * @param {ReadonlySet<string>} ids of calls
+ * @param {AbortSignal} signal
+ * @returns {Promise<Results>} the results that were found
+ */
+export declare function readResults(client: import("./client.js").Client, conversationId: string, ids: ReadonlySet<string>, signal: AbortSignal): Promise<Results>;
+/**
+ * @param {Entries} entries
+ * @param {Results} results
+ * @returns {Entries} the entries with the results in their calls
+ */
+export declare function withResults(entries: Entries, results: Results): Entries;

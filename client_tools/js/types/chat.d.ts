@@ -1,4 +1,4 @@
-/** A conversation as a user interface shows it: a value that changes, and a way to be told. */
+/** A conversation for a user interface: an immutable state, and a subscription to its changes. */
 import { Aborter } from "./signals.js";
 export type Client = import("./client.js").Client;
 export type Decision = import("./client.js").Decision;
@@ -13,49 +13,52 @@ export type UserEntry = {
 export type AssistantEntry = {
     role: "assistant";
     /**
-     * without what became void
+     * without what was rewound
      */
     text: string;
     reasoning: string;
     calls: readonly import("./calls.js").Call[];
     /**
-     * the accepted value, where the answer had to fit an output schema
+     * the accepted object, if an output schema was given
      */
     output?: unknown;
     /**
-     * the name of the model that spoke last, sub-agents aside, as soon as it is told
+     * the name of the model that answered last, sub-agents aside, as soon as
+     * it is known
      */
     model?: string;
 };
 export type ChatState = {
     conversationId: string;
     /**
-     * what was said since this chat was made
+     * the messages and answers
+     * since this chat was created
      */
     entries: readonly (UserEntry | Readonly<AssistantEntry>)[];
     status: "idle" | "running";
     /**
-     * what people have to answer: approvals by `decide`, questions by `answer`
+     * calls that a person must answer: approvals by `decide`,
+     * questions by `answer`
      */
     owed: readonly OwedCall[];
     /**
-     * that ended the last `send`, `resume`, `decide` or `answer`
+     * of the last `send`, `resume`, `decide` or `answer`
      */
     error: Error | null;
 };
-export type Next = {
+export type QueuedMessage = {
     sending: import("./sending.js").Sending;
     /**
-     * ends the reading of its answer
+     * stops reading its answer
      */
     reading: Aborter;
     entry: UserEntry;
     /**
-     * whether the server has it
+     * whether the server has accepted it
      */
-    isTaken: boolean;
+    isAccepted: boolean;
     /**
-     * is called when all is said
+     * called when its answer has ended
      */
     shown: () => void;
 };
@@ -66,7 +69,8 @@ export type ChatOptions = {
     conversationId?: string;
     include?: SendOptions["include"];
     /**
-     * what becomes of the runs of this chat when nobody follows them
+     * whether runs of this chat continue when
+     * nobody follows them
      */
     onDisconnect?: SendOptions["onDisconnect"];
 };
@@ -77,43 +81,45 @@ export declare class Chat {
      * @param {ChatOptions} [options]
      */
     constructor(client: Client, { conversationId, include, onDisconnect }?: ChatOptions);
-    /** @returns {Readonly<ChatState>} the same value as long as nothing has changed */
+    /** @returns {Readonly<ChatState>} the same object until something changes */
     getSnapshot: () => Readonly<ChatState>;
     /**
-     * @param {() => void} listener is called after each change
-     * @returns {() => void} ends that; when the last one has gone, the reading ends, too, and the run goes on at the server
+     * @param {() => void} listener called after each change
+     * @returns {() => void} unsubscribes; without listeners, reading stops and the run continues on
+     *   the server
      */
     subscribe: (listener: () => void) => () => void;
     /**
      * @param {string | import("./client.js").UserMessage} message
-     * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] while an answer comes, `onBusy` has to say
-     *   what becomes of it: "enqueue" or "interrupt"
-     * @returns {Promise<void>} when all is said; what went wrong is in the state
-     * @throws {InvalidArgument} while an answer comes, without that
+     * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] during an answer,
+     *   `onBusy` must be "enqueue" or "interrupt"
+     * @returns {Promise<void>} resolves when the answer has ended; an error is in the state
+     * @throws {InvalidArgument} during an answer, without `onBusy`
      */
     send: (message: string | import("./client.js").UserMessage, options?: Omit<SendOptions, "conversationId" | "include" | "signal">) => Promise<void>;
-    /** Goes on after a reload: shows the run that goes on, and answers the calls that are owed.
+    /** Continue after a reload: follow the current run, and answer the calls that are owed.
      * @returns {Promise<void>} as `send` */
     resume: () => Promise<void>;
     /**
-     * Decides on approvals of `owed`; the answer that waited goes on.
+     * Decide on approvals in `owed`; the waiting answer continues.
      *
      * @param {Decision | Decision[]} decision
      * @returns {Promise<void>} as `send`
      */
     decide: (decision: Decision | Decision[]) => Promise<void>;
     /**
-     * Answers a call of `owed`; the answer that waited goes on.
+     * Answer a call in `owed`; the waiting answer continues.
      *
      * @param {string} id
-     * @param {unknown} content of a question: `Answers`, or just a text where there is one question
-     * @param {{isError?: boolean}} [options] `isError`: the question is not answered, and the content says why
+     * @param {unknown} content for a question: `Answers`, or a text if there is one question
+     * @param {{isError?: boolean}} [options] `isError`: the question was declined, and the content
+     *   says why
      * @returns {Promise<void>} as `send`
      */
     answer: (id: string, content: unknown, { isError }?: {
         isError?: boolean;
     }) => Promise<void>;
-    /** Stops the run at the server.
-     * @returns {Promise<boolean>} whether there was one */
+    /** Stop the run on the server.
+     * @returns {Promise<boolean>} whether there was a run */
     stop: () => Promise<boolean>;
 }

@@ -1,8 +1,10 @@
-/** Claims: of the clients that see an owed call, one runs it. The server keeps them; a result counts with or without one. */
+/**
+ * Claims of owed calls: only one client runs a call. A result is accepted with or without a claim.
+ */
 import { Aborter } from "./signals.js";
 export type Http = import("./http.js").Http;
 export type Retry = import("./retry.js").Retry;
-export type Claimed = Claim | {
+export type Claimed = CallClaim | {
     left: number;
 } | "settled";
 export declare class Claims {
@@ -10,32 +12,32 @@ export declare class Claims {
     /**
      * @param {Http} http
      * @param {Retry} retry
-     * @param {number} seconds that a claim lasts without being renewed; 0: no call is claimed
+     * @param {number} seconds until a claim expires unless it is renewed; 0: claim nothing
      */
     constructor(http: Http, retry: Retry, seconds: number);
     /**
      * @param {string} conversationId
      * @param {string} callId
-     * @param {AbortSignal} signal gives up; what was claimed by then is given back
+     * @param {AbortSignal} signal aborts; a claim made by then is released
      * @returns {Promise<Claimed>}
      * @throws {import("./errors.js").PassbackError} or the signal's reason
      */
-    take(conversationId: string, callId: string, signal: AbortSignal): Promise<Claimed>;
+    claimCall(conversationId: string, callId: string, signal: AbortSignal): Promise<Claimed>;
 }
 /** The right to run one call. */
-export declare class Claim {
+export declare class CallClaim {
     #private;
-    /** Ends with the claim. */
+    /** Aborted when the claim ends. */
     renewing: Aborter;
-    /** Whether somebody else has answered the call. */
+    /** Whether another client has answered the call. */
     isSettled: boolean;
-    /** Is called when somebody else has. */
+    /** Called when another client has answered the call. */
     onSettled: () => void;
-    /** @param {() => void} [drop] tells the server; without it, there is nothing to tell */
-    constructor(drop?: () => void);
+    /** @param {() => void} [release] releases it on the server, if it was claimed there */
+    constructor(release?: () => void);
     settle(): void;
-    /** Nobody runs the call: another client may. */
-    giveBack(): void;
-    /** The call is answered. */
+    /** Let another client run the call. */
+    release(): void;
+    /** Stop renewing: the call is answered. */
     end(): void;
 }

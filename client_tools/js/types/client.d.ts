@@ -1,4 +1,4 @@
-/** A client of one server. */
+/** The client of one server. */
 import { Sending } from "./sending.js";
 export type TextPart = {
     type: "text";
@@ -37,36 +37,38 @@ export type ToolMessage = {
 };
 export type ClientOptions = {
     /**
-     * of the server, default: where the page came from
+     * of the server; default: the origin of the page
      */
     url?: string | URL;
     apiKey?: string;
     /**
-     * by their names, or a list of tools
-     * with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
+     * by name, or a list of tools with a `name`; declared with each user message; without it the
+     * tools of a conversation stay unchanged
      */
     tools?: import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[];
     /**
-     * asked before calls of tools that need it, the server's included; without
-     * it, an approval of a tool of the server stays owed: `decide`
+     * asked before calls of tools that need
+     * approval, the server's included; without it, an approval of a server's tool stays owed until
+     * `decide`
      */
     approve?: import("./tools.js").Approve;
     /**
-     * whether a call is claimed before it is run, so that no other client runs it too; default: true
+     * whether a call is claimed before it runs, so that no other client
+     * runs it; default: true
      */
     claims?: boolean;
     /**
-     * what becomes of a call of a tool that this client has not: it is answered
-     * with an error (the default), or left to another client
+     * whether a call of a tool that this client does not
+     * have is answered with an error (the default) or left to another client
      */
     unknownTools?: "refuse" | "leave";
     /**
-     * is told what crosses the wire
+     * called with each request, response and frame
      */
     trace?: import("./trace.js").Trace;
     fetch?: typeof globalThis.fetch;
-    limits?: Partial<import("./limits.js").Limits>;
-    retry?: Partial<import("./limits.js").Retry>;
+    limits?: Partial<import("./options.js").Limits>;
+    retry?: Partial<import("./options.js").Retry>;
 };
 export type Brief = {
     /**
@@ -78,20 +80,20 @@ export type Brief = {
      */
     intent?: string;
     /**
-     * what the agent has to keep to
+     * rules for the agent
      */
     constraints?: readonly string[];
     /**
-     * the program's own, for the answer to this message
+     * instructions of the program for the answer to this message
      */
     instructions?: string;
     /**
-     * the JSON Schema, of type object, that the answer has to fit, also when calls
-     * of tools come first: `Answer` has its `output`
+     * the JSON Schema, of type object, of
+     * the answer, also if tool calls come first; `Answer` has the `output`
      */
     outputSchema?: Record<string, unknown> | string;
     /**
-     * who answers this message, where the server lets clients choose
+     * the model that answers this message, if the server lets clients choose
      */
     model?: string;
 };
@@ -101,33 +103,34 @@ export type PostOptions = {
      */
     conversationId?: string;
     /**
-     * who is asked, where the server has several agents
+     * the agent to ask, if the server has several
      */
     agentId?: string;
     /**
-     * stops reading, and running tools, at once; the run goes on at the server
+     * stops reading, and running tools, at once; the run continues on
+     * the server
      */
     signal?: AbortSignal;
     /**
-     * more kinds
-     * of events; `output` comes in any case
+     * more kinds of events; `output` is always included
      */
     include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | (string & {}))[];
     /**
-     * what the message means while a run goes on
+     * what a message does during a
+     * run
      */
     onBusy?: "reject" | "enqueue" | "interrupt" | "rollback";
     /**
-     * what becomes of the run when nobody follows it
+     * whether the run continues when nobody follows it
      */
     onDisconnect?: "continue" | "cancel";
     /**
-     * names the post, so that a later `send` with the same key and content joins its
-     * run; default: a random one
+     * names the post, so that a later `send` with the same key and
+     * content joins its run; default: a random one
      */
     idempotencyKey?: string;
     /**
-     * whether a post is repeated that was refused because a run goes on
+     * whether a post is retried that was refused because of another run
      */
     retryBusy?: boolean;
 };
@@ -138,11 +141,12 @@ export type Decision = {
     id: string;
     approved: boolean;
     /**
-     * what the model is told, when it is not
+     * for the model, if it is not approved
      */
     reason?: string;
     /**
-     * whether it decides on all later calls of this tool in this conversation; `retract` takes that back
+     * whether it holds for all later calls of this tool in this
+     * conversation, until `retract`
      */
     always?: boolean;
 };
@@ -150,7 +154,7 @@ export type SendOptions = Brief & PostOptions;
 export type DecideOptions = Omit<PostOptions, "conversationId" | "agentId" | "onBusy">;
 export type ResumeOptions = {
     /**
-     * the cursor behind which to read on
+     * the cursor to continue after
      */
     lastEventId?: string;
     /**
@@ -159,7 +163,8 @@ export type ResumeOptions = {
     runId?: string;
     signal?: AbortSignal;
     /**
-     * what becomes of the runs that this client's answers begin
+     * whether runs that this client's answers
+     * start continue when nobody follows them
      */
     onDisconnect?: SendOptions["onDisconnect"];
     include?: SendOptions["include"];
@@ -183,11 +188,11 @@ export type ConversationView = {
     owed: import("./events.js").OwedCall[];
     messageCount: number;
     /**
-     * of all messages together, where the server tells it
+     * of all messages together, if the server sends it
      */
     usage?: import("./events.js").Usage;
     /**
-     * what the agent means to do, where the server tells it
+     * the agent's plan, if the server sends it
      */
     plan?: import("./events.js").PlanEntry[];
     /**
@@ -195,12 +200,12 @@ export type ConversationView = {
      */
     cost?: number;
     /**
-     * for how long runs have worked on it
+     * total working time of its runs
      */
     seconds?: number;
     /**
-     * the newest calls that were denied; `reason` is what
-     * the model was told
+     * the latest denied
+     * calls; `reason` is the text that the model got
      */
     refusals?: {
         toolCallId: string;
@@ -208,8 +213,8 @@ export type ConversationView = {
         reason: string;
     }[];
     /**
-     * what was decided for good about tools of
-     * the server
+     * permanent
+     * decisions about tools of the server
      */
     permissions?: {
         name: string;
@@ -224,74 +229,84 @@ export type MessagePage = {
 };
 /** @typedef {{type: "text", text: string}} TextPart */
 /**
- * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}} LinkedPart media by an `http:`,
- *   `https:` or `data:` URL
+ * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}}
+ *   LinkedPart media by an `http:`, `https:` or `data:` URL
  */
-/** @typedef {{type: "image" | "audio" | "file", data: string, mediaType: string, name?: string}} InlinePart media in base64 */
+/**
+ * @typedef {{type: "image" | "audio" | "file", data: string, mediaType: string, name?: string}}
+ *   InlinePart media in base64
+ */
 /** @typedef {{type: "data", data: unknown}} DataPart any JSON */
 /**
- * @typedef {TextPart | LinkedPart | InlinePart | DataPart | {type: string & {}, [key: string]: unknown}} Part also the forms of
- *   chat completions, and those of a later server
+ * @typedef {TextPart | LinkedPart | InlinePart | DataPart | {type: string & {}, [key: string]:
+ *   unknown}} Part also the parts of chat completions, and of newer servers
  */
 /** @typedef {{role: "user" | "system", content: string | Part[], id?: string}} UserMessage */
 /**
- * @typedef {{role: "tool", toolCallId: string, content: unknown, isError?: boolean}} ToolMessage a result that was
- *   made without this library
+ * @typedef {{role: "tool", toolCallId: string, content: unknown, isError?: boolean}} ToolMessage a
+ *   result that your own code has produced
  */
 /**
  * @typedef {object} ClientOptions
- * @property {string | URL} [url] of the server, default: where the page came from
+ * @property {string | URL} [url] of the server; default: the origin of the page
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools] by their names, or a list of tools
- *   with a `name`; declared with each user's message; without it the tools of a conversation stay as they are
- * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need it, the server's included; without
- *   it, an approval of a tool of the server stays owed: `decide`
- * @property {boolean} [claims] whether a call is claimed before it is run, so that no other client runs it too; default: true
- * @property {"refuse" | "leave"} [unknownTools] what becomes of a call of a tool that this client has not: it is answered
- *   with an error (the default), or left to another client
- * @property {import("./trace.js").Trace} [trace] is told what crosses the wire
+ * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools]
+ *   by name, or a list of tools with a `name`; declared with each user message; without it the
+ *   tools of a conversation stay unchanged
+ * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need
+ *   approval, the server's included; without it, an approval of a server's tool stays owed until
+ *   `decide`
+ * @property {boolean} [claims] whether a call is claimed before it runs, so that no other client
+ *   runs it; default: true
+ * @property {"refuse" | "leave"} [unknownTools] whether a call of a tool that this client does not
+ *   have is answered with an error (the default) or left to another client
+ * @property {import("./trace.js").Trace} [trace] called with each request, response and frame
  * @property {typeof globalThis.fetch} [fetch]
- * @property {Partial<import("./limits.js").Limits>} [limits]
- * @property {Partial<import("./limits.js").Retry>} [retry]
+ * @property {Partial<import("./options.js").Limits>} [limits]
+ * @property {Partial<import("./options.js").Retry>} [retry]
  */
 /**
- * @typedef {object} Brief what is said beside the words of a user's message; results alone can have none of it
+ * @typedef {object} Brief additions to a user message; a post of results alone has none
  * @property {unknown} [structuredData] data to work on, any JSON
  * @property {string} [intent] what the user wants, in the program's words
- * @property {readonly string[]} [constraints] what the agent has to keep to
- * @property {string} [instructions] the program's own, for the answer to this message
- * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, that the answer has to fit, also when calls
- *   of tools come first: `Answer` has its `output`
- * @property {string} [model] who answers this message, where the server lets clients choose
+ * @property {readonly string[]} [constraints] rules for the agent
+ * @property {string} [instructions] instructions of the program for the answer to this message
+ * @property {Record<string, unknown> | string} [outputSchema] the JSON Schema, of type object, of
+ *   the answer, also if tool calls come first; `Answer` has the `output`
+ * @property {string} [model] the model that answers this message, if the server lets clients choose
  */
 /**
  * @typedef {object} PostOptions
  * @property {string} [conversationId] default: a new one
- * @property {string} [agentId] who is asked, where the server has several agents
- * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run goes on at the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | (string & {}))[]} [include] more kinds
- *   of events; `output` comes in any case
- * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what the message means while a run goes on
- * @property {"continue" | "cancel"} [onDisconnect] what becomes of the run when nobody follows it
- * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and content joins its
- *   run; default: a random one
- * @property {boolean} [retryBusy] whether a post is repeated that was refused because a run goes on
+ * @property {string} [agentId] the agent to ask, if the server has several
+ * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run continues on
+ *   the server
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" |
+ *   "output" | (string & {}))[]} [include] more kinds of events; `output` is always included
+ * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what a message does during a
+ *   run
+ * @property {"continue" | "cancel"} [onDisconnect] whether the run continues when nobody follows it
+ * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and
+ *   content joins its run; default: a random one
+ * @property {boolean} [retryBusy] whether a post is retried that was refused because of another run
  */
 /**
  * @typedef {object} Decision
  * @property {string} id of the interrupt, which is the call's
  * @property {boolean} approved
- * @property {string} [reason] what the model is told, when it is not
- * @property {boolean} [always] whether it decides on all later calls of this tool in this conversation; `retract` takes that back
+ * @property {string} [reason] for the model, if it is not approved
+ * @property {boolean} [always] whether it holds for all later calls of this tool in this
+ *   conversation, until `retract`
  */
 /** @typedef {Brief & PostOptions} SendOptions */
 /** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 /**
  * @typedef {object} ResumeOptions
- * @property {string} [lastEventId] the cursor behind which to read on
+ * @property {string} [lastEventId] the cursor to continue after
  * @property {string} [runId] the run to follow, from its start
  * @property {AbortSignal} [signal]
- * @property {SendOptions["onDisconnect"]} [onDisconnect] what becomes of the runs that this client's answers begin
+ * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs that this client's answers
+ *   start continue when nobody follows them
  * @property {SendOptions["include"]} [include]
  */
 /** @typedef {{signal?: AbortSignal}} RequestOptions */
@@ -304,16 +319,19 @@ export type MessagePage = {
  * @property {string[]} queued
  * @property {import("./events.js").OwedCall[]} owed
  * @property {number} messageCount
- * @property {import("./events.js").Usage} [usage] of all messages together, where the server tells it
- * @property {import("./events.js").PlanEntry[]} [plan] what the agent means to do, where the server tells it
+ * @property {import("./events.js").Usage} [usage] of all messages together, if the server sends it
+ * @property {import("./events.js").PlanEntry[]} [plan] the agent's plan, if the server sends it
  * @property {number} [cost] of all its model calls, in the currency of the server's prices
- * @property {number} [seconds] for how long runs have worked on it
- * @property {{toolCallId: string, name: string, reason: string}[]} [refusals] the newest calls that were denied; `reason` is what
- *   the model was told
- * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] what was decided for good about tools of
- *   the server
+ * @property {number} [seconds] total working time of its runs
+ * @property {{toolCallId: string, name: string, reason: string}[]} [refusals] the latest denied
+ *   calls; `reason` is the text that the model got
+ * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] permanent
+ *   decisions about tools of the server
  */
-/** @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}} MessagePage */
+/**
+ * @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}}
+ *   MessagePage
+ */
 export declare class Client {
     #private;
     /**
@@ -322,8 +340,8 @@ export declare class Client {
      */
     constructor(options?: ClientOptions);
     /**
-     * Posts what is new, and gives the events of all that it leads to: calls of this client's tools are run, their
-     * results posted, and the next run's events follow, until nothing is owed.
+     * Post a message and yield the events of all runs that it leads to: calls of this client's tools
+     * are run, their results posted, and the next run's events follow, until nothing is owed.
      *
      * @param {string | UserMessage | (UserMessage | ToolMessage)[]} message
      * @param {SendOptions} [options]
@@ -331,8 +349,9 @@ export declare class Client {
      */
     send(message: string | UserMessage | (UserMessage | ToolMessage)[], { conversationId, ...options }?: SendOptions): Sending;
     /**
-     * Decides on calls of the server's tools that wait for it, and gives what comes of that, as `send`. The first decision
-     * on a call counts. While other things are owed, nothing more comes of it than an `owed` event.
+     * Decide on calls of the server's tools that wait for approval, and yield the events that follow,
+     * as `send` does. The first decision on a call counts. While other calls are owed, only an `owed`
+     * event follows.
      *
      * @param {string} conversationId
      * @param {Decision | Decision[]} decision
@@ -341,8 +360,9 @@ export declare class Client {
      */
     decide(conversationId: string, decision: Decision | Decision[], options?: DecideOptions): Sending;
     /**
-     * Goes on with a conversation after a reload, or where another device left it: with the run that goes on, from its start
-     * or behind `lastEventId`, and with the calls that are owed. Gives nothing when there is nothing to go on with.
+     * Continue a conversation after a reload or on another device: follow the current run, from its
+     * start or after `lastEventId`, and answer the calls that are owed. Yield nothing if there is
+     * neither.
      *
      * @param {string} conversationId
      * @param {ResumeOptions} [options]
@@ -350,7 +370,7 @@ export declare class Client {
      */
     resume(conversationId: string, { lastEventId, runId, signal, onDisconnect, include }?: ResumeOptions): Sending;
     /**
-     * How a conversation stands.
+     * Return the state of a conversation.
      *
      * @param {string} conversationId
      * @param {RequestOptions} [options]
@@ -358,10 +378,11 @@ export declare class Client {
      */
     conversation(conversationId: string, options?: RequestOptions): Promise<ConversationView>;
     /**
-     * A page of its messages, oldest first.
+     * Return a page of its messages, oldest first.
      *
      * @param {string} conversationId
-     * @param {RequestOptions & {after?: number, limit?: number}} [options] how many to pass over, how many to give
+     * @param {RequestOptions & {after?: number, limit?: number}} [options] how many messages to skip,
+     *   and how many to return
      * @returns {Promise<MessagePage>}
      */
     messages(conversationId: string, { after, limit, ...options }?: RequestOptions & {
@@ -369,17 +390,18 @@ export declare class Client {
         limit?: number;
     }): Promise<MessagePage>;
     /**
-     * Stops a run: the named one, else the one that goes on, else the first that waits.
+     * Stop a run: the named one, else the current one, else the first that is queued.
      *
      * @param {string} conversationId
      * @param {RequestOptions & {runId?: string}} [options]
-     * @returns {Promise<boolean>} false when no run was named, and there is none
+     * @returns {Promise<boolean>} false if no run was named and there is none
      */
     cancel(conversationId: string, { runId, ...options }?: RequestOptions & {
         runId?: string;
     }): Promise<boolean>;
     /**
-     * Takes back what was decided for good (`always`) about a tool of the server: it is asked for again.
+     * Retract a permanent decision (`always`) about a tool of the server: its calls need approval
+     * again.
      *
      * @param {string} conversationId
      * @param {string} tool its name
@@ -387,7 +409,7 @@ export declare class Client {
      */
     retract(conversationId: string, tool: string, options?: RequestOptions): Promise<void>;
     /**
-     * Removes a conversation.
+     * Delete a conversation.
      *
      * @param {string} conversationId
      * @param {RequestOptions} [options]

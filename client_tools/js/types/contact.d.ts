@@ -1,33 +1,39 @@
-/** First contact: the errors for an address where something else than a passback server answers, or nobody does. */
+/**
+ * Errors of the first contact: no answer, or the answer of something other than a passback server.
+ */
 import { ProtocolError } from "./errors.js";
-/** Statuses of a gateway, or of a server, that may be another one soon. */
-export declare const PASSING: Set<number>;
-/** Remembers that a passback server has answered a client, be it with a refusal. */
+/** Statuses of a gateway or a server that a retry may cure. */
+export declare const TRANSIENT_STATUSES: Set<number>;
+/** Whether a passback server has ever answered this client, if only with an error. */
 export declare class Contact {
     isMade: boolean;
-    /** Milliseconds that one request, with its repeats, may take until then. */
+    /** Milliseconds that a request and its retries may take until then. */
     longest: number;
-    /** @param {Partial<import("./limits.js").Retry>} [given] by the caller, whose own count of attempts is kept to */
-    constructor({ attempts, unanswered }?: Partial<import("./limits.js").Retry>);
+    /**
+     * @param {Partial<import("./options.js").Retry>} [given] options of the caller; with a number of
+     *   attempts of its own there is no time limit
+     */
+    constructor({ attempts, unanswered }?: Partial<import("./options.js").Retry>);
 }
 /**
- * Returns the error for an answer that no passback server gives.
+ * Return the error for an answer that is not a passback server's.
  *
  * @param {string} base the server's address
  * @param {Response} response
- * @param {string} text what of its body was read
- * @param {string | undefined} apiKey is not quoted
+ * @param {string} text the part of its body that was read
+ * @param {string | undefined} apiKey never quoted
  * @returns {ProtocolError}
  */
-export declare function foreignAnswer(base: string, response: Response, text: string, apiKey: string | undefined): ProtocolError;
+export declare function foreignAnswerError(base: string, response: Response, text: string, apiKey: string | undefined): ProtocolError;
 /**
- * Says why there may never have been an answer. A browser tells a script no more of a refusal by CORS than that there was none.
+ * Return the message for a server that has never answered, with likely causes. A browser hides from
+ * scripts that CORS was the reason.
  *
  * @param {string} base the server's address
- * @param {unknown} error of the platform, of which Node.js tells the reason
+ * @param {unknown} error of the platform; in Node.js it has the reason
  * @returns {string}
  */
-export declare function neverAnswered(base: string, error: unknown): string;
+export declare function noAnswerMessage(base: string, error: unknown): string;
 /** @param {Response} response */
 export declare function isEvents(response: Response): boolean;
 /**

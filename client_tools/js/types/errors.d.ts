@@ -1,16 +1,16 @@
 /**
- * What can go wrong, in one family:
+ * The errors of this library:
  *
  *     PassbackError
- *     ├── InvalidArgument   the caller asked for something that cannot be
- *     ├── ApiError          the server refused
- *     │   └── CursorExpired the place to read on from is no longer in the run's log
- *     ├── ConnectionLost    no answer, or it broke off, more often than we try again
- *     ├── RunFailed         the run itself ended with an error
- *     ├── ProtocolError     the answer is not of this protocol, or not a passback server's
- *     └── LimitExceeded     something was larger than this client accepts
+ *     ├── InvalidArgument   an argument is invalid; nothing was sent
+ *     ├── ApiError          the server answered with an error
+ *     │   └── CursorExpired the run's log has lost the place to continue from
+ *     ├── ConnectionLost    no answer, or it broke off, after all retries
+ *     ├── RunFailed         the run ended with an error
+ *     ├── ProtocolError     the answer is not one of a passback server
+ *     └── LimitExceeded     something exceeds a limit of this client
  *
- * A caller's own abort is none of them: then the signal's reason is thrown. No error holds an API key.
+ * If the caller aborts, the signal's reason is thrown instead. No error contains an API key.
  */
 export type ErrorFacts = {
     /**
@@ -22,19 +22,19 @@ export type ErrorFacts = {
      */
     status?: number | null;
     /**
-     * whether the same may succeed later
+     * whether the same request may succeed later
      */
     retryable?: boolean;
     /**
-     * seconds after which it may
+     * seconds to wait before a retry
      */
     retryAfter?: number | null;
     /**
-     * by which the server's log knows the request
+     * the request's id in the server's log
      */
     requestId?: string | null;
     /**
-     * more, as the server tells it
+     * more facts from the server
      */
     details?: unknown;
     cause?: unknown;
@@ -43,10 +43,10 @@ export type ErrorFacts = {
  * @typedef {object} ErrorFacts
  * @property {string} code stable, for programs
  * @property {number | null} [status] of the HTTP answer
- * @property {boolean} [retryable] whether the same may succeed later
- * @property {number | null} [retryAfter] seconds after which it may
- * @property {string | null} [requestId] by which the server's log knows the request
- * @property {unknown} [details] more, as the server tells it
+ * @property {boolean} [retryable] whether the same request may succeed later
+ * @property {number | null} [retryAfter] seconds to wait before a retry
+ * @property {string | null} [requestId] the request's id in the server's log
+ * @property {unknown} [details] more facts from the server
  * @property {unknown} [cause]
  */
 export declare class PassbackError extends Error {
@@ -62,18 +62,20 @@ export declare class PassbackError extends Error {
      */
     constructor(message: string, facts: ErrorFacts);
 }
-/** The caller asked for something that cannot be; nothing was sent. */
+/** An argument is invalid; nothing was sent. */
 export declare class InvalidArgument extends PassbackError {
     /** @param {string} message */
     constructor(message: string);
 }
-/** The server refused; `code` is its own, or `http_<status>` where the answer was none of ours. */
+/**
+ * An error of the server; `code` is the server's, or `http_<status>` for an answer of a gateway.
+ */
 export declare class ApiError extends PassbackError {
 }
-/** The log of the run has lost the place to read on from; `client.messages()` has what was said. */
+/** The run's log has lost the place to continue from; `client.messages()` has the messages. */
 export declare class CursorExpired extends ApiError {
 }
-/** There was no answer, or it broke off, too often in a row. The run may go on: `client.resume()`. */
+/** No answer, or a broken one, after all retries. The run may continue: `client.resume()`. */
 export declare class ConnectionLost extends PassbackError {
     /**
      * @param {string} message
@@ -81,7 +83,7 @@ export declare class ConnectionLost extends PassbackError {
      */
     constructor(message: string, cause?: unknown);
 }
-/** The run ended with an `error` event; the conversation stays usable. */
+/** A run that ended with an `error` event; the conversation stays usable. */
 export declare class RunFailed extends PassbackError {
     /**
      * @param {import("./events.js").ErrorEvent} event
@@ -91,20 +93,21 @@ export declare class RunFailed extends PassbackError {
 }
 /**
  * @param {unknown} error
- * @returns {boolean} whether it says that a call waits no more: somebody else has answered it, or it was given up
+ * @returns {boolean} whether a call is closed: another client has answered it, or it was given up
  */
 export declare function isSettled(error: unknown): boolean;
 /**
  * @param {unknown} error
- * @returns {error is ApiError} whether it is about what was posted: the rest of it may be taken without a part
+ * @returns {error is ApiError} whether the content of the post caused it: without one part, the
+ *   rest may be accepted
  */
-export declare function isUnfit(error: unknown): error is ApiError;
+export declare function isContentError(error: unknown): error is ApiError;
 /**
  * @param {unknown} error
- * @returns {boolean} whether a person may answer the questions once more, and in another way
+ * @returns {boolean} whether the answers do not fit the questions: a person may answer again
  */
-export declare function isUnfitAnswer(error: unknown): boolean;
-/** The answer is not of this protocol; where something else than a passback server gave it, `status` is its status. */
+export declare function isInvalidAnswer(error: unknown): boolean;
+/** An answer that is not one of a passback server; `status` is that of a foreign server. */
 export declare class ProtocolError extends PassbackError {
     /**
      * @param {string} message
@@ -112,7 +115,7 @@ export declare class ProtocolError extends PassbackError {
      */
     constructor(message: string, facts?: Omit<ErrorFacts, "code">);
 }
-/** Something was larger than this client accepts. */
+/** Something exceeds a limit of this client. */
 export declare class LimitExceeded extends PassbackError {
     /** @param {string} message */
     constructor(message: string);

@@ -1,14 +1,16 @@
-/** The events of a run, as `send` gives them. */
+/** The events of a run, as `send` yields them, and their cursors. */
 export type Place = {
     /**
-     * its place in the run's log, to read on from; "" where an event has none
+     * its place in the run's log, to resume from; "" for events without a
+     * place
      */
     cursor: string;
     runId: string | null;
 };
 export type Nestable = {
     /**
-     * the call that the sub-agent works on; without it the agent itself says it
+     * the call that the sub-agent works on; absent for the agent
+     * itself
      */
     parentToolCallId?: string;
 };
@@ -132,7 +134,7 @@ export type Usage = {
     cachedTokens: number;
     reasoningTokens: number;
     /**
-     * an answer was cut before the provider had counted it
+     * an answer was cut off before the provider had counted it
      */
     estimated?: true;
 };
@@ -167,24 +169,27 @@ export type OwedCall = {
      */
     arguments: string;
     /**
-     * what is owed: the result of a client's tool, a
-     * decision on a server's tool, a person's answers to the questions in `arguments`
+     * the kind of answer: the
+     * result of a client's tool, a decision on a server's tool, a person's answers to the questions
+     * in `arguments`
      */
     kind: "tool_result" | "approval" | "question" | (string & {});
     /**
-     * why a person is asked, for those of kind "approval"
+     * reason of an approval
      */
     reason?: string;
     /**
-     * the call by which an agent was given the task in which this one was made
+     * the call that the sub-agent which made this call works on
      */
     parentToolCallId?: string;
     /**
-     * until when it can be answered, RFC 3339 in UTC: `client.conversation` knows it
+     * end of the time to answer, RFC 3339 in UTC; only from
+     * `client.conversation`
      */
     deadline?: string | null;
     /**
-     * until when a client has claimed it, RFC 3339 in UTC: `client.conversation` knows it
+     * end of a client's claim, RFC 3339 in UTC; only from
+     * `client.conversation`
      */
     claimedUntil?: string | null;
 };
@@ -210,7 +215,7 @@ export type ErrorEvent = {
 /**
  * @param {string} data of one frame
  * @param {Place} place
- * @returns {Event | (ErrorEvent & Place)} types of a later server are passed on
+ * @returns {Event | (ErrorEvent & Place)} unknown types are passed on
  * @throws {ProtocolError}
  */
 export declare function readEvent(data: string, place: Place): Event | (ErrorEvent & Place);
@@ -220,3 +225,17 @@ export declare function readEvent(data: string, place: Place): Event | (ErrorEve
  * @throws {ProtocolError}
  */
 export declare function readOwed(value: unknown): OwedCall[];
+/**
+ * @param {string} cursor
+ * @returns {{run: string, place: [number, number, number]} | null} null if it is not a cursor
+ */
+export declare function readCursor(cursor: string): {
+    run: string;
+    place: [number, number, number];
+} | null;
+/**
+ * @param {string} cursor
+ * @param {string} to
+ * @returns {boolean} whether the first is of the same run as the second, and after it
+ */
+export declare function isBehind(cursor: string, to: string): boolean;

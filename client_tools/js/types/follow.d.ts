@@ -1,4 +1,4 @@
-/** Follows one run to its end, over as many connections as that takes. */
+/** Follow one run to its end, over as many connections as needed. */
 export type ErrorEvent = import("./events.js").ErrorEvent;
 export type Event = import("./events.js").Event;
 export type Place = import("./events.js").Place;
@@ -6,17 +6,17 @@ export type Connection = import("./http.js").Connection;
 export type Backoff = import("./retry.js").Backoff;
 export type FollowOptions = {
     /**
-     * opens the run's stream behind the event with this id; "":
-     * from its start, as long as no event with an id was seen
+     * opens the run's stream after the event
+     * with this id; "": from its start
      */
     open: (after: string) => Promise<Connection>;
     /**
-     * where to begin
+     * the cursor to begin after
      */
     after: string;
     backoff: Backoff;
     /**
-     * gives up
+     * stops following
      */
     signal: AbortSignal;
     /**
@@ -25,9 +25,10 @@ export type FollowOptions = {
     silence: number;
     eventChars: number;
     /**
-     * is told of each frame as it came
+     * called with each frame as it was
+     * received
      */
-    tell: (step: import("./trace.js").Step) => void;
+    trace: (step: import("./trace.js").Step) => void;
 };
 /** @typedef {import("./events.js").ErrorEvent} ErrorEvent */
 /** @typedef {import("./events.js").Event} Event */
@@ -36,21 +37,23 @@ export type FollowOptions = {
 /** @typedef {import("./retry.js").Backoff} Backoff */
 /**
  * @typedef {object} FollowOptions
- * @property {(after: string) => Promise<Connection>} open opens the run's stream behind the event with this id; "":
- *   from its start, as long as no event with an id was seen
- * @property {string} after where to begin
+ * @property {(after: string) => Promise<Connection>} open opens the run's stream after the event
+ *   with this id; "": from its start
+ * @property {string} after the cursor to begin after
  * @property {Backoff} backoff
- * @property {AbortSignal} signal gives up
+ * @property {AbortSignal} signal stops following
  * @property {number} silence milliseconds without a byte after which a connection counts as lost
  * @property {number} eventChars
- * @property {(step: import("./trace.js").Step) => void} tell is told of each frame as it came
+ * @property {(step: import("./trace.js").Step) => void} trace called with each frame as it was
+ *   received
  */
 /**
- * Yields each event once; returns at `[DONE]`, the one sign that the run has ended. When the run's log has lost what was
- * read, which a store may do in a crash, all of it is rewound, and the run read from its start.
+ * Yield each event once; return at `[DONE]`, the only sign that the run has ended. If the run's log
+ * has lost events that were read, as a store may in a crash, rewind all of them and read the run
+ * from its start.
  *
  * @param {FollowOptions} options
  * @returns {AsyncGenerator<Event | (ErrorEvent & Place), void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export declare function follow({ open, after, backoff, signal, silence, eventChars, tell }: FollowOptions): AsyncGenerator<Event | (ErrorEvent & Place), void, void>;
+export declare function follow({ open, after, backoff, signal, silence, eventChars, trace }: FollowOptions): AsyncGenerator<Event | (ErrorEvent & Place), void, void>;

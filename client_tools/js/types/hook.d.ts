@@ -1,4 +1,4 @@
-/** The React hook, for whatever has React's three functions. */
+/** The React hook, for any library with React's three functions. */
 import { Chat } from "./chat.js";
 export type ChatOptions = import("./chat.js").ChatOptions;
 export type ChatState = import("./chat.js").ChatState;
@@ -15,15 +15,16 @@ export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "decide" | "an
 /** @typedef {import("./chat.js").ChatState} ChatState */
 /** @typedef {import("./client.js").Client} Client */
 /**
- * @typedef {object} Hooks the functions of React that are needed
- * @property {<T>(subscribe: (listener: () => void) => () => void, snapshot: () => T, server?: () => T) => T} useSyncExternalStore
+ * @typedef {object} Hooks the functions of React that the hook needs
+ * @property {<T>(subscribe: (listener: () => void) => () => void, snapshot: () => T, server?: () =>
+ *   T) => T} useSyncExternalStore
  * @property {<T>(initial: T) => {current: T}} useRef
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
 /** @typedef {ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">} ChatView */
 /**
  * @param {Hooks} hooks
- * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as long as its component,
- *   and begins anew with another client or `conversationId`
+ * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as
+ *   long as its component, and is replaced if the client or `conversationId` changes
  */
 export declare function createUseChat({ useSyncExternalStore, useRef, useCallback }: Hooks): (client: Client, options?: ChatOptions) => ChatView;

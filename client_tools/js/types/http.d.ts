@@ -1,25 +1,27 @@
-/** Requests to one server: the key goes with each, a refusal becomes an error, and no body is read without a bound. */
+/**
+ * Requests to one server: with the API key, errors for error statuses, and limits on every body.
+ */
 import { Aborter } from "./signals.js";
-export type Limits = import("./limits.js").Limits;
+export type Limits = import("./options.js").Limits;
 export type Retry = import("./retry.js").Retry;
 export type Request = {
     method?: string;
     headers?: Record<string, string>;
     /**
-     * is sent as JSON
+     * sent as JSON
      */
     body?: unknown;
     signal: AbortSignal;
     /**
-     * what it belongs to, for the trace; default: something of its own
+     * its number in the trace; default: a new one
      */
     exchange?: number;
     /**
-     * outlives the page
+     * whether the request outlives the page
      */
     keepalive?: boolean;
 };
-/** An answer whose body is still to be read. */
+/** A response whose body is still to be read. */
 export declare class Connection {
     #private;
     response: Response;
@@ -29,13 +31,13 @@ export declare class Connection {
      */
     constructor(response: Response, aborter: Aborter);
     /**
-     * @param {number} silence milliseconds after which it counts as lost
-     * @returns {Promise<Uint8Array | undefined>} undefined where it ends, whatever ended it
+     * @param {number} silence milliseconds without a byte after which the connection counts as lost
+     * @returns {Promise<Uint8Array | undefined>} undefined at its end, for whatever reason
      */
     read(silence: number): Promise<Uint8Array | undefined>;
-    /** Ends it at once. */
+    /** Close the connection at once. */
     close(): void;
-    /** Nothing more is expected: let it end by itself, so that its socket can be used again. */
+    /** Let the response end by itself, so that its socket can be reused. */
     finish(): void;
 }
 export declare class Http {
@@ -57,24 +59,24 @@ export declare class Http {
         retry: Retry;
         trace?: import("./trace.js").Trace | undefined;
     });
-    /** @returns {number} for requests that belong together */
+    /** @returns {number} a number for requests that belong together */
     newExchange(): number;
     /**
      * @param {number} exchange
      * @param {import("./trace.js").Step} step
      */
-    tell(exchange: number, step: import("./trace.js").Step): void;
+    trace(exchange: number, step: import("./trace.js").Step): void;
     /**
      * @param {string} path
      * @param {Request} request
-     * @returns {Promise<Connection>} whose body is a stream of events
+     * @returns {Promise<Connection>} a response with a stream of events
      * @throws {ApiError | ConnectionLost | ProtocolError} or the signal's reason
      */
     stream(path: string, request: Request): Promise<Connection>;
     /**
      * @param {string} path
      * @param {Request} request
-     * @returns {Promise<Record<string, unknown>>} the body of the answer; empty where it has none
+     * @returns {Promise<Record<string, unknown>>} the body of the response; empty if it has none
      */
     json(path: string, request: Request): Promise<Record<string, unknown>>;
 }

@@ -2,7 +2,7 @@
 export { Answer } from "./answer.js";
 export { Chat } from "./chat.js";
 export { Client } from "./client.js";
-export { isBehind } from "./cursors.js";
+export { isBehind } from "./events.js";
 export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed, } from "./errors.js";
 export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
@@ -32,8 +32,8 @@ export type Synthetic = import("./events.js").Synthetic;
 export type Usage = import("./events.js").Usage;
 export type UsageEvent = import("./events.js").UsageEvent;
 export type Message = import("./messages.js").Message;
-export type Limits = import("./limits.js").Limits;
-export type Retry = import("./limits.js").Retry;
+export type Limits = import("./options.js").Limits;
+export type Retry = import("./options.js").Retry;
 export type Answers = import("./questions.js").Answers;
 export type Question = import("./questions.js").Question;
 export type QuestionAnswer = import("./questions.js").QuestionAnswer;
@@ -73,8 +73,8 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./events.js").UsageEvent} UsageEvent
  * @typedef {import("./messages.js").Message} Message
- * @typedef {import("./limits.js").Limits} Limits
- * @typedef {import("./limits.js").Retry} Retry
+ * @typedef {import("./options.js").Limits} Limits
+ * @typedef {import("./options.js").Retry} Retry
  * @typedef {import("./questions.js").Answers} Answers
  * @typedef {import("./questions.js").Question} Question
  * @typedef {import("./questions.js").QuestionAnswer} QuestionAnswer

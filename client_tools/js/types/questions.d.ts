@@ -1,8 +1,9 @@
-/** What the built-in tool `ask_user` asks a person, and what it is answered with. */
+/** Questions of the built-in tool `ask_user`, and their answers. */
 export type Question = {
     question: string;
     /**
-     * without any, the answer is free text
+     * if there are none, the answer is
+     * free text
      */
     options?: {
         label: string;
@@ -13,7 +14,8 @@ export type Question = {
      */
     multiple?: boolean;
     /**
-     * whether a text of one's own may be given instead of the options or beside them; default: true
+     * whether a text may be given instead of the options or with them;
+     * default: true
      */
     freeText?: boolean;
 };
@@ -30,17 +32,25 @@ export type Answers = {
 /**
  * @typedef {object} Question
  * @property {string} question
- * @property {{label: string, description?: string}[]} [options] without any, the answer is free text
+ * @property {{label: string, description?: string}[]} [options] if there are none, the answer is
+ *   free text
  * @property {boolean} [multiple] whether several options may be chosen; default: false
- * @property {boolean} [freeText] whether a text of one's own may be given instead of the options or beside them; default: true
+ * @property {boolean} [freeText] whether a text may be given instead of the options or with them;
+ *   default: true
  */
 /** @typedef {{questions: Question[]}} Questions the arguments of `ask_user` */
-/** @typedef {{selected?: string[], text?: string}} QuestionAnswer labels of options, and a text; empty: passed over */
-/** @typedef {{answers: QuestionAnswer[]}} Answers the result of `ask_user`: one answer for each question, in their order */
 /**
- * Reads the arguments of a call of `ask_user` for a form, with the defaults filled in.
+ * @typedef {{selected?: string[], text?: string}} QuestionAnswer labels of options, and a text;
+ *   empty: skipped
+ */
+/**
+ * @typedef {{answers: QuestionAnswer[]}} Answers the result of `ask_user`: one answer for each
+ *   question, in their order
+ */
+/**
+ * Read the arguments of a call of `ask_user` for a form, with defaults filled in.
  *
  * @param {string} text the call's `arguments`
- * @returns {Required<Question>[] | null} null when they are no questions
+ * @returns {Required<Question>[] | null} null if they are not questions
  */
 export declare function readQuestions(text: string): Required<Question>[] | null;

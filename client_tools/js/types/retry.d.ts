@@ -1,42 +1,46 @@
-/** When to try again: exponential backoff with jitter, bounded, and never before the server allows it. */
-export type Retry = import("./limits.js").Retry & {
+/** Retries: exponential backoff with jitter, bounded, and never sooner than the server allows. */
+export type Retry = import("./options.js").Retry & {
     contact: import("./contact.js").Contact;
 };
-/** @typedef {import("./limits.js").Retry & {contact: import("./contact.js").Contact}} Retry how often to try, and whether it ever went well */
+/**
+ * @typedef {import("./options.js").Retry & {contact: import("./contact.js").Contact}} Retry the
+ *   options, and whether the server has ever answered
+ */
 export declare class Backoff {
     #private;
-    /** Milliseconds that a stream asked to wait before a reconnect.
+    /** Milliseconds that a stream asks to wait before a reconnect.
      * @type {number | null} */
-    asked: number | null;
+    serverDelay: number | null;
     /**
      * @param {Retry} retry
-     * @param {AbortSignal} signal gives up
-     * @param {boolean} [busyToo] whether a conversation that is busy is asked again
-     * @param {(error: unknown) => void} [onPause] is told why, before each wait
+     * @param {AbortSignal} signal aborts
+     * @param {boolean} [retryBusy] whether a request that a busy conversation refused is retried
+     * @param {(error: unknown) => void} [onPause] called with the error before each wait
      */
-    constructor(retry: Retry, signal: AbortSignal, busyToo?: boolean, onPause?: (error: unknown) => void);
-    /** Somebody is there, whatever becomes of the answer. */
+    constructor(retry: Retry, signal: AbortSignal, retryBusy?: boolean, onPause?: (error: unknown) => void);
+    /** Note that a server has answered, if only with an error. */
     answered(): void;
-    /** It went well: the count begins anew. */
+    /** Reset the count of failures. */
     succeeded(): void;
     /**
-     * Waits until the next attempt.
+     * Wait until the next attempt.
      *
-     * @param {unknown} error what became of the last one
-     * @returns {Promise<void>} throws the error when another attempt makes no sense, or the signal's reason
+     * @param {unknown} error of the last attempt
+     * @returns {Promise<void>} rejects with the error if there is no further attempt, or with the
+     *   signal's reason
      */
     failed(error: unknown): Promise<void>;
 }
 /**
  * @template T
- * @param {() => Promise<T>} attempt something that may be done twice
+ * @param {() => Promise<T>} attempt an idempotent operation
  * @param {Backoff} backoff
  * @returns {Promise<T>}
  */
-export declare function persist<T>(attempt: () => Promise<T>, backoff: Backoff): Promise<T>;
+export declare function withRetry<T>(attempt: () => Promise<T>, backoff: Backoff): Promise<T>;
 /**
  * @param {number} milliseconds
  * @param {AbortSignal} signal
- * @returns {Promise<void>} rejects with the signal's reason when it is given
+ * @returns {Promise<void>} rejects with the signal's reason if aborted
  */
 export declare function pause(milliseconds: number, signal: AbortSignal): Promise<void>;

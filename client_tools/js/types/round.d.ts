@@ -1,22 +1,25 @@
-/** One round of answers: the calls that a run has handed back, each claimed, run, or left to whoever holds it. */
-export type Claim = import("./claims.js").Claim;
+/**
+ * One round of answers: each call that a run leaves owed is claimed and run, or left to its
+ * claimant.
+ */
+export type CallClaim = import("./claims.js").CallClaim;
 export type ClientEvent = import("./events.js").ClientEvent;
 export type OwedCall = import("./events.js").OwedCall;
-export type Answered = import("./tools.js").Answered;
+export type CallAnswer = import("./tools.js").CallAnswer;
 export declare class Round {
     #private;
     /**
-     * @param {import("./sending.js").Parts} parts
-     * @param {{conversationId: string, signal: AbortSignal}} where the signal gives the round up
+     * @param {import("./sending.js").ClientParts} parts
+     * @param {{conversationId: string, signal: AbortSignal}} where the signal ends the round
      * @param {OwedCall[]} calls that this client answers
      */
-    constructor(parts: import("./sending.js").Parts, { conversationId, signal }: {
+    constructor(parts: import("./sending.js").ClientParts, { conversationId, signal }: {
         conversationId: string;
         signal: AbortSignal;
     }, calls: OwedCall[]);
     /**
-     * Runs the calls; may be iterated once. It ends when each has an answer, here or elsewhere; and, as soon as there are
-     * some to be posted, it does not wait for those of other clients.
+     * Run the calls; may be iterated once. It ends when each call has an answer, here or elsewhere;
+     * as soon as there are answers to post, it does not wait for calls of other clients.
      *
      * @returns {AsyncGenerator<ClientEvent, void, void>}
      */
@@ -25,28 +28,28 @@ export declare class Round {
     get answered(): string[];
     /**
      * @param {string[]} ids of calls that are answered
-     * @returns {Record<string, unknown>} what is to be posted for them
+     * @returns {Record<string, unknown>} the body of the post with their answers
      */
     bodyOf(ids: string[]): Record<string, unknown>;
     /**
-     * The server refuses an answer: the model is told so instead.
+     * Replace an answer that the server refused by an error for the model.
      *
      * @param {string} id
      * @param {Error} refusal
-     * @returns {ClientEvent[]} what this client says of it
+     * @returns {ClientEvent[]} the events of the new answer
      */
     refuse(id: string, refusal: Error): ClientEvent[];
     /**
-     * The server has these answers.
+     * End the claims of answers that the server has.
      *
      * @param {string[]} ids
      */
-    end(ids: string[]): void;
+    markPosted(ids: string[]): void;
     /**
      * @param {string[]} ids
-     * @returns {boolean} whether the server has none of these answers
+     * @returns {boolean} whether none of these answers has been posted
      */
-    waitsWith(ids: string[]): boolean;
-    /** Nothing more will be posted: other clients may run the calls that are left. */
-    giveBack(): void;
+    areUnposted(ids: string[]): boolean;
+    /** Release the calls that are left: other clients may run them. */
+    release(): void;
 }

@@ -1,33 +1,34 @@
-/** The tools of this client: what the server is told of them, and the answer to one call. */
+/** The tools of this client: their declarations for the server, and the answer to one call. */
 export type OwedCall = import("./events.js").OwedCall;
-export type Limits = import("./limits.js").Limits;
+export type Limits = import("./options.js").Limits;
 export type CallContext = {
     conversationId: string;
     toolCallId: string;
     name: string;
     /**
-     * is given when nobody wants the result any more
+     * aborted when the result is no longer needed
      */
     signal: AbortSignal;
 };
 export type ClientTool = {
     /**
-     * what the model is told
+     * description for the model
      */
     description?: string;
     /**
-     * a JSON Schema of type `object`; without it, there are none, but for
-     * `ask_user`, whose schema the server knows
+     * a JSON Schema of type `object`; default: no
+     * parameters; the server knows the schema of `ask_user`
      */
     parameters?: Record<string, unknown>;
     /**
-     * gives the result, or its promise: a text,
-     * parts, or any JSON. What it throws becomes a result that says so to the model, with the error's message. "later": a
-     * call stays owed, until somebody posts its result
+     * returns the result
+     * or its promise: a text, parts, or any JSON. An error it throws becomes an error result with the
+     * error's message. "later": calls stay owed until somebody posts a result
      */
     execute: ((args: any, context: CallContext) => unknown) | "later";
     /**
-     * whether `approve` is asked first
+     * whether
+     * `approve` is asked first
      */
     needsApproval?: boolean | ((args: any) => boolean | Promise<boolean>);
 };
@@ -40,11 +41,11 @@ export type ApprovalCall = {
     name: string;
     arguments: any;
     /**
-     * why the server asks; "" for the client's own tools
+     * the server's reason; "" for the client's own tools
      */
     reason: string;
     /**
-     * whether the tool is the server's
+     * whether it is a tool of the server
      */
     server: boolean;
 };
@@ -68,7 +69,7 @@ export type ToolResult = {
     content: unknown;
     isError?: true;
 };
-export type Answered = {
+export type CallAnswer = {
     message: ToolResult;
 } | {
     resume: Resume;
@@ -79,39 +80,43 @@ export declare class Toolbox {
      * @param {ClientTools | readonly NamedTool[] | undefined} tools
      * @param {Approve | undefined} approve
      * @param {Limits} limits
-     * @param {boolean} [leavesOthers] whether calls of tools that this client has not are another client's to answer
+     * @param {boolean} [leavesOthers] whether calls of tools that this client does not have are left
+     *   to other clients
      */
     constructor(tools: ClientTools | readonly NamedTool[] | undefined, approve: Approve | undefined, limits: Limits, leavesOthers?: boolean);
-    /** @returns {object[] | undefined} what the server is told; undefined leaves the conversation's tools as they are */
+    /**
+     * @returns {object[] | undefined} the declarations for the server; undefined leaves the
+     *   conversation's tools unchanged
+     */
     get declarations(): object[] | undefined;
     /** @param {OwedCall} call */
-    answers({ name, kind }: OwedCall): boolean;
+    handles({ name, kind }: OwedCall): boolean;
     /**
-     * Answers one call; whatever goes wrong becomes an answer that the model can react to.
+     * Answer one call; any error becomes an answer that the model can react to.
      *
      * @param {OwedCall} call
      * @param {{conversationId: string, signal: AbortSignal}} where
-     * @returns {Promise<Answered>} rejects with the signal's reason as soon as it is given
+     * @returns {Promise<CallAnswer>} rejects with the signal's reason as soon as it aborts
      */
     answer(call: OwedCall, where: {
         conversationId: string;
         signal: AbortSignal;
-    }): Promise<Answered>;
+    }): Promise<CallAnswer>;
     /**
      * @param {OwedCall} call
      * @param {{conversationId: string, signal: AbortSignal}} where
-     * @returns {Promise<ToolResult>} rejects with the signal's reason as soon as it is given
+     * @returns {Promise<ToolResult>} rejects with the signal's reason as soon as it aborts
      */
     run(call: OwedCall, { conversationId, signal }: {
         conversationId: string;
         signal: AbortSignal;
     }): Promise<ToolResult>;
     /**
-     * What is posted instead of an answer that the server refuses.
+     * Return the answer to post instead of one that the server has refused.
      *
      * @param {OwedCall} call
      * @param {Error} refusal
-     * @returns {Answered}
+     * @returns {CallAnswer}
      */
-    refused({ id, kind }: OwedCall, refusal: Error): Answered;
+    refusalAnswer({ id, kind }: OwedCall, refusal: Error): CallAnswer;
 }

@@ -1,12 +1,15 @@
-/** What crosses the wire, told step by step to the `trace` of a client: for time lines, recordings and bug reports. */
+/**
+ * Steps of the `trace` of a client: each request, response and frame, for recordings and bug
+ * reports.
+ */
 export type StepPlace = {
     /**
      * milliseconds since 1970, with fractions; never goes back
      */
     time: number;
     /**
-     * counts from 1 in each client: the same for all that one post, or one run that is followed,
-     * needs of requests, repeats and reconnects included
+     * counts from 1 in each client; one number for all requests of a post
+     * or of a followed run, retries and reconnects included
      */
     exchange: number;
 };
@@ -36,8 +39,6 @@ export type TraceStep = RequestStep | ResponseStep | FrameStep | LostStep;
 export type Step = Omit<RequestStep, keyof StepPlace> | Omit<ResponseStep, keyof StepPlace> | Omit<FrameStep, keyof StepPlace> | Omit<LostStep, keyof StepPlace>;
 export type Trace = (step: TraceStep) => void;
 /** @param {Response} response */
-export declare function toldHeaders(response: Response): {
+export declare function tracedHeaders(response: Response): {
     [k: string]: string;
 };
-/** @returns {number} the time of a step */
-export declare function now(): number;

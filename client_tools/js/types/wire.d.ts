@@ -5,19 +5,20 @@ export type Post = {
     key: string;
     body: Record<string, unknown>;
     /**
-     * where it is posted, default: to the server's first agent
+     * default: that of the server's first agent
      */
     path?: string;
 };
 /**
- * @typedef {object} Post what one action of the user, or one round of tools, says; may be sent again as it is
+ * @typedef {object} Post a user's message or a round of results; may be sent again unchanged
  * @property {string} key
  * @property {Record<string, unknown>} body
- * @property {string} [path] where it is posted, default: to the server's first agent
+ * @property {string} [path] default: that of the server's first agent
  */
 /**
  * @param {Iterable<string>} wanted
- * @returns {string[]} what the server is asked for: the same in each request, so that each event comes once
+ * @returns {string[]} the kinds of events to ask for: the same in each request, so that each event
+ *   comes once
  */
 export declare function included(wanted: Iterable<string>): string[];
 /**
@@ -34,8 +35,8 @@ export declare function postMessages(http: Http, { key, body, path }: Post, { af
 /**
  * @param {Http} http
  * @param {string} conversationId
- * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal, exchange: number}} options
- *   without `runId` and `after`: the newest run
+ * @param {{runId: string | null, after: string, include: string[], signal: AbortSignal, exchange:
+ *   number}} options without `runId` and `after`, it follows the newest run
  * @returns {Promise<Connection>}
  */
 export declare function openStream(http: Http, conversationId: string, { runId, after, include, signal, exchange }: {
@@ -53,14 +54,15 @@ export declare function openStream(http: Http, conversationId: string, { runId, 
 export declare function conversationPath(id: string): string;
 /**
  * @param {string} agentId
- * @returns {string} where this agent is asked
+ * @returns {string} the path of posts to this agent
  * @throws {InvalidArgument}
  */
 export declare function agentPath(agentId: string): string;
 /**
- * @param {Headers} headers of an answer
- * @returns {import("./events.js").Left | null} what was left of the limits of conversation and owner when it began
+ * @param {Headers} headers of a response
+ * @returns {import("./events.js").Left | null} the rest of the limits of conversation and owner
+ *   when it began
  */
-export declare function leftOf(headers: Headers): import("./events.js").Left | null;
+export declare function readBudgetLeft(headers: Headers): import("./events.js").Left | null;
 /** @returns {string} a random UUID, also on pages that are served without TLS */
 export declare function randomId(): string;
