@@ -1,7 +1,7 @@
 # One worker of passback. See docker-compose.yml for two of them behind a proxy, with Redis.
 #
-# It listens on every address of its container, so it asks for PASSBACK_API_KEYS=OWNER:KEY, or, where everybody who
-# can reach it may use it, for PASSBACK_ALLOW_ANONYMOUS=yes.
+# It listens on every address of its container, so it asks for PASSBACK_API_KEYS=OWNER:KEY, or,
+# where everybody who can reach it may use it, for PASSBACK_ALLOW_ANONYMOUS=yes.
 
 FROM python:3.13-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
@@ -9,7 +9,8 @@ WORKDIR /src
 # image.txt has the extras that scripts/lock.py names (IMAGE_EXTRAS)
 COPY requirements/build.txt requirements/image.txt requirements/
 RUN python -m venv /build && /build/bin/pip install --require-hashes -r requirements/build.txt \
-    && python -m venv /opt/passback && /opt/passback/bin/pip install --require-hashes -r requirements/image.txt
+    && python -m venv /opt/passback \
+    && /opt/passback/bin/pip install --require-hashes -r requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY server server
 COPY client_tools client_tools
@@ -31,6 +32,7 @@ WORKDIR /data
 VOLUME /data
 EXPOSE 8000
 HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['PASSBACK_PORT'] + '/readyz', timeout=2)"]
+    CMD ["python", "-c", "import os, urllib.request as r; \
+        r.urlopen('http://127.0.0.1:' + os.environ['PASSBACK_PORT'] + '/readyz', timeout=2)"]
 ENTRYPOINT ["passback"]
 CMD ["serve"]

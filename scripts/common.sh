@@ -17,7 +17,8 @@ fail() {
 # Prints the path of a Python that can make the environment.
 find_python() {
     without_venv=
-    for name in ${PYTHON:+"$PYTHON"} "$python" python3.13 python3.12 python3.11 python3.14 python3; do
+    for name in ${PYTHON:+"$PYTHON"} "$python" \
+        python3.13 python3.12 python3.11 python3.14 python3; do
         candidate=$(command -v "$name" 2>/dev/null) || continue
         "$candidate" -c "$is_new_enough" 2>/dev/null || continue
         if "$candidate" -c "$can_make_venv" 2>/dev/null; then
@@ -28,9 +29,11 @@ find_python() {
     done
     if [ -n "$without_venv" ]; then
         version=$("$without_venv" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-        fail "$without_venv lacks the venv module. On Debian or Ubuntu: apt-get install python$version-venv"
+        fail "$without_venv lacks the venv module. On Debian or Ubuntu: \
+apt-get install python$version-venv"
     fi
-    fail "Python 3.11 or newer is needed and none was found. On Debian or Ubuntu: apt-get install python3 python3-venv
+    fail "Python 3.11 or newer is needed and none was found. On Debian or Ubuntu: \
+apt-get install python3 python3-venv
 (a Python elsewhere can be named: PYTHON=/path/to/python3 $0)"
 }
 

@@ -37,7 +37,7 @@ async def test_what_a_sub_agent_does_stands_within_the_call_that_it_works_on(
         running_server("tests.support.served_agents:delegating") as server,
         open_playground(browser, server.url, size) as tab,
     ):
-        page, plan = tab.page, tab.page.get_by_label("What the agent means to do")
+        page, plan = tab.page, tab.page.get_by_label("The agent's plan")
         helper = page.locator(".answer > .tool").filter(has_text="helper")
         within = helper.get_by_label("Tool call delete_file")
         await tab.say(order(("update_plan", PLAN), delegating(task), say="I ask."))

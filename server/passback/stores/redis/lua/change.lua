@@ -8,8 +8,8 @@
 local FIRST_MESSAGE = 24  -- its place in ARGV
 local kind, nonce, expected, first_version, owed, tools, keep_messages, run_start, dequeues,
   cancel_on_disconnect, state, history_start = unpack(ARGV, 1, 12)
-local member, channel, idle_ttl, running_ttl, run_id, lease, log_ttl, max_log_bytes, last, record, n =
-  unpack(ARGV, 13, 23)
+local member, channel, idle_ttl, running_ttl, run_id, lease, log_ttl, max_log_bytes, last, record,
+  n = unpack(ARGV, 13, 23)
 local takes_over = kind == 'take_over' or kind == 'fail_lost'
 local takes_lease = kind == 'begin' or kind == 'take_over'
 
