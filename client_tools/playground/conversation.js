@@ -78,7 +78,7 @@ export class Conversation {
   /** Messages sent during an answer, by id, until the history has them.
    * @type {Map<string, string>} */
   #queued = new Map();
-  /** Whether the server has accepted a message of this page that follows the current run. */
+  /** True once the server has accepted a message of this page that follows the current run. */
   #isQueuedMine = false;
 
   /**

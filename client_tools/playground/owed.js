@@ -14,10 +14,10 @@ export class OwedCalls {
   /** Open calls that this page runs. */
   mine = new Set();
   /**
-   * Whether another client has answered a call of this page's tools: the rest is in the history.
+   * True once another client has answered a call of this page's tools: the rest is in the history.
    */
   wentOnElsewhere = false;
-  /** Whether calls were closed without an event, so that the page shows an old state. */
+  /** True if calls were closed without an event, so that the page shows an old state. */
   isOutdated = false;
   /** Calls that were owed when the history was read; null once an event has listed the owed calls.
    * @type {Set<string> | null} */

@@ -1,6 +1,6 @@
 /**
- * What sub-agents do, plans and progress: events of their own, and within the call that they belong
- * to.
+ * Sub-agents, plans and progress: their own events, and their calls within the call that they work
+ * on.
  */
 
 import assert from "node:assert/strict";

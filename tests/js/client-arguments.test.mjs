@@ -1,6 +1,5 @@
 /**
- * What a client is made with is checked when it is made: the error names the argument, and what it
- * takes.
+ * Checks of the arguments of a client: the error names the argument and the expected value.
  */
 
 import assert from "node:assert/strict";

@@ -1,4 +1,4 @@
-/** What people are asked: approvals of the server's tools, and questions. */
+/** Approvals of the server's tools, and questions. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

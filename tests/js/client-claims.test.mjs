@@ -34,7 +34,7 @@ function stands({ owed = [], running = null, runId = "run" } = {}) {
   return json({ running: running && { runId: running }, runId, owed });
 }
 
-/** What answers the requests to claim one after the other; the last one answers the rest. */
+/** Answers to the requests to claim, in order; the last one answers the rest. */
 function inTurn(...answers) {
   return (response, request) => {
     if (request.method === "DELETE") return granted(response, request);

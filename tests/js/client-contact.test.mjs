@@ -1,6 +1,6 @@
 /**
- * A client whose server has never answered says so soon, and what may be wrong; one whose server
- * has goes on trying.
+ * First contact: a client whose server has never answered fails soon, with likely causes; one whose
+ * server has answered retries.
  */
 
 import assert from "node:assert/strict";
@@ -62,7 +62,7 @@ test(
 );
 
 /**
- * What something else than a passback server may answer with: the status, the headers, the body.
+ * An answer of something else than a passback server: the status, the headers, the body.
  */
 const foreign =
   (status, headers, body = "") =>

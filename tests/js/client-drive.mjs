@@ -43,7 +43,7 @@ async function ran(what, result) {
 
 const client = new Client({ url, tools, retry, ...(order.apiKey && { apiKey: order.apiKey }) });
 
-/** What the events of a sending were, and what is left of them. */
+/** Collect the events of a sending, and the answer that is left of them. */
 async function report(sending, each = async (_event) => {}) {
   const answer = new Answer();
   const types = [];
@@ -125,7 +125,7 @@ const scenarios = {
     return { owed, calls: entries[1].calls.map(({ result, isError }) => [result, isError]) };
   },
 
-  /** A chat in which something is said while an answer comes. */
+  /** A chat in which a message is sent during an answer. */
   async meanwhile() {
     const chat = new Chat(new Client({ url, retry }), { conversationId });
     const began = withResolvers();

@@ -1,4 +1,4 @@
-/** How the events end: failures, aborts, leaving, cancels; and how they begin again. */
+/** Ends of the events: failures, aborts, leaving, cancels; and their resumption. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,5 @@
 /**
- * What a post says: all that the protocol takes, in the first post or in those that follow by
- * themselves.
+ * Contents of posts: all fields of the protocol, in the first post and in the automatic ones.
  */
 
 import assert from "node:assert/strict";

@@ -1,6 +1,6 @@
 /**
- * Results that the server refuses, or would refuse: what blocks nothing, and what the model is
- * told.
+ * Results that the server refuses, or would refuse: they block no others, and the model gets the
+ * reason.
  */
 
 import assert from "node:assert/strict";
@@ -30,7 +30,7 @@ function left(...ids) {
   };
 }
 
-/** What a client does whose run hands these calls back; each is answered by its id. */
+/** Run a client whose run leaves these calls owed; each is answered by its id. */
 async function play(
   t,
   script,

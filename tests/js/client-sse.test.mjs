@@ -21,7 +21,7 @@ function decode(chunks) {
   return { events, lastEventId: decoder.lastEventId, retry: decoder.retry };
 }
 
-/** Whole, byte by byte, and cut in two at each place. */
+/** Yield a stream whole, byte by byte, and cut in two at each place. */
 function* cuts(bytes) {
   yield [bytes];
   yield Array.from(bytes, (byte) => Uint8Array.of(byte));

@@ -1,10 +1,10 @@
-/** A server of a test's own: it answers what the test says, request by request, over real HTTP. */
+/** A real HTTP server that answers by a test's script, request by request. */
 
 import { createServer } from "node:http";
 
 import { Client } from "../../client_tools/js/src/index.js";
 
-/** So that a test that waits for a reconnect does not wait long. */
+/** Short delays, for tests that wait for a reconnect. */
 export const QUICK = { firstDelay: 1, longestDelay: 1500 };
 
 /**
@@ -111,7 +111,7 @@ export function text(content) {
   return { type: "text", content };
 }
 
-/** What a run says that hands back these calls, each `[id, name, arguments]`. */
+/** The events of a run that leaves these calls owed, each `[id, name, arguments]`. */
 export function handsBack(...calls) {
   const toolCalls = calls.map(([id, name, args]) => ({
     id,

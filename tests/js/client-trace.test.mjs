@@ -1,6 +1,5 @@
 /**
- * What crosses the wire, told to a trace; connections that are dropped on purpose; tools of other
- * clients.
+ * The trace of a client; connections that are dropped on purpose; tools of other clients.
  */
 
 import assert from "node:assert/strict";

@@ -1,4 +1,4 @@
-/** What a person reads of a call's arguments is what its tool gets. */
+/** Arguments of a call in visible form: a person reads exactly the arguments that the tool gets. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -31,7 +31,7 @@ const UNSEEN = {
   "\u{e0100}": "\\udb40\\udd00",
   "\u{1d173}": "\\ud834\\udd73",
 };
-/** What prose is written with, and a literal is not. */
+/** Characters that prose needs, and a literal does not. */
 const OF_PROSE = {
   "\n": "\\u000a",
   "\t": "\\u0009",

@@ -1,5 +1,5 @@
 /**
- * How the playground shows sub-agents, progress and plans, from the stream and from the history.
+ * The playground's view of sub-agents, progress and plans, from the stream and from the history.
  */
 
 import assert from "node:assert/strict";

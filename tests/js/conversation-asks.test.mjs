@@ -1,5 +1,5 @@
 /**
- * What the playground does with what people owe, and with calls that other tabs and devices run.
+ * The playground with calls that people owe, and calls that other tabs and devices run.
  */
 
 import assert from "node:assert/strict";

@@ -1,4 +1,4 @@
-/** What the playground posts, when, and how it goes on after a break. */
+/** The playground's posts, and its recovery after a disconnect. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

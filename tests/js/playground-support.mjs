@@ -1,4 +1,4 @@
-/** A server in memory for the playground's modules, and a view that writes down what it is told. */
+/** A server in memory for the playground's modules, and a view that records its calls. */
 
 const utf8 = new TextEncoder();
 const RUN = { "X-Run-Id": "run", "X-Conversation-Id": "c", "Content-Type": "text/event-stream" };
@@ -87,7 +87,7 @@ export function callEvents(id, name, args) {
   ];
 }
 
-/** How a run ends that hands these calls back, each `[id, name, arguments]`. */
+/** The end of a run that leaves these calls owed, each `[id, name, arguments]`. */
 export function handsBack(...calls) {
   const toolCalls = calls.map(([id, name, args]) => ({
     id,

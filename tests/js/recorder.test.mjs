@@ -1,4 +1,4 @@
-/** What the playground keeps of the wire: bounded, line by line, and as a file. */
+/** The playground's bounded record of requests and frames: its lines, and its file. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

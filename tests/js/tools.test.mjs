@@ -1,4 +1,4 @@
-/** What the playground's tools tell the model, do, and give back. */
+/** The playground's tools: their declarations, effects and results. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { toolsFor } from "../../client_tools/playground/tools.js";
 
 const here = new AbortController().signal;
 
-/** As the client library runs it. */
+/** Run a tool as the client library does. */
 async function runTool(call, mine, signal) {
   const toolbox = new Toolbox(toolsFor(mine), undefined, LIMITS);
   const { content, isError = false } = await toolbox.run(call, { conversationId: "c", signal });

@@ -72,7 +72,7 @@ export class Chat {
   /** Stops reading `#sending` alone. */
   #reading = new Aborter();
   /**
-   * Whether a run is being read; false between two runs, while tools run and results are posted.
+   * True while a run is being read; false between two runs, while tools run and results are posted.
    */
   #isInRun = false;
   /** Messages that were sent during the current answer.

@@ -113,7 +113,7 @@ export class Claims {
 export class CallClaim {
   /** Aborted when the claim ends. */
   renewing = new Aborter();
-  /** Whether another client has answered the call. */
+  /** True once another client has answered the call. */
   isSettled = false;
   /** Called when another client has answered the call. */
   onSettled = () => {};

@@ -17,7 +17,7 @@ const NAMED_BY = [
   ["application/json", "X-Request-Id"],
 ];
 
-/** Whether a passback server has ever answered this client, if only with an error. */
+/** State of the first contact: made by any answer of a passback server. */
 export class Contact {
   isMade = false;
   /** Milliseconds that a request and its retries may take until then. */

@@ -95,7 +95,7 @@ export class Sending {
   #posting = [];
   /** @type {import("./http.js").Connection | null} that is being read */
   #connection = null;
-  /** Whether the run `runId` is in progress, as far as is known. */
+  /** True while the run `runId` is in progress, as far as is known. */
   #following = false;
   /** @type {((cancelled: boolean) => void)[]} callers of `cancel` that wait until it can be sent */
   #cancelWaiters = [];

@@ -29,7 +29,7 @@ export declare class CallClaim {
     #private;
     /** Aborted when the claim ends. */
     renewing: Aborter;
-    /** Whether another client has answered the call. */
+    /** True once another client has answered the call. */
     isSettled: boolean;
     /** Called when another client has answered the call. */
     onSettled: () => void;

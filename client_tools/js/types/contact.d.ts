@@ -4,7 +4,7 @@
 import { ProtocolError } from "./errors.js";
 /** Statuses of a gateway or a server that a retry may cure. */
 export declare const TRANSIENT_STATUSES: Set<number>;
-/** Whether a passback server has ever answered this client, if only with an error. */
+/** State of the first contact: made by any answer of a passback server. */
 export declare class Contact {
     isMade: boolean;
     /** Milliseconds that a request and its retries may take until then. */

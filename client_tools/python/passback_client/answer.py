@@ -1,4 +1,4 @@
-"""The content of an answer, kept right when a part of it is taken back."""
+"""The content of an answer, without what was rewound."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, event_id: str) -> Self:
-        """Raises BadAnswer: not an id of a passback server."""
+        """Read an event's id. Raises BadAnswer if it is not one of a passback server."""
         found = _ID.fullmatch(event_id)
         if found is None:
             raise BadAnswer("an event of the stream has no id of a passback server")
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Said:
+class _Content:
     """The content of an answer up to a place.
 
     Attributes:
@@ -44,7 +44,7 @@ class _Said:
         calls: the calls.
         usages: of each model call.
         output: the accepted value.
-        model: the one that spoke last.
+        model: the one that answered last.
         chars: of all texts.
         call_chars: of all calls.
     """
@@ -57,15 +57,15 @@ class _Said:
     chars: int = 0
     call_chars: int = 0
 
-    def copy(self) -> "_Said":
+    def copy(self) -> "_Content":
         texts = {run: [*pieces] for run, pieces in self.texts.items()}
         return replace(self, texts=texts, calls=self.calls.copy(), usages=[*self.usages])
 
-    def take(self, event: Event, limits: Limits) -> bool:
+    def add(self, event: Event, limits: Limits) -> bool:
         """Add an event; return True if it has content that is kept here. Raises LimitExceeded."""
         match event:
             case Text(content):
-                self._add(Place.parse(event.id).run, content, limits)
+                self._add_text(Place.parse(event.id).run, content, limits)
             case Output(value):
                 self.output = value
             case Usage():
@@ -78,7 +78,7 @@ class _Said:
                 return False
         return True
 
-    def _add(self, run: str, text: str, limits: Limits) -> None:
+    def _add_text(self, run: str, text: str, limits: Limits) -> None:
         if self.chars + len(text) > limits.text_chars:
             raise LimitExceeded("the answer's text is too long")
         self.chars += len(text)
@@ -93,13 +93,13 @@ class _Said:
 
 
 class Answer:
-    """Collects what is said: `feed` it each event of a stream.
+    """Collects the content of an answer: `feed` it each event of a stream.
 
     Attributes:
         conversation_id: the conversation, as `ask` knows it.
         outcome: of the last run that ended, as in `RunEnd`.
-        failure: with which the last run ended, if it did.
-        left: of the run's limits, as it was told last; `ask` knows it, and who includes `usage`.
+        failure: of the last run, if it ended with one.
+        left: the rest of the run's limits, after `ask` or with `usage` included.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -108,31 +108,31 @@ class Answer:
         self.failure: Failure | None = None
         self.left: Left | None = None
         self._limits = limits or Limits()
-        self._said = _Said()
-        self._settled = _Said()
-        """Of the runs that have ended: nothing of it is taken back."""
+        self._content = _Content()
+        self._committed = _Content()
+        """The content of ended runs, which is never rewound."""
         self._events: list[Event] = []
-        """What has been said since."""
+        """Events since then, which a rewind may void."""
 
     def feed(self, event: Event) -> None:
-        """Take an event; kinds that change nothing here are passed over.
+        """Add an event; kinds without content are ignored.
 
         Raises:
-            LimitExceeded: the text is too long, or the calls are.
+            LimitExceeded: the text or the calls are too long.
         """
         if isinstance(event, Rewind):
             self._rewind(Place.parse(event.to))
             return
-        if self._said.take(event, self._limits):
+        if self._content.add(event, self._limits):
             self._events.append(event)
         match event:
             case Failure():
                 self.failure = event
             case RunEnd(outcome, _, model):
                 self.outcome = outcome
-                self._said.model = model or self._said.model
+                self._content.model = model or self._content.model
                 self._events.clear()
-                self._settled = self._said.copy()
+                self._committed = self._content.copy()
             case Usage(left=Left() as left):
                 self.left = left
             case _:
@@ -141,47 +141,39 @@ class Answer:
     @property
     def texts(self) -> list[str]:
         """The text of each run that has one."""
-        return ["".join(pieces) for pieces in self._said.texts.values()]
+        return ["".join(pieces) for pieces in self._content.texts.values()]
 
     @property
     def text(self) -> str:
-        """All that was said; the runs between which client tools ran are parted by an empty
-        line.
-        """
+        """The text of all runs; a blank line separates runs between which client tools ran."""
         return "\n\n".join(self.texts)
 
     @property
     def output(self) -> JsonValue:
-        """The accepted value, where the answer had to fit an output schema: an object. The text is
-        a draft then.
-        """
-        return self._said.output
+        """The accepted object, if an output schema was given; the text is a draft then."""
+        return self._content.output
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The agent's own, in the order in which they began; those of a sub-agent are within the
-        call that it works on.
+        """The agent's own calls, in order; calls of a sub-agent are within the call that it works
+        on.
         """
-        return self._said.calls.tree()
+        return self._content.calls.tree()
 
     @property
     def model(self) -> str | None:
-        """The name of the model that spoke last, sub-agents aside; None: none did, or it is not
-        told.
-        """
-        return self._said.model
+        """The name of the model that answered last, sub-agents aside; None if it is not known."""
+        return self._content.model
 
     @property
     def model_calls(self) -> tuple[Usage, ...]:
-        """The usage of each model call, sub-agents' included; `ask` knows it, and who includes
-        `usage`.
-        """
-        return tuple(self._said.usages)
+        """The usage of each model call, sub-agents' too, after `ask` or with `usage` included."""
+        return tuple(self._content.usages)
 
     @property
     def usage(self) -> Usage | None:
-        """The sum of `model_calls`; None where there are none, or nothing is told of them."""
-        each = self._said.usages
+        """The sum of `model_calls`; None if there are none."""
+        each = self._content.usages
         if not each:
             return None
         return Usage(
@@ -193,16 +185,14 @@ class Answer:
         )
 
     def _rewind(self, to: Place) -> None:
-        self._said = self._settled.copy()
+        self._content = self._committed.copy()
         self._events = [event for event in self._events if not _is_behind(event.id, to)]
         for event in self._events:
-            self._said.take(event, self._limits)
+            self._content.add(event, self._limits)
 
 
 def _is_behind(event_id: str, to: Place) -> bool:
-    """Return True if the event is of the same run, and comes later; an event without a place
-    stays.
-    """
+    """Return True if the event is a later one of the same run; one without a place never is."""
     if _ID.fullmatch(event_id) is None:
         return False
     place = Place.parse(event_id)

@@ -1,4 +1,4 @@
-"""Asks before calls are made: of the server's tools that need it, and of the client's."""
+"""Approvals of calls, of the server's tools and of the client's."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from passback_client.events import JsonObject
 from passback_client.tools import invoke, is_async
 
 _REMEMBERED = 10_000
-"""Tools that are decided on for good; the oldest are asked for again."""
+"""Number of permanent decisions that are kept; for older ones `approve` is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A call that waits for leave.
+    """A call that waits for approval.
 
     Attributes:
         id: of the call, which is the interrupt's id, too.
         name: of the tool.
         arguments: as the model made them.
         conversation_id: whose call it is.
-        reason: why the server asks, for the person; may be empty.
-        server: whether the tool is the server's.
+        reason: the server's reason, for the person; may be empty.
+        server: whether it is a tool of the server.
     """
 
     id: str
@@ -40,9 +40,8 @@ class Decision:
 
     Attributes:
         approved: whether the call is made.
-        reason: why it is not; the model reads it.
-        always: further calls of the tool in this conversation are allowed, or denied for the same
-            reason, and not asked for.
+        reason: of a denial, for the model.
+        always: whether it holds for further calls of the tool in this conversation.
     """
 
     approved: bool
@@ -51,15 +50,15 @@ class Decision:
 
 
 Verdict: TypeAlias = bool | str | Decision
-"""True allows the call, False denies it, and so does a text, which says why."""
+"""True allows the call; False denies it, and so does a text with the reason."""
 
 Approve: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
 """Asked before calls that need it, for one call at a time. Plain (it runs in a thread) or async."""
 
 
 class Approver:
-    """Asks `approve`, and remembers what is decided for good on the client's tools; the server does
-    so for its own.
+    """Asks `approve`, and keeps permanent decisions on the client's tools; the server keeps its
+    own.
     """
 
     def __init__(self, approve: Approve, remembered: int = _REMEMBERED) -> None:
@@ -69,7 +68,7 @@ class Approver:
         self._always: dict[tuple[str, str], Decision] = {}
 
     async def decide(self, approval: Approval) -> Decision:
-        """Whatever `approve` raises comes out; what it gives beside `Verdict` is a denial."""
+        """Ask for a decision; `approve` may raise, and a result of another type is a denial."""
         tool = (approval.conversation_id, approval.name)
         async with self._one_at_a_time:
             if not approval.server and tool in self._always:
@@ -84,7 +83,7 @@ class Approver:
 
 
 def interrupt_answer(interrupt_id: str, decision: Decision) -> JsonObject:
-    """As it is posted."""
+    """Return the decision as it is posted."""
     payload: JsonObject = {"approved": decision.approved}
     if decision.always:
         payload["always"] = True

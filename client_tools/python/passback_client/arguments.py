@@ -1,4 +1,4 @@
-"""Checks of arguments: a table says of each argument what it takes."""
+"""Checks of arguments, by a table of rules."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,44 +10,42 @@ Fits: TypeAlias = Callable[[object], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Takes:
-    """One argument: what to give, as words, and whether a value is that."""
+class Rule:
+    """The rule of one argument: the expected value in words, and the check of it."""
 
     words: str
     fits: Fits
 
 
-def refuse_misfits(
-    given: Mapping[str, object], table: Mapping[str, Takes], place: str = ""
-) -> None:
-    """Refuse the first argument that is not what the table says; no text that it holds is shown.
+def check_fields(given: Mapping[str, object], table: Mapping[str, Rule], place: str = "") -> None:
+    """Check arguments by the rules of a table.
 
     Raises:
-        BadSetup: names it, with the `place` before its name.
+        BadSetup: names the first bad one, after `place`, without its text.
     """
-    for name, takes in table.items():
-        if not takes.fits(given[name]):
-            raise BadSetup(f"{place}{name} is {shown(given[name])}: give {takes.words}")
+    for name, rule in table.items():
+        if not rule.fits(given[name]):
+            raise BadSetup(f"{place}{name} is {describe(given[name])}: give {rule.words}")
 
 
-def shown(value: object) -> str:
-    """A number as it is, of everything else the kind: it may hold a secret."""
+def describe(value: object) -> str:
+    """Return a number as text, else only the type: a value may be secret."""
     if value is None or isinstance(value, bool | int | float):
         return str(value)
     kind = type(value).__name__
     return f"an {kind}" if kind[0] in "aeioAEIO" else f"a {kind}"
 
 
-# ---------------------------------------------------------------- what may be asked of a value
-def a(*kinds: type) -> Fits:
+# ---------------------------------------------------------------- checks of values
+def is_a(*kinds: type) -> Fits:
     return lambda value: isinstance(value, kinds)
 
 
-def maybe(fits: Fits) -> Fits:
+def optional(fits: Fits) -> Fits:
     return lambda value: value is None or fits(value)
 
 
-def whole(least: int, most: int | None = None) -> Fits:
+def is_whole(least: int, most: int | None = None) -> Fits:
     return lambda value: (
         isinstance(value, int)
         and not isinstance(value, bool)
@@ -56,5 +54,5 @@ def whole(least: int, most: int | None = None) -> Fits:
     )
 
 
-def seconds(value: object) -> bool:
+def is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

@@ -1,4 +1,4 @@
-"""The pauses between attempts."""
+"""Retries, and the pauses before them."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from passback_client.limits import Retry
 _RANDOM = SystemRandom()
 _T = TypeVar("_T")
 _DOUBLINGS = 32
-"""More would not change a pause, and could overflow."""
+"""Limit of the exponent, against overflow."""
 _ATTEMPTS = 8
 
 
@@ -26,8 +26,8 @@ class Backoff:
     Args:
         retry: the rules.
         contact: of the client.
-        random: gives a number from 0 to 1.
-        clock: gives seconds.
+        random: returns a number from 0 to 1.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Backoff:
         self._failures = 0
 
     def begin(self) -> None:
-        """An attempt begins."""
+        """Note the time of the first attempt."""
         if self._began is None:
             self._began = self._clock()
 
@@ -54,15 +54,14 @@ class Backoff:
         self._failures = 0
 
     def pause_after(self, error: PassbackError, asked: float | None = None) -> float:
-        """Seconds to wait before the next attempt: at least what the server asked for, and a
-        jitter.
+        """Return the seconds before the next attempt: the server's delay at least, with jitter.
 
         Args:
-            error: what went wrong; its `retry_after` counts.
-            asked: by the `retry:` of the stream that broke, in seconds.
+            error: of the last attempt; its `retry_after` counts.
+            asked: seconds by the `retry:` of the stream.
 
         Raises:
-            PassbackError: the same `error`, when there is to be no next attempt.
+            PassbackError: `error`, if there is no next attempt.
         """
         retry, least = self._retry, error.retry_after or 0.0
         most = _ATTEMPTS if retry.attempts is None else retry.attempts
@@ -74,21 +73,21 @@ class Backoff:
         return least + grown
 
     def pause_within(self, most: float | None) -> float:
-        """Seconds to wait before another look at what somebody else does, as often as it takes.
+        """Return the seconds before another poll for the end of another client's claim.
 
         Args:
-            most: seconds after which it is over at the latest, where that is known.
+            most: seconds until its end, if that is known.
         """
         self._failures += 1
         pause = self._grown(self._retry.first)
         return pause if most is None else min(pause, max(most, self._retry.first))
 
     def _check_contact(self, error: PassbackError, pause: float) -> None:
-        """Raise the error where nobody may be there, and another attempt would come too late."""
+        """Raise the error if no server has ever answered and the time for that is over."""
         bound = self._contact.bound(self._retry)
         if bound is None or self._began is None:
             return
-        # who answers there is no passback server, and will hardly become one
+        # a foreign server will hardly become a passback server
         is_foreign = isinstance(error, BadAnswer)
         if is_foreign or self._clock() - self._began + pause > bound:
             raise error
@@ -99,11 +98,11 @@ class Backoff:
         return pause * (0.5 + self._random() / 2)
 
 
-async def repeated(backoff: Backoff, request: Callable[[], Awaitable[_T]]) -> _T:
-    """Make a request that changes nothing when it comes twice, as often as it takes.
+async def with_retry(backoff: Backoff, request: Callable[[], Awaitable[_T]]) -> _T:
+    """Make an idempotent request, with retries.
 
     Raises:
-        PassbackError: it is refused, or failed too often.
+        PassbackError: it was refused, or failed too often.
     """
     backoff.begin()
     while True:
@@ -116,9 +115,7 @@ async def repeated(backoff: Backoff, request: Callable[[], Awaitable[_T]]) -> _T
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Seconds, out of a `Retry-After` header: a number of them, or a date. None for anything
-    else.
-    """
+    """Return the seconds of a `Retry-After` header, a number or a date; None for anything else."""
     if value is None:
         return None
     if value.isascii() and value.isdigit() and len(value) <= 9:

@@ -1,6 +1,4 @@
-"""The calls of an answer, in a tree: what a sub-agent does stands within the call that it
-works on.
-"""
+"""The calls of an answer, as a tree: calls of a sub-agent are within the call that it works on."""
 
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -32,25 +30,25 @@ CallEvent: TypeAlias = (
     | ToolProgress
     | ToolResult
 )
-"""What says something of a call."""
+"""Events that concern a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that an agent made, and what came of it.
+    """A call of an agent, with its result.
 
     Attributes:
         id: its id.
-        name: of the tool; empty where only what a sub-agent does for it was seen.
-        arguments: JSON text, perhaps not whole yet.
-        complete: whether the arguments are whole.
+        name: of the tool; empty if only events of its sub-agent were seen.
+        arguments: JSON text, perhaps incomplete.
+        complete: whether the arguments are complete.
         answered: whether there is a `result`, which may be None.
         result: of the server's tool, or of this client's.
-        is_error: whether the tool failed, or there was no tool that gave this.
-        synthetic: why the server wrote the result itself, where no tool gave it.
-        progress: how far it is (include: progress).
-        agent_text: what the sub-agent says that works on it (include: agents).
-        calls: those of the sub-agent that works on it.
+        is_error: whether the tool failed, or the server wrote an error instead.
+        synthetic: why the server wrote the result itself, if no tool returned it.
+        progress: the tool's progress (include: progress).
+        agent_text: the text of the sub-agent that works on it (include: agents).
+        calls: of that sub-agent.
     """
 
     id: str
@@ -68,7 +66,7 @@ class Call:
 
 @dataclass(slots=True)
 class _Draft:
-    """A call while it is written: pieces are joined when somebody looks."""
+    """A call with its pieces, which are joined on demand."""
 
     call: Call
     parent: str | None = None
@@ -80,7 +78,7 @@ class _Draft:
 
 
 def chars_of(event: CallEvent) -> int:
-    """Return the number of characters that are kept."""
+    """Return the number of characters of the event that are kept."""
     match event:
         case ToolCallArgs(delta=text) | AgentText(delta=text) | ToolResult(result=text):
             return len(text)
@@ -95,13 +93,13 @@ def chars_of(event: CallEvent) -> int:
 
 
 class Calls:
-    """Collects calls, in the order in which they began; a parent stands before its children."""
+    """Collects calls, in the order in which they began; a parent comes before its children."""
 
     def __init__(self, drafts: dict[str, _Draft] | None = None) -> None:
         self._drafts = drafts or {}
 
     def copy(self) -> "Calls":
-        """The same ones, that change no more with these."""
+        """Return an independent copy."""
         return Calls({call_id: draft.copy() for call_id, draft in self._drafts.items()})
 
     def feed(self, event: CallEvent) -> None:
@@ -114,12 +112,12 @@ class Calls:
                 self._draft(call_id).words.append(delta)
             case Owed(calls):
                 for each in calls:
-                    self._owe(each)
+                    self._add_owed(each)
             case _:
-                self._change(event)
+                self._update(event)
 
     def tree(self) -> tuple[Call, ...]:
-        """The answer's own, with those of sub-agents within them."""
+        """Return the answer's own calls, with those of sub-agents within them."""
         children: dict[str | None, list[Call]] = {}
         for call_id, draft in reversed(self._drafts.items()):
             call = replace(
@@ -131,18 +129,18 @@ class Calls:
             children.setdefault(draft.parent, []).append(call)
         return tuple(reversed(children.get(None, ())))
 
-    def _change(
+    def _update(
         self, event: Interrupt | ToolAnswer | ToolCallEnd | ToolProgress | ToolResult
     ) -> None:
-        """Of a call whose beginning was not seen, nothing is known."""
+        """Update a call; ignore one that is not known."""
         call_id = event.interrupt_id if isinstance(event, Interrupt) else event.call_id
         draft = self._drafts.get(call_id)
         if draft is not None:
-            draft.call = _changed(draft.call, event)
+            draft.call = _updated(draft.call, event)
 
     def _begin(self, call: Call, parent: str | None) -> None:
         known = self._drafts.get(call.id)
-        if known is not None:  # it keeps its place, and so its parent's stands before it
+        if known is not None:  # keep its place, after its parent
             known.call = call
             known.arguments.clear()
             return
@@ -150,20 +148,18 @@ class Calls:
             self._draft(parent)
         self._drafts[call.id] = _Draft(call, None if parent == call.id else parent)
 
-    def _owe(self, owed: OwedCall) -> None:
-        """Add the calls that are owed: a reader that resumes has not seen how they began."""
+    def _add_owed(self, owed: OwedCall) -> None:
+        """Add an owed call that began before this client followed the run."""
         if owed.id not in self._drafts:
             self._begin(Call(owed.id, owed.name, "", complete=True), owed.parent_call_id)
             self._drafts[owed.id].arguments.append(owed.arguments)
 
     def _draft(self, call_id: str) -> _Draft:
-        """Return the call, which a reader that resumes in the middle of a sub-agent's work has not
-        seen.
-        """
+        """Return the call, or a nameless one if it began before this client followed the run."""
         return self._drafts.setdefault(call_id, _Draft(Call(call_id, "", "", complete=True)))
 
 
-def _changed(
+def _updated(
     call: Call, event: Interrupt | ToolAnswer | ToolCallEnd | ToolProgress | ToolResult
 ) -> Call:
     match event:

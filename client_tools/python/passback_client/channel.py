@@ -1,6 +1,4 @@
-"""The server's HTTP routes: one request each, no repeats. What httpx raises becomes an error of
-ours here.
-"""
+"""The server's HTTP routes: one request each, without retries. It translates errors of httpx."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,11 +12,11 @@ import httpx
 
 from passback_client.backoff import parse_retry_after
 from passback_client.contact import (
-    PASSING,
+    TRANSIENT_STATUSES,
     Contact,
-    foreign_answer,
+    foreign_answer_error,
     is_events,
-    never_answered,
+    no_answer_message,
 )
 from passback_client.errors import (
     BadAnswer,
@@ -53,15 +51,15 @@ _KINDS: Mapping[str, type[Refused]] = {
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A post, as bytes: a repeat is the very same post.
+    """A post, as bytes: a retry sends the same bytes.
 
     Args:
         body: JSON.
-        key: by which it is known again.
-        agent_id: who is asked, where the server has several.
+        key: the idempotency key.
+        agent_id: the agent to ask, if the server has several.
 
     Raises:
-        BadSetup: the key cannot be sent, or no agent has such a name.
+        BadSetup: the key cannot be sent, or the agent's name is invalid.
     """
 
     body: bytes
@@ -70,18 +68,19 @@ class Post:
 
     def __post_init__(self) -> None:
         if not (0 < len(self.key) <= _NAME_CHARS and _is_visible(self.key)) or '"' in self.key:
-            raise BadSetup(f"a post's key has 1 to {_NAME_CHARS} visible ASCII characters")
+            raise BadSetup(f"a post's key must have 1 to {_NAME_CHARS} visible ASCII characters")
         if self.agent_id is not None and not 0 < len(self.agent_id) <= _NAME_CHARS:
-            raise BadSetup(f"an agent's name has 1 to {_NAME_CHARS} characters")
+            raise BadSetup(f"an agent's name must have 1 to {_NAME_CHARS} characters")
 
     @property
     def path(self) -> str:
         agent = self.agent_id
-        return "send-message" if agent is None else f"v1/aibot/bots/{_step(agent)}/send-message"
+        prefix = "" if agent is None else f"v1/aibot/bots/{_path_segment(agent)}/"
+        return f"{prefix}send-message"
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class RunRef:
     """A run to follow: a named one, the one of a cursor, or the newest."""
 
     conversation_id: str
@@ -94,21 +93,21 @@ class Connection:
 
     Attributes:
         conversation_id: as the server names it.
-        run_id: whose events it has; None where no run began.
-        left: of the limits of conversation and owner, when it began; None: it is not told.
+        run_id: of its events; None if no run began.
+        left: the rest of the limits of conversation and owner when it began, if known.
     """
 
     def __init__(self, response: httpx.Response, max_chars: int) -> None:
         self.conversation_id = unquote(response.headers.get("x-conversation-id", ""))
         self.run_id: str | None = response.headers.get("x-run-id")
-        self.left = _left(response.headers)
+        self.left = _budget_left(response.headers)
         self._response = response
         self._chunks = response.aiter_bytes()
         self._decoder = SseDecoder(max_chars)
 
     @property
     def cursor(self) -> str:
-        """The place to read on after, empty when there is none yet."""
+        """The place to resume after, empty if there is none yet."""
         return self._decoder.last_event_id
 
     @property
@@ -120,7 +119,7 @@ class Connection:
         """Return the events that the next bytes complete, perhaps none.
 
         Raises:
-            Unreachable: the connection ended, in whatever way.
+            Unreachable: the connection ended, for whatever reason.
             LimitExceeded: one event is too large.
         """
         try:
@@ -132,9 +131,7 @@ class Connection:
         return self._decoder.feed(chunk)
 
     async def finish(self) -> None:
-        """After the last event: read the end, so that the connection can be used again, then
-        close.
-        """
+        """Read the end after the last event, so that the connection can be reused, then close."""
         with suppress(httpx.RequestError), anyio.move_on_after(_DRAIN_SECONDS):
             await anext(self._chunks, b"")
         await self.aclose()
@@ -145,13 +142,13 @@ class Connection:
 
 
 class Channel:
-    """Speaks to one server.
+    """Makes requests to one server.
 
     Attributes:
         contact: whether it has ever answered.
 
     Raises:
-        BadSetup: the address or the key is none.
+        BadSetup: the address or the key is invalid.
     """
 
     def __init__(
@@ -180,46 +177,46 @@ class Channel:
         await self._http.aclose()
 
     async def post(self, post: Post) -> Connection:
-        """Post messages. Raises PassbackError, as each of these."""
+        """Post messages. Raises PassbackError, as all methods."""
         headers = {**_JSON, "idempotency-key": f'"{post.key}"'}
         request = self._request("POST", post.path, headers, content=post.body)
         return await self._stream(request)
 
-    async def follow(self, which: Which, include: Sequence[str]) -> Connection:
-        """Read a run, or what of it comes after the cursor."""
+    async def follow(self, run: RunRef, include: Sequence[str]) -> Connection:
+        """Read a run, from its start or after the cursor."""
         headers = {"accept": "text/event-stream"}
-        if which.cursor:
-            headers["last-event-id"] = _visible(which.cursor)
+        if run.cursor:
+            headers["last-event-id"] = _checked_cursor(run.cursor)
         asked = {"include": ",".join(include)}
-        asked |= {"runId": which.run_id} if which.run_id else {}
-        path = f"{_conversation(which.conversation_id)}/stream"
+        asked |= {"runId": run.run_id} if run.run_id else {}
+        path = f"{_conversation_path(run.conversation_id)}/stream"
         return await self._stream(self._request("GET", path, headers, params=asked))
 
     async def conversation(self, conversation_id: str) -> JsonObject:
-        return await self._json(self._request("GET", _conversation(conversation_id), {}))
+        return await self._json(self._request("GET", _conversation_path(conversation_id), {}))
 
     async def messages(self, conversation_id: str, after: int, limit: int) -> JsonObject:
-        path = f"{_conversation(conversation_id)}/messages"
+        path = f"{_conversation_path(conversation_id)}/messages"
         page = {"after": str(after), "limit": str(limit)}
         return await self._json(self._request("GET", path, {}, params=page))
 
     async def cancel(self, conversation_id: str, run_id: str | None) -> JsonObject:
-        path = f"{_conversation(conversation_id)}/cancel"
+        path = f"{_conversation_path(conversation_id)}/cancel"
         named = {"runId": run_id} if run_id else {}
         return await self._json(self._request("POST", path, {}, params=named))
 
     async def retract(self, conversation_id: str, tool: str) -> None:
-        path = f"{_conversation(conversation_id)}/permissions/{quote(tool, safe='')}"
-        await self._done(self._request("DELETE", path, {}))
+        path = f"{_conversation_path(conversation_id)}/permissions/{quote(tool, safe='')}"
+        await self._send_without_body(self._request("DELETE", path, {}))
 
     async def claim(self, conversation_id: str, call_id: str, claimant: str, seconds: int) -> None:
         content = encode({"claimant": claimant, "seconds": seconds})
-        path = _claim(conversation_id, call_id)
+        path = _claim_path(conversation_id, call_id)
         await self._json(self._request("POST", path, _JSON, content=content))
 
-    async def give_back(self, conversation_id: str, call_id: str, claimant: str) -> None:
-        path, whose = _claim(conversation_id, call_id), {"claimant": claimant}
-        await self._done(self._request("DELETE", path, {}, params=whose))
+    async def release(self, conversation_id: str, call_id: str, claimant: str) -> None:
+        path, whose = _claim_path(conversation_id, call_id), {"claimant": claimant}
+        await self._send_without_body(self._request("DELETE", path, {}, params=whose))
 
     def _request(
         self,
@@ -245,7 +242,7 @@ class Channel:
     async def _stream(self, request: httpx.Request) -> Connection:
         response = await self._send(request)
         if not is_events(response) or "x-conversation-id" not in response.headers:
-            raise await self._foreign(response)
+            raise await self._foreign_error(response)
         self.contact.is_made = True
         return Connection(response, self._limits.frame_chars)
 
@@ -258,35 +255,33 @@ class Channel:
         try:
             fields = read_object(body)
         except BadAnswer:
-            raise self._foreign_answer(response, body) from None
+            raise self._foreign_answer_error(response, body) from None
         self.contact.is_made = True
         return fields
 
-    async def _done(self, request: httpx.Request) -> None:
+    async def _send_without_body(self, request: httpx.Request) -> None:
         response = await self._send(request)
         await self._check_named(response)
         self.contact.is_made = True
         await response.aclose()
 
     async def _check_named(self, response: httpx.Response) -> None:
-        """Raise BadAnswer at first contact for an answer that does not name its request, as a
-        passback server's do.
-        """
+        """Raise BadAnswer at first contact for an answer without a request id."""
         if not self.contact.is_made and "x-request-id" not in response.headers:
-            raise await self._foreign(response)
+            raise await self._foreign_error(response)
 
-    async def _foreign(self, response: httpx.Response) -> BadAnswer:
-        """End an answer that is not a passback server's, and return the error that says so."""
+    async def _foreign_error(self, response: httpx.Response) -> BadAnswer:
+        """Close a response that is not a passback server's, and return the error for it."""
         body = b""
         with suppress(httpx.RequestError), anyio.move_on_after(_DRAIN_SECONDS):
             body = b"" if is_events(response) else await anext(response.aiter_bytes(), b"")
         with anyio.CancelScope(shield=True):
             await response.aclose()
-        return self._foreign_answer(response, body)
+        return self._foreign_answer_error(response, body)
 
-    def _foreign_answer(self, response: httpx.Response, body: bytes) -> BadAnswer:
+    def _foreign_answer_error(self, response: httpx.Response, body: bytes) -> BadAnswer:
         wait = parse_retry_after(response.headers.get("retry-after"))
-        return foreign_answer(self._base, response, body, key=self._key, retry_after=wait)
+        return foreign_answer_error(self._base, response, body, key=self._key, retry_after=wait)
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
         if self._http.is_closed:
@@ -295,7 +290,7 @@ class Channel:
             response = await self._http.send(request, stream=True)
         except httpx.RequestError as error:
             known = self.contact.is_made
-            told = "the server did not answer" if known else never_answered(self._base, error)
+            told = "the server did not answer" if known else no_answer_message(self._base, error)
             raise Unreachable(told) from error
         if response.is_success:
             return response
@@ -303,7 +298,7 @@ class Channel:
 
     async def _refusal(self, response: httpx.Response) -> PassbackError:
         body, fields = b"", JsonObject()
-        with suppress(PassbackError):  # what is not ours has no fields
+        with suppress(PassbackError):  # a foreign answer has no fields
             body, _ = await _read(response, _ERROR_BYTES)
             fields = read_object(body)
         code = optional_text(fields, "code")
@@ -311,12 +306,12 @@ class Channel:
         is_ours = bool(code and optional_text(fields, "request_id"))
         self.contact.is_made |= is_ours
         if not self.contact.is_made:
-            return self._foreign_answer(response, body)
-        return _refused(response, fields, code if is_ours else None)
+            return self._foreign_answer_error(response, body)
+        return _refused_error(response, fields, code if is_ours else None)
 
 
 async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
-    """A body, and whether that is all of it. The response is closed."""
+    """Read and close a response; return its body, and whether that is complete."""
     body = b""
     try:
         async for chunk in response.aiter_bytes():
@@ -331,14 +326,14 @@ async def _read(response: httpx.Response, limit: int) -> tuple[bytes, bool]:
     return body, True
 
 
-def _refused(response: httpx.Response, fields: JsonObject, code: str | None) -> Refused:
-    """The server's refusal, or without a code that of something before the server."""
+def _refused_error(response: httpx.Response, fields: JsonObject, code: str | None) -> Refused:
+    """Return the error of the server, or without a code that of a gateway."""
     status = response.status_code
     code = code or f"http_{status}"
     kind = _KINDS.get(code, Refused)
     facts = Facts(
         status=status,
-        retryable=status in PASSING or kind is Busy,
+        retryable=status in TRANSIENT_STATUSES or kind is Busy,
         retry_after=parse_retry_after(response.headers.get("retry-after")),
         request_id=optional_text(fields, "request_id"),
         details=fields.get("details"),
@@ -347,7 +342,7 @@ def _refused(response: httpx.Response, fields: JsonObject, code: str | None) -> 
     return kind(message[:_MESSAGE_CHARS], code=code, facts=facts)
 
 
-def _left(headers: httpx.Headers) -> Left | None:
+def _budget_left(headers: httpx.Headers) -> Left | None:
     tokens, seconds, cost = (_number(headers, kind) for kind in ("tokens", "seconds", "cost"))
     left = Left(tokens=None if tokens is None else int(tokens), seconds=seconds, cost=cost)
     return None if left == Left() else left
@@ -370,11 +365,11 @@ def _checked_url(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError):
-        raise BadSetup(f"url is no URL: give {ADDRESS}") from None
+        raise BadSetup(f"url is not a URL: give {ADDRESS}") from None
     if parsed.userinfo:  # it would end up in errors, and in logs
-        raise BadSetup("url holds a user or a password: leave it out, and give `api_key`")
+        raise BadSetup("url contains a user or a password: remove it, and use `api_key`")
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise BadSetup(f"url is no http: or https: address with a host: give {ADDRESS}")
+        raise BadSetup(f"url is not an http: or https: address with a host: give {ADDRESS}")
     if (parsed.port or 0) > _MOST_PORT:
         raise BadSetup(f"url has a port beyond {_MOST_PORT}: give {ADDRESS}")
     if parsed.query or parsed.fragment:
@@ -386,7 +381,7 @@ def _authorization(api_key: str | None) -> dict[str, str]:
     if api_key is None:
         return {}
     if not api_key or not _is_visible(api_key):
-        raise BadSetup("api_key has to be of visible ASCII characters")
+        raise BadSetup("api_key must have visible ASCII characters only")
     return {"authorization": f"Bearer {api_key}"}
 
 
@@ -394,24 +389,24 @@ def _is_visible(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def _visible(cursor: str) -> str:
+def _checked_cursor(cursor: str) -> str:
     if not _is_visible(cursor) or len(cursor) > 1024:
         raise BadAnswer("the id of an event cannot be sent back")
     return cursor
 
 
-def _conversation(conversation_id: str) -> str:
+def _conversation_path(conversation_id: str) -> str:
     if not 0 < len(conversation_id) <= _NAME_CHARS:
-        raise BadSetup(f"a conversation's id has 1 to {_NAME_CHARS} characters")
-    return f"conversations/{_step(conversation_id)}"
+        raise BadSetup(f"a conversation's id must have 1 to {_NAME_CHARS} characters")
+    return f"conversations/{_path_segment(conversation_id)}"
 
 
-def _claim(conversation_id: str, call_id: str) -> str:
+def _claim_path(conversation_id: str, call_id: str) -> str:
     if not 0 < len(call_id) <= _NAME_CHARS:
         raise BadAnswer("the id of a call cannot be sent back")
-    return f"{_conversation(conversation_id)}/tool-calls/{_step(call_id)}/claim"
+    return f"{_conversation_path(conversation_id)}/tool-calls/{_path_segment(call_id)}/claim"
 
 
-def _step(name: str) -> str:
-    # `.` and `..` alone would be taken for steps of the path
+def _path_segment(name: str) -> str:
+    # in a URL, `.` and `..` mean the folder and its parent
     return quote(name, safe="", errors="replace").replace(".", "%2E")

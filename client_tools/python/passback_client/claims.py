@@ -1,4 +1,4 @@
-"""Claims: this client tells which calls it is at work on, so that no other client runs them too."""
+"""Claims of owed calls: only one client runs a call."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -7,27 +7,26 @@ from typing import Self
 
 import anyio
 
-from passback_client.backoff import Backoff, repeated
+from passback_client.backoff import Backoff, with_retry
 from passback_client.channel import Channel
 from passback_client.errors import PassbackError, is_settled
 from passback_client.events import OwedCall
 from passback_client.limits import Retry
 
-_TAKEN = "call_claimed"
+_CLAIMED_CODE = "call_claimed"
 _AT_ONCE = 16
-"""Requests of one hand-back."""
-_GIVE_BACK_SECONDS = 2
-"""A claim that could not be given back lapses."""
+"""Number of parallel requests."""
+_RELEASE_SECONDS = 2
+"""A claim that cannot be released in time expires."""
 
 
 class Claims:
-    """Those of one hand-back, from `async with` on; what was not answered then is given back at its
-    end.
+    """The claims of one round, as a context manager that releases unanswered calls at its end.
 
     Args:
         channel: to the server.
-        retry: how requests are repeated, and for how long a call is claimed.
-        claimant: this client's name. None: every call is taken without a claim.
+        retry: rules of retries, and the duration of a claim.
+        claimant: this client's name. None: nothing is claimed.
         conversation_id: whose calls they are.
     """
 
@@ -38,11 +37,10 @@ class Claims:
         self._retry = retry
         self._claimant = claimant
         self._conversation_id = conversation_id
-        self._held: set[str] = set()
+        self._claimed: set[str] = set()
 
-    async def take(self, calls: Sequence[OwedCall]) -> Sequence[OwedCall]:
-        """Wait until some of them are this client's to answer: none when all have been settled by
-        others.
+    async def claim_any(self, calls: Sequence[OwedCall]) -> Sequence[OwedCall]:
+        """Claim calls; wait until some are claimed, or all have been answered by others.
 
         Raises:
             PassbackError: the server refuses, or does not answer.
@@ -61,22 +59,22 @@ class Claims:
                 await anyio.sleep(backoff.pause_within(soonest))
         return ()
 
-    async def keep(self, settled: Callable[[str], None]) -> None:
-        """Renew what was taken, until all of it is settled or the task is cancelled.
+    async def renew(self, settled: Callable[[str], None]) -> None:
+        """Renew the claims until all calls are closed or the task is cancelled.
 
         Args:
-            settled: is told each call that somebody else has answered.
+            settled: called with each call that another client has answered.
         """
-        while self._held:
+        while self._claimed:
             await anyio.sleep(self._retry.claim / 3)
             with suppress(PassbackError):  # a result counts without a claim, too
-                for call_id, refusal in (await self._claim(self._held)).items():
+                for call_id, refusal in (await self._claim(self._claimed)).items():
                     if is_settled(refusal):
                         settled(call_id)
 
-    def answered(self) -> None:
-        """The results were posted; with them, the claims are gone."""
-        self._held.clear()
+    def mark_posted(self) -> None:
+        """Forget the claims: posted results end them."""
+        self._claimed.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,42 +86,42 @@ class Claims:
         trace: TracebackType | None,
     ) -> None:
         claimant = self._claimant
-        if not self._held or claimant is None:
+        if not self._claimed or claimant is None:
             return
 
-        async def give_back(call_id: str) -> None:
+        async def release(call_id: str) -> None:
             with suppress(PassbackError):
-                await self._channel.give_back(self._conversation_id, call_id, claimant)
+                await self._channel.release(self._conversation_id, call_id, claimant)
 
-        with anyio.move_on_after(_GIVE_BACK_SECONDS, shield=True):
-            await _together(give_back, self._held)
+        with anyio.move_on_after(_RELEASE_SECONDS, shield=True):
+            await _in_parallel(release, self._claimed)
 
     async def _claim(self, call_ids: Iterable[str]) -> Mapping[str, PassbackError]:
-        """Claim the calls; return what is settled, and what others have. Raises PassbackError."""
+        """Claim calls; return the errors of closed and of claimed ones. Raises PassbackError."""
         claimant, seconds = self._claimant, self._retry.claim
         assert claimant is not None
         refusals: dict[str, PassbackError] = {}
 
         async def claim(call_id: str) -> None:
-            self._held.add(call_id)  # also where the answer is lost
+            self._claimed.add(call_id)  # even if the response is lost
             name = self._conversation_id
             backoff = Backoff(self._retry, self._channel.contact)
             try:
-                await repeated(
+                await with_retry(
                     backoff, lambda: self._channel.claim(name, call_id, claimant, seconds)
                 )
             except PassbackError as error:
                 refusals[call_id] = error
 
-        await _together(claim, call_ids)
+        await _in_parallel(claim, call_ids)
         for call_id, refusal in refusals.items():
-            if not (is_settled(refusal) or refusal.code == _TAKEN):
+            if not (is_settled(refusal) or refusal.code == _CLAIMED_CODE):
                 raise refusal
-            self._held.discard(call_id)
+            self._claimed.discard(call_id)
         return refusals
 
 
-async def _together(request: Callable[[str], Awaitable[None]], call_ids: Iterable[str]) -> None:
+async def _in_parallel(request: Callable[[str], Awaitable[None]], call_ids: Iterable[str]) -> None:
     slots = anyio.Semaphore(_AT_ONCE)
 
     async def one(call_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The client: what a program of a user's works with."""
+"""The client of a passback server."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,35 +11,42 @@ from pydantic import JsonValue
 
 from passback_client.answer import Answer
 from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
-from passback_client.arguments import Takes, a, maybe, refuse_misfits
-from passback_client.backoff import Backoff, repeated
-from passback_client.channel import ADDRESS, Channel, Post, Which, encode
+from passback_client.arguments import Rule, check_fields, is_a, optional
+from passback_client.backoff import Backoff, with_retry
+from passback_client.channel import ADDRESS, Channel, Post, RunRef, encode
 from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
 from passback_client.errors import BadSetup, Facts, Refused, RunFailed
 from passback_client.events import Include, JsonObject, OnBusy, OnDisconnect, ToolAnswer
 from passback_client.exchange import Exchange, posted_result
-from passback_client.execution import Hands
-from passback_client.follow import Line
-from passback_client.functions import About, AnyTool, as_tool, function_tool
+from passback_client.execution import Toolbox
+from passback_client.follow import StreamSettings
+from passback_client.functions import AnyTool, ToolOptions, as_tool, function_tool
 from passback_client.limits import Limits, Retry
-from passback_client.posts import Brief, NewMessages, OutputSchema, SendOptions, given, said
+from passback_client.posts import (
+    MessageContext,
+    NewMessages,
+    OutputSchema,
+    SendOptions,
+    defined,
+    posted_messages,
+)
 from passback_client.questions import AskUser, questions_tool
 from passback_client.stream import Stream
 from passback_client.tools import Tool
 
-_TAKES = {
-    "url": Takes(ADDRESS, a(str)),
-    "api_key": Takes("a text, or None", maybe(a(str))),
-    "tools": Takes(
+_RULES = {
+    "url": Rule(ADDRESS, is_a(str)),
+    "api_key": Rule("a text, or None", optional(is_a(str))),
+    "tools": Rule(
         "a list of functions or `Tool`s",
         lambda tools: isinstance(tools, Iterable) and not isinstance(tools, str | bytes | Mapping),
     ),
-    "approve": Takes("a function that takes an `Approval`, or None", maybe(callable)),
-    "claims": Takes("True or False", a(bool)),
-    "limits": Takes("`Limits`, or None", maybe(a(Limits))),
-    "retry": Takes("a `Retry`, or None", maybe(a(Retry))),
-    "transport": Takes(
-        "an `httpx.AsyncBaseTransport`, or None", maybe(a(httpx.AsyncBaseTransport))
+    "approve": Rule("a function that takes an `Approval`, or None", optional(callable)),
+    "claims": Rule("True or False", is_a(bool)),
+    "limits": Rule("`Limits`, or None", optional(is_a(Limits))),
+    "retry": Rule("a `Retry`, or None", optional(is_a(Retry))),
+    "transport": Rule(
+        "an `httpx.AsyncBaseTransport`, or None", optional(is_a(httpx.AsyncBaseTransport))
     ),
 }
 _INCLUDE = ("rewind", "run", "owed", "output")
@@ -50,7 +57,7 @@ Q = TypeVar("Q", bound=AskUser)
 
 
 class Client:
-    """Speaks to one passback server.
+    """The client of one passback server.
 
         async with Client("http://127.0.0.1:8000") as client:
             async for event in client.send("hi"):
@@ -60,17 +67,17 @@ class Client:
         url: of the server; it may have a path.
         api_key: sent as bearer token, and never shown.
         tools: that this client executes, each a typed function or a `Tool`; `tool` adds more.
-        approve: asked before calls that need it, of the server's tools and of this client's.
-            Without it, approvals stay owed, and wait for `decide`.
-        claims: calls are claimed before they are run, so that of several clients in one
-            conversation one runs them.
-        limits: how much is accepted.
-        retry: how often and when a request is repeated.
+        approve: asked before calls that need approval, of the server's tools and of this client's.
+            Without it, approvals stay owed until `decide`.
+        claims: whether calls are claimed before they run, so that only one of several clients runs
+            them.
+        limits: of sizes.
+        retry: rules of retries.
         transport: instead of httpx's own.
 
     Raises:
-        BadSetup: an argument is not of its kind, the address or the key cannot be used, or
-            something in `tools` is no tool.
+        BadSetup: an argument is of another type, the address or the key cannot be used, or an item
+            of `tools` is not a tool.
     """
 
     def __init__(
@@ -95,7 +102,7 @@ class Client:
             "retry": retry,
             "transport": transport,
         }
-        refuse_misfits(given, _TAKES)
+        check_fields(given, _RULES)
         self._limits = limits or Limits()
         self._retry = retry or Retry()
         self._channel = Channel(
@@ -109,12 +116,11 @@ class Client:
 
     # ---------------------------------------------------------------- tools
     def add_tool(self, tool: AnyTool) -> None:
-        """Declare a tool, or a typed function as one; posts that are made later tell the server of
-        it.
+        """Add a tool, or a typed function as one; later posts declare it to the server.
 
         Raises:
-            BadSetup: there is one of this name; it needs approval, and nobody can be asked; it is
-                none.
+            BadSetup: there is one of this name; it needs approval, and the client has no `approve`;
+                it is not a tool.
         """
         self._add(as_tool(tool, "the tool"))
 
@@ -147,12 +153,12 @@ class Client:
         description: str | None = None,
         needs_approval: bool = False,
     ) -> F | Callable[[F], F]:
-        """Make a tool of a typed function, plain or async; the function stays what it is.
+        """Make a tool from a typed function, plain or async; the function is returned unchanged.
 
-        Its name, docstring and annotations are what the model is told. A parameter annotated with
-        `ToolContext` is filled in. A plain function runs in a thread. What it returns is text, a
-        list of parts, or anything that pydantic can write as JSON; what it raises is told to the
-        model.
+        The model gets its name, docstring and annotations. A parameter annotated with `ToolContext`
+        is filled in. A plain function runs in a thread. It returns text, a list of parts, or
+        anything that pydantic can write as JSON; the model gets the text of an error that it
+        raises.
 
         Args:
             function: the tool.
@@ -165,22 +171,22 @@ class Client:
         """
 
         def decorate(function: F) -> F:
-            self._add(function_tool(function, About(name, description, needs_approval)))
+            self._add(function_tool(function, ToolOptions(name, description, needs_approval)))
             return function
 
         return decorate if function is None else decorate(function)
 
     def questions(self, function: Q, /) -> Q:
-        """Let the agent ask its user: this function, plain or async, takes `Question`s and gives a
-        `Reply` to each.
+        """Let the agent ask its user by this function, plain or async, which takes `Question`s and
+        returns a `Reply` to each.
 
         Raises:
-            BadSetup: there is one.
+            BadSetup: there is such a function already.
         """
         self._add(questions_tool(function))
         return function
 
-    # ---------------------------------------------------------------- talking
+    # ---------------------------------------------------------------- messages
     def send(
         self,
         message: NewMessages,
@@ -199,31 +205,29 @@ class Client:
         idempotency_key: str | None = None,
         wait_while_busy: bool = False,
     ) -> Stream:
-        """Post a user's message; the calls of client tools that follow are run and answered.
+        """Post a user's message; run and answer the calls of client tools that follow.
 
         Args:
             message: a text, a list of parts, a `NewMessage`, or several of these.
             conversation_id: None begins a new one; `Stream.conversation_id` has its name.
-            agent_id: who is asked, where the server has several agents.
+            agent_id: the agent to ask, if the server has several.
             structured_data: data to work on.
             intent: what the user wants, in the program's words.
-            constraints: what the agent has to keep to.
-            instructions: the program's own, for the answer to this message.
-            output_schema: what the answer has to fit, also when calls of tools come first:
-                `Answer.output` has it.
-            model: who answers this message, where the server lets clients choose.
-            on_busy: what the message means while another run goes on.
-            on_disconnect: what becomes of the run when nobody follows it.
+            constraints: rules for the agent.
+            instructions: of the program, for the answer to this message.
+            output_schema: of the answer, also if tool calls come first; `Answer.output` has the
+                value.
+            model: that answers this message, if the server lets clients choose.
+            on_busy: what the message does during another run.
+            on_disconnect: whether the run continues when nobody follows it.
             include: more kinds of events.
             idempotency_key: names the post, so that another process can repeat it.
-            wait_while_busy: where the message is rejected because another run goes on, try again
-                later.
+            wait_while_busy: whether to retry if another run makes the server reject the message.
 
         Raises:
-            BadSetup: what is said is not JSON; the key, the agent's name or the schema cannot be
-                sent.
+            BadSetup: a value is not JSON; the key, the agent's name or the schema cannot be sent.
         """
-        brief = Brief(
+        context = MessageContext(
             structured_data=structured_data,
             intent=intent,
             constraints=constraints,
@@ -232,14 +236,14 @@ class Client:
             model=model,
         )
         news: JsonObject = {
-            "messages": said(message),
+            "messages": posted_messages(message),
             "tools": [each.declaration for each in self._tools.values()],
-            **brief.fields,
-            **given(conversationId=conversation_id, onBusy=on_busy),
+            **context.fields,
+            **defined(conversationId=conversation_id, onBusy=on_busy),
         }
-        line = self._line(include, waits_while_busy=wait_while_busy)
-        how = _How(line, on_disconnect, idempotency_key, agent_id)
-        return self._post(news, how)
+        settings = self._settings(include, waits_while_busy=wait_while_busy)
+        options = _PostOptions(settings, on_disconnect, idempotency_key, agent_id)
+        return self._post(news, options)
 
     def decide(
         self,
@@ -253,25 +257,26 @@ class Client:
         include: Sequence[Include] = (),
         idempotency_key: str | None = None,
     ) -> Stream:
-        """Answer an `Interrupt`, or an approval that is owed, and go on as after `send`.
+        """Answer an `Interrupt`, or an approval that is owed, and continue as after `send`.
 
-        The stream is refused with the code `tool_result_conflict` when it was answered otherwise
-        before.
+        The stream is refused with the code `tool_result_conflict` if it has another answer already.
 
         Args:
             conversation_id: the conversation.
             interrupt_id: of the `Interrupt`, or the `OwedCall`.
             approved: whether the call is made.
-            reason: why it is not; the model reads it.
-            always: further calls of this tool in the conversation are allowed, or denied, and not
-                asked for; `retract` takes that back.
+            reason: of a denial, for the model.
+            always: whether it holds for further calls of this tool in the conversation, until
+                `retract`.
             on_disconnect: as for `send`, and so are the two that follow.
             include: more kinds of events.
             idempotency_key: names the post.
         """
         answer = interrupt_answer(interrupt_id, Decision(approved, reason, always))
         news: JsonObject = {"conversationId": conversation_id, "resume": answer}
-        return self._post(news, _How(self._line(include), on_disconnect, idempotency_key))
+        return self._post(
+            news, _PostOptions(self._settings(include), on_disconnect, idempotency_key)
+        )
 
     def answer(
         self,
@@ -284,25 +289,26 @@ class Client:
         include: Sequence[Include] = (),
         idempotency_key: str | None = None,
     ) -> Stream:
-        """Answer a call that is owed, of a client's tool or of `ask_user`, and go on as after
+        """Answer a call that is owed, of a client's tool or of `ask_user`, and continue as after
         `send`.
 
-        The stream is refused with the code `tool_result_conflict` when it was answered otherwise
-        before.
+        The stream is refused with the code `tool_result_conflict` if it has another answer already.
 
         Args:
             conversation_id: the conversation.
             call_id: of the `OwedCall`.
             content: the result: a text, a list of parts, or any other JSON; of questions
                 `{"answers": [...]}`.
-            is_error: the tool failed, or the user would not answer.
+            is_error: the tool failed, or the user declined to answer.
             on_disconnect: as for `send`, and so are the two that follow.
             include: more kinds of events.
             idempotency_key: names the post.
         """
         result = posted_result(ToolAnswer(call_id, "", content, is_error))
         news: JsonObject = {"conversationId": conversation_id, "messages": [result]}
-        return self._post(news, _How(self._line(include), on_disconnect, idempotency_key))
+        return self._post(
+            news, _PostOptions(self._settings(include), on_disconnect, idempotency_key)
+        )
 
     def resume(
         self,
@@ -312,25 +318,27 @@ class Client:
         on_disconnect: OnDisconnect | None = None,
         include: Sequence[Include] = (),
     ) -> Stream:
-        """Go on where a conversation stands: follow the run that goes on, and answer what is owed.
+        """Continue a conversation: follow the current run, and answer the calls that are owed.
 
         Args:
             conversation_id: the conversation.
-            after: the `Stream.cursor` behind which to read on, also in a run that has ended.
-                Without it, a run that goes on is read from its start.
-            on_disconnect: what becomes of the runs that this client's answers begin, when nobody
+            after: the `Stream.cursor` to continue after, also in a run that has ended. Without it,
+                the current run is read from its start.
+            on_disconnect: whether runs that this client's answers start continue when nobody
                 follows them.
-            include: more kinds of events; as they were, if `after` is given.
+            include: more kinds of events; with `after`, the same as before.
         """
-        how = _How(self._line(include), on_disconnect)
-        start = Which(conversation_id, cursor=after)
-        exchange = Exchange(how.line, self._hands(), start, options=how.options, is_resumed=True)
+        options = _PostOptions(self._settings(include), on_disconnect)
+        start = RunRef(conversation_id, cursor=after)
+        exchange = Exchange(
+            options.settings, self._toolbox(), start, options=options.options, is_resumed=True
+        )
         return Stream(exchange, self._cancel, exchange.catch_up)
 
     async def ask(self, message: NewMessages, **options: Unpack[SendOptions]) -> Answer:
         """Send a message, with the keyword arguments of `send`, and wait for the whole answer.
 
-        It also asks what the model calls use: `Answer.usage` has it.
+        It includes the usage of the model calls, for `Answer.usage`.
 
         Raises:
             RunFailed: the run ended with an error.
@@ -350,7 +358,7 @@ class Client:
         return answer
 
     async def cancel(self, conversation_id: str, *, run_id: str | None = None) -> bool:
-        """Cancel a run at the server: the named one, or the one that goes on.
+        """Cancel a run on the server: the named one, or the current one.
 
         Returns:
             Whether there was a run to cancel.
@@ -361,34 +369,36 @@ class Client:
         return await self._cancel(conversation_id, run_id)
 
     async def retract(self, conversation_id: str, tool: str) -> None:
-        """Take back what was decided for good (`always`) about a tool of the server: it is asked
-        for again.
+        """Retract a permanent decision (`always`) about a tool of the server: its calls need
+        approval again.
 
-        Raises PassbackError, with the code `conversation_busy` while a run goes on.
+        Raises PassbackError, with the code `conversation_busy` during a run.
         """
         channel = self._channel
-        await repeated(self._backoff(), lambda: channel.retract(conversation_id, tool))
+        await with_retry(self._backoff(), lambda: channel.retract(conversation_id, tool))
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- state
     async def conversation(self, conversation_id: str) -> Conversation:
         """Return the state of a conversation. Raises PassbackError."""
         channel = self._channel
         return read_conversation(
-            await repeated(self._backoff(), lambda: channel.conversation(conversation_id))
+            await with_retry(self._backoff(), lambda: channel.conversation(conversation_id))
         )
 
     async def messages(
         self, conversation_id: str, *, after: int = 0, limit: int = 100
     ) -> MessagePage:
-        """Messages of a conversation, oldest first; `after` is how many to pass over. Raises
+        """Return messages of a conversation, oldest first, without the first `after`. Raises
         PassbackError.
         """
         channel = self._channel
         return read_page(
-            await repeated(self._backoff(), lambda: channel.messages(conversation_id, after, limit))
+            await with_retry(
+                self._backoff(), lambda: channel.messages(conversation_id, after, limit)
+            )
         )
 
-    # ---------------------------------------------------------------- ending
+    # ---------------------------------------------------------------- closing
     async def aclose(self) -> None:
         """Close all connections."""
         await self._channel.aclose()
@@ -404,21 +414,23 @@ class Client:
     ) -> None:
         await self.aclose()
 
-    def _post(self, news: JsonObject, how: "_How") -> Stream:
-        post = how.post({**how.options, **news})
-        exchange = Exchange(how.line, self._hands(), post, options=how.options)
+    def _post(self, news: JsonObject, options: "_PostOptions") -> Stream:
+        post = options.post({**options.options, **news})
+        exchange = Exchange(options.settings, self._toolbox(), post, options=options.options)
         return Stream(exchange, self._cancel)
 
-    def _line(self, include: Sequence[Include], *, waits_while_busy: bool = False) -> Line:
-        return Line(
+    def _settings(
+        self, include: Sequence[Include], *, waits_while_busy: bool = False
+    ) -> StreamSettings:
+        return StreamSettings(
             self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy, self._claimant
         )
 
     def _backoff(self) -> Backoff:
         return Backoff(self._retry, self._channel.contact)
 
-    def _hands(self) -> Hands:
-        return Hands(dict(self._tools), self._limits, self._approver)
+    def _toolbox(self) -> Toolbox:
+        return Toolbox(dict(self._tools), self._limits, self._approver)
 
     async def _cancel(self, conversation_id: str, run_id: str | None) -> bool:
         channel = self._channel
@@ -426,7 +438,7 @@ class Client:
             if run_id is None:  # a repeat could stop the next run
                 fields = await channel.cancel(conversation_id, None)
             else:
-                fields = await repeated(
+                fields = await with_retry(
                     self._backoff(), lambda: channel.cancel(conversation_id, run_id)
                 )
         except Refused as error:
@@ -437,10 +449,10 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _PostOptions:
     """The options of a post, whatever its content."""
 
-    line: Line
+    settings: StreamSettings
     on_disconnect: OnDisconnect | None = None
     key: str | None = None
     agent_id: str | None = None
@@ -448,7 +460,7 @@ class _How:
     @property
     def options(self) -> JsonObject:
         """Keys of the body that the posts of results repeat."""
-        return {"include": [*self.line.include], **given(onDisconnect=self.on_disconnect)}
+        return {"include": [*self.settings.include], **defined(onDisconnect=self.on_disconnect)}
 
     def post(self, body: JsonObject) -> Post:
         post = Post(encode(body), agent_id=self.agent_id)

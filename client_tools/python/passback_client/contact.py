@@ -1,6 +1,4 @@
-"""First contact: the errors for an address where something else than a passback server answers, or
-nobody does.
-"""
+"""Errors of the first contact: no answer, or one that is not a passback server's."""
 
 import json
 import re
@@ -12,11 +10,11 @@ from passback_client.errors import BadAnswer
 from passback_client.limits import Retry
 
 FIRST_CONTACT = 2.0  # seconds
-PASSING = frozenset({429, 502, 503, 504})
-"""Statuses of a gateway, or of a server, that may be another one soon."""
-_QUOTED = 80  # characters of an answer that is not ours
+TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
+"""Statuses of a gateway or a server that a retry may cure."""
+_QUOTED = 80  # characters of a foreign answer
 _NAMED_BY = {"text/event-stream": "X-Conversation-Id", "application/json": "X-Request-Id"}
-"""The header that names each kind of answer of a passback server."""
+"""The header by which a passback server's answer of each type is recognized."""
 _BEARER = re.compile("bearer", re.IGNORECASE)
 _FOREIGN = (
     "the address or the port is wrong; "
@@ -26,17 +24,17 @@ _FOREIGN = (
 
 @dataclass(slots=True)
 class Contact:
-    """Remembers that a passback server has answered a client, be it with a refusal."""
+    """The state of the first contact: made by any answer of a passback server."""
 
     is_made: bool = False
 
     def bound(self, retry: Retry) -> float | None:
-        """Seconds that one request, with its repeats, may take as long as nobody may be there."""
+        """Return the seconds for a request and its retries while no server has ever answered."""
         return None if self.is_made or retry.attempts is not None else FIRST_CONTACT
 
 
-def never_answered(base: str, error: httpx.RequestError) -> str:
-    """Say why there may never have been an answer at an address."""
+def no_answer_message(base: str, error: httpx.RequestError) -> str:
+    """Return the message for a server that has never answered, with likely causes."""
     reason = str(error) if isinstance(error, httpx.ConnectError) else type(error).__name__
     return (
         f"{base} did not answer ({reason})."
@@ -44,16 +42,16 @@ def never_answered(base: str, error: httpx.RequestError) -> str:
     )
 
 
-def foreign_answer(
+def foreign_answer_error(
     base: str, response: httpx.Response, body: bytes, *, key: str | None, retry_after: float | None
 ) -> BadAnswer:
-    """Return the error for an answer that no passback server gives.
+    """Return the error for an answer that is not a passback server's.
 
     Args:
         base: the server's address.
         response: the answer.
-        body: what of its body was read.
-        key: is not quoted.
+        body: the part of its body that was read.
+        key: never quoted.
         retry_after: seconds, as the answer says.
     """
     status, headers = response.status_code, response.headers
@@ -67,7 +65,7 @@ def foreign_answer(
         f"{base} did not answer as a passback server: status {status} and {_short(kind)}{lacks}"
         f"{begins}. Likely causes: {_FOREIGN}",
         status=status,
-        retryable=status in PASSING,
+        retryable=status in TRANSIENT_STATUSES,
         retry_after=retry_after,
     )
 
@@ -78,7 +76,7 @@ def is_events(response: httpx.Response) -> bool:
 
 
 def _quote(text: str, key: str | None) -> str:
-    # a server that gives back what it was sent gives back the key
+    # a server that echoes the request echoes the key
     return "" if _BEARER.search(text) or (key and key in text) else _short(text)
 
 

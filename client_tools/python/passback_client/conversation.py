@@ -12,12 +12,12 @@ from passback_client.parsing import read
 
 @dataclass(frozen=True, slots=True)
 class Running(FromJson):
-    """A run that goes on.
+    """The current run.
 
     Attributes:
         run_id: its id.
-        first_message: how many messages there were before it.
-        attempt: more than 1 when a worker was lost, and another one took it over.
+        first_message: number of messages before it.
+        attempt: more than 1 if another worker took it over.
     """
 
     run_id: str
@@ -27,9 +27,7 @@ class Running(FromJson):
 
 @dataclass(frozen=True, slots=True)
 class Refusal(FromJson):
-    """A call of `name` that was denied, by a person or by a rule; `reason` is what the model was
-    told.
-    """
+    """A call of `name` that a person or a rule denied; the model got `reason`."""
 
     call_id: Annotated[str, Field(alias="toolCallId")]
     name: str
@@ -51,22 +49,22 @@ class LastingPermission(FromJson):
 
 @dataclass(frozen=True, slots=True)
 class Conversation(FromJson):
-    """A look at one moment.
+    """The state of a conversation.
 
     Attributes:
         id: its id.
-        run_id: the newest run that has begun.
-        running: the run that goes on; None: none does.
-        queued: the runs of the posts that wait, in their order.
-        owed: what the client has to answer.
-        message_count: how many messages there are.
-        usage: of all messages together; None where the server does not tell.
-        plan: what the agent means to do, in its order.
-        cost: of all its model calls, in the currency of the server's prices; None where the server
-            does not tell.
-        seconds: for how long runs have worked on it; None where the server does not tell.
-        refusals: the newest calls that were denied, oldest first.
-        permissions: what was decided for good, oldest first.
+        run_id: the newest run that has started.
+        running: the current run, if there is one.
+        queued: the runs that wait, in order.
+        owed: calls that the client must answer.
+        message_count: number of messages.
+        usage: of all messages together; None if the server does not send it.
+        plan: of the agent.
+        cost: of all its model calls, in the currency of the server's prices; None if the server
+            does not send it.
+        seconds: working time of its runs; None if the server does not send it.
+        refusals: the latest denied calls, oldest first.
+        permissions: permanent decisions, oldest first.
     """
 
     id: str
@@ -138,7 +136,7 @@ class UsedTokens(TypedDict):
 
 
 class AssistantMessage(TypedDict):
-    """One answer of the model; `partial` when it was cut short."""
+    """One answer of the model; `partial` if it was stopped early."""
 
     id: str
     role: Literal["assistant"]
@@ -177,7 +175,7 @@ class ApprovalMessage(TypedDict):
 
 
 class SummaryMessage(TypedDict):
-    """In place of what came before it, the model is shown `content` from here on."""
+    """A summary: `content` replaces the earlier messages in the prompt."""
 
     id: str
     role: Literal["summary"]
@@ -196,7 +194,7 @@ class ChildMessage(TypedDict):
 Message: TypeAlias = (
     UserMessage | AssistantMessage | ToolMessage | ApprovalMessage | SummaryMessage | ChildMessage
 )
-"""Told apart by `role`."""
+"""The field `role` tells them apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
 """The errors of the client, one family.
 
-    PassbackError           all of it
+    PassbackError           the base of all
       Refused               the server answered with an error
-        Busy                409 conversation_busy: another run goes on
+        Busy                409 conversation_busy: another run is in progress
         CursorExpired       410 cursor_expired: the run's log has lost its beginning
       Unreachable           no answer, or the connection broke too often
-      BadAnswer             an answer that is not of this protocol
-      LimitExceeded         an answer larger than this client accepts
+      BadAnswer             an answer that is not one of a passback server
+      LimitExceeded         something exceeds a limit of this client
       RunFailed             the run ended with an error; raised by `ask` only
       BadSetup              a wrong address, key, tool or argument: nothing was sent
 
-No text of these holds the API key.
+None contains the API key.
 """
 
 from dataclasses import dataclass
@@ -33,16 +33,16 @@ class Facts:
 
 
 class PassbackError(Exception):
-    """Attributes tell what happened.
+    """The base of all errors of this library.
 
     Attributes:
         code: stable, for programs: the server's own, or one of this library.
         message: for people.
-        status: of the HTTP answer, where there was one.
-        retryable: the same may succeed later.
-        retry_after: seconds after which, where the server said so.
-        request_id: by which the server's log knows it.
-        details: more, for some codes, as the server tells it.
+        status: of the HTTP response, if there was one.
+        retryable: whether the same request may succeed later.
+        retry_after: seconds to wait before a retry, if the server sent them.
+        request_id: of the request in the server's log.
+        details: more facts from the server, for some codes.
     """
 
     def __init__(self, message: str, *, code: str, facts: Facts | None = None) -> None:
@@ -62,11 +62,11 @@ class Refused(PassbackError):
 
 
 class Busy(Refused):
-    """Another run of the conversation goes on. `on_busy` says what should happen instead."""
+    """Another run of the conversation is in progress. Use `on_busy` to queue or interrupt."""
 
 
 class CursorExpired(Refused):
-    """The log of the run has lost its beginning; `Client.messages` has what was said."""
+    """The log of the run has lost its beginning; `Client.messages` has the messages."""
 
 
 class Unreachable(PassbackError):
@@ -79,7 +79,7 @@ class Unreachable(PassbackError):
 
 
 class BadAnswer(PassbackError):
-    """Something else than a passback server answered, or something between changed the answer.
+    """An answer that is not one of a passback server, or that a proxy has changed.
 
     Where it was no answer of a passback server at all, `status` is its status.
     """
@@ -97,7 +97,7 @@ class BadAnswer(PassbackError):
 
 
 class LimitExceeded(PassbackError):
-    """One of `Limits` was reached."""
+    """Something exceeds one of `Limits`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="limit_exceeded")
@@ -108,17 +108,17 @@ class RunFailed(PassbackError):
 
 
 class BadSetup(PassbackError):
-    """The program that uses this library has to be changed."""
+    """An error of the program that uses this library."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code="bad_setup")
 
 
 def is_settled(error: PassbackError) -> bool:
-    """True if a call is not owed any more: somebody else has answered it, or it was given up."""
+    """Return True if the call is closed: another client has answered it, or it was given up."""
     return error.code in _SETTLED
 
 
-def is_unfit(error: PassbackError) -> bool:
-    """True if one part of the post is refused: the server may take the rest without it."""
+def is_content_error(error: PassbackError) -> bool:
+    """Return True if a part of the post caused it: the server may accept the rest."""
     return error.status in _UNFIT

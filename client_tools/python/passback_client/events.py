@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 PLACE: Final = ""
-"""The name by which an event's `id` is read: it stands beside the JSON, which has no such name."""
+"""The key of an event's `id`, which is not part of its JSON."""
 
 _CallId: TypeAlias = Annotated[str, Field(alias="toolCallId")]
 _CallName: TypeAlias = Annotated[str, Field(alias="toolCallName")]
@@ -59,7 +59,7 @@ class Reasoning(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStart(_Nestable):
-    """The model begins a call, of a tool of the client's or of the server's."""
+    """The model starts a call of a tool of the client or the server."""
 
     call_id: _CallId
     name: _CallName
@@ -86,9 +86,9 @@ class ToolResult(_Nestable):
 
     Attributes:
         call_id: of the call.
-        result: what the model reads.
-        is_error: the tool failed, or there was no tool that gave this.
-        synthetic: why the server wrote it itself, where no tool gave it: `invalid`, `denied` or
+        result: the text for the model.
+        is_error: the tool failed, or the server wrote an error instead.
+        synthetic: why the server wrote it itself, if no tool returned it: `invalid`, `denied` or
             `interrupted`.
     """
 
@@ -147,9 +147,9 @@ class Interrupt(_Placed):
     """The run ended to ask something: the answer goes to `Client.decide`, or comes from `approve`.
 
     Attributes:
-        interrupt_id: what the answer names.
+        interrupt_id: for the answer.
         reason: for the person who is asked.
-        kind: what is asked for: `approval` of a call of a server tool.
+        kind: `approval` of a call of a server tool.
         name: of the tool.
         arguments: of the call, as JSON text.
     """
@@ -163,19 +163,18 @@ class Interrupt(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class OwedCall(FromJson):
-    """A call that the client has to answer.
+    """A call that the client must answer.
 
     Attributes:
         id: of the call; of an approval, this is the interrupt's id, too.
         name: of the tool.
         arguments: JSON text.
         kind: `tool_result`, `approval` or `question`.
-        reason: why an approval is asked for.
-        parent_call_id: the call of the sub-agent that makes this one; None: the agent itself makes
-            it.
-        deadline: until when it can be answered (RFC 3339, by the server's clock);
+        reason: of an approval.
+        parent_call_id: the call of the sub-agent that makes this one; None for the agent itself.
+        deadline: end of the time to answer (RFC 3339, by the server's clock);
             `Client.conversation` knows it.
-        claimed_until: until when a client has claimed it, in the same way.
+        claimed_until: end of a client's claim, in the same form.
     """
 
     id: str
@@ -216,8 +215,7 @@ class RunEnd(_Placed):
     Attributes:
         outcome: `completed`, `handed-back`, `cancelled` or `failed`.
         reason: why it completed, or the code of its failure.
-        model: the name of the one that spoke last in it, sub-agents aside; None: none did, or it is
-            not told.
+        model: the name of the model that answered last in it, sub-agents aside, if known.
     """
 
     outcome: str
@@ -227,7 +225,7 @@ class RunEnd(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class Rewind(_Placed):
-    """Another worker took the run over: of this run, all is void that came behind the id `to`.
+    """Another worker took the run over: all events of this run after the id `to` are void.
 
     `Answer` takes it back by itself.
     """
@@ -237,7 +235,7 @@ class Rewind(_Placed):
 
 @dataclass(frozen=True, slots=True)
 class Failure(_Placed):
-    """The run failed; the conversation stays usable. `retry_after` is in seconds, where known."""
+    """The run failed; the conversation stays usable. `retry_after` is in seconds, if known."""
 
     message: Annotated[str, Field(alias="error")]
     code: str = "unknown"

@@ -1,6 +1,4 @@
-"""All that one post leads to: runs, the calls that they hand back, the results, the runs that these
-start.
-"""
+"""The runs of one post: a run, the calls that it leaves owed, the run that their results start."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,78 +7,75 @@ from dataclasses import replace
 import anyio
 
 from passback_client.approvals import Decision, interrupt_answer
-from passback_client.backoff import Backoff, repeated
-from passback_client.channel import Post, Which, encode
+from passback_client.backoff import Backoff, with_retry
+from passback_client.channel import Post, RunRef, encode
 from passback_client.claims import Claims
 from passback_client.conversation import Conversation, read_conversation
-from passback_client.errors import LimitExceeded, Refused, is_settled, is_unfit
+from passback_client.errors import LimitExceeded, Refused, is_content_error, is_settled
 from passback_client.events import Decided, Event, JsonObject, Owed, OwedCall, ToolAnswer
-from passback_client.execution import Execution, Hands, Told, in_place_of
-from passback_client.follow import Follower, Line
+from passback_client.execution import CallAnswer, Execution, Toolbox, refusal_answer
+from passback_client.follow import Follower, StreamSettings
 
 
 class Exchange:
-    """Goes on until nothing is owed that this client can answer.
+    """Follows runs and answers calls until nothing is owed that this client can answer.
 
     Attributes:
-        follower: of the run that goes on, or was the last.
+        follower: of the current or last run.
 
     Args:
-        line: how to reach the server.
-        hands: what this client answers with.
-        start: what begins it.
+        settings: the server and the options of the stream.
+        toolbox: the tools of this client.
+        start: a post to make, or a run to follow.
         options: keys of the body that each further post repeats.
-        is_resumed: it goes on where others may have gone on, too: the server is asked what is still
-            owed.
+        is_resumed: whether to ask the server first what is still owed.
     """
 
     def __init__(
         self,
-        line: Line,
-        hands: Hands,
-        start: Post | Which,
+        settings: StreamSettings,
+        toolbox: Toolbox,
+        start: Post | RunRef,
         *,
         options: JsonObject,
         is_resumed: bool = False,
     ) -> None:
-        self.follower = Follower(line, start)
-        self._line = replace(line, waits_while_busy=False)
-        self._hands = hands
-        self._limits = hands.limits
+        self.follower = Follower(settings, start)
+        self._settings = replace(settings, waits_while_busy=False)
+        self._toolbox = toolbox
+        self._limits = toolbox.limits
         self._options = options
         self._is_resumed = is_resumed
         self._rounds = 1
         self._owed: Sequence[OwedCall] = ()
         self._run_id: str | None = None
-        self._answered: set[str] = set()
-        self._told: dict[str, Told] = {}
-        self._ready: deque[Told] = deque()
+        self._posted: set[str] = set()
+        self._unposted: dict[str, CallAnswer] = {}
+        self._ready: deque[CallAnswer] = deque()
         self._running: anyio.CancelScope | None = None
         self._is_stopped = False
         self._is_over = False
 
     async def catch_up(self) -> None:
-        """Before the first event of what is resumed: what ended without being seen is not
-        followed.
-        """
-        which = self.follower.which
-        if which.cursor is None and not await self._running_run():
+        """Skip a run that ended before this client followed it."""
+        run = self.follower.run
+        if run.cursor is None and not await self._is_running():
             await self.follower.aclose()
 
     async def next(self) -> Event | None:
-        """The next event, None at the end of all."""
+        """Return the next event, None at the end of the last run."""
         while not self._is_over:
             if self._ready:
                 return self._ready.popleft()
             event = await self.follower.next()
             if event is not None:
-                self._note(event)
+                self._track(event)
                 return event
-            await self._go_on()
+            await self._answer_owed()
         return None
 
     def stop(self) -> None:
-        """Run no more tools, and cancel those that run; what is owed stays owed."""
+        """Cancel running tools and start no more; calls stay owed."""
         self._is_stopped = True
         if self._running is not None:
             self._running.cancel()
@@ -89,100 +84,98 @@ class Exchange:
         self._is_over = True
         await self.follower.aclose()
 
-    def _note(self, event: Event) -> None:
+    def _track(self, event: Event) -> None:
         if isinstance(event, Owed):
             self._owed = event.calls
 
-    async def _go_on(self) -> None:
-        """Answer what is owed, and follow the run that this starts, or that another client's answer
-        started.
-        """
-        self._run_id = self.follower.which.run_id or self._run_id
+    async def _answer_owed(self) -> None:
+        """Answer the owed calls; follow the run that this, or another client's answer, starts."""
+        self._run_id = self.follower.run.run_id or self._run_id
         calls = await self._calls()
         if self._is_stopped or not calls:
             self._is_over = True
             return
-        line, name = self._line, self.follower.which.conversation_id
-        async with Claims(line.channel, line.retry, line.claimant, name) as claims:
-            told = await self._answer(calls, claims)
+        settings, name = self._settings, self.follower.run.conversation_id
+        async with Claims(settings.channel, settings.retry, settings.claimant, name) as claims:
+            answers = await self._answer(calls, claims)
             if self._is_stopped:
                 self._is_over = True
-            elif not told:
-                await self._follow_on()
+            elif not answers:
+                await self._follow_others()
             else:
-                await self._tell(told, claims)
+                await self._post_answers(answers, claims)
 
-    async def _answer(self, calls: Sequence[OwedCall], claims: Claims) -> list[Told]:
-        """Answers to those that no other client answers; a call is run once, also if its answer is
-        posted again.
-        """
+    async def _answer(self, calls: Sequence[OwedCall], claims: Claims) -> list[CallAnswer]:
+        """Answer calls that no other client answers; run each once, even if it is posted again."""
         with anyio.CancelScope() as self._running:
-            mine = await claims.take(calls)
-            unread = [call for call in mine if call.id not in self._told]
-            execution = Execution(self._hands, self.follower.which.conversation_id)
-            told = await execution.answer(unread, claims.keep)
-            self._told |= {each.call_id: each for each in told}
-            return [self._told[call.id] for call in mine if call.id in self._told]
+            mine = await claims.claim_any(calls)
+            unread = [call for call in mine if call.id not in self._unposted]
+            execution = Execution(self._toolbox, self.follower.run.conversation_id)
+            answers = await execution.answer(unread, claims.renew)
+            self._unposted |= {each.call_id: each for each in answers}
+            return [self._unposted[call.id] for call in mine if call.id in self._unposted]
         return []
 
-    async def _tell(self, told: Sequence[Told], claims: Claims) -> None:
+    async def _post_answers(self, answers: Sequence[CallAnswer], claims: Claims) -> None:
         try:
-            await self._hand_in(told)
+            await self._post_or_split(answers)
         except Refused as error:
             if not is_settled(error):
                 raise
-            await self._follow_on(error)
+            await self._follow_others(error)
             return
-        claims.answered()
+        claims.mark_posted()
 
-    async def _hand_in(self, told: Sequence[Told]) -> None:
-        """Post it together, or else one by one: what is refused blocks nothing, and the model is
-        told why.
+    async def _post_or_split(self, answers: Sequence[CallAnswer]) -> None:
+        """Post the answers together; if the server refuses them, one by one, so that one refused
+        answer does not block the others, and the model gets the reason.
         """
         try:
-            await self._post(told)
+            await self._post(answers)
         except Refused as error:
-            if not is_unfit(error):
+            if not is_content_error(error):
                 raise
-            if len(told) == 1:
-                await self._post([in_place_of(told[0], error.message)])
+            if len(answers) == 1:
+                await self._post([refusal_answer(answers[0], error.message)])
                 return
-            for each in told:
-                await self._hand_in([each])
-                if self.follower.which.run_id is not None:
-                    return  # nothing else is waited for
+            for each in answers:
+                await self._post_or_split([each])
+                if self.follower.run.run_id is not None:
+                    return  # the next run has started
 
-    async def _post(self, told: Sequence[Told]) -> None:
-        await self.follower.aclose()  # what it says is owed is so no more
-        follower = Follower(self._line, self._written(told))
-        await follower.connect()  # so that what is told of is posted
+    async def _post(self, answers: Sequence[CallAnswer]) -> None:
+        await self.follower.aclose()  # its owed calls are answered now
+        follower = Follower(self._settings, self._post_of(answers))
+        await follower.connect()  # yield an answer only once it is posted
         self.follower = follower
-        for each in told:
-            self._answered.add(each.call_id)
-            self._told.pop(each.call_id, None)
-        self._ready += told
+        for each in answers:
+            self._posted.add(each.call_id)
+            self._unposted.pop(each.call_id, None)
+        self._ready += answers
 
-    async def _follow_on(self, refused: Refused | None = None) -> None:
-        """Others have answered: read the run that this started, or see what is left to answer."""
+    async def _follow_others(self, refused: Refused | None = None) -> None:
+        """Follow the run that other clients' answers have started, or update the owed calls."""
         seen = await self._conversation()
         if seen.run_id is not None and seen.run_id != self._run_id:
-            self._told.clear()
-            self.follower = Follower(self._line, Which(seen.id, seen.run_id))
+            self._unposted.clear()
+            self.follower = Follower(self._settings, RunRef(seen.id, seen.run_id))
             return
         self._owed = seen.owed
         left = {call.id for call in seen.owed}
-        if refused is not None and self._told.keys() <= left:
+        if refused is not None and self._unposted.keys() <= left:
             raise refused
-        self._told = {call_id: told for call_id, told in self._told.items() if call_id in left}
+        self._unposted = {
+            call_id: answer for call_id, answer in self._unposted.items() if call_id in left
+        }
 
-    async def _running_run(self) -> bool:
+    async def _is_running(self) -> bool:
         return (await self._conversation()).running is not None
 
     async def _conversation(self) -> Conversation:
-        name = self.follower.which.conversation_id
-        channel = self._line.channel
-        backoff = Backoff(self._line.retry, channel.contact)
-        return read_conversation(await repeated(backoff, lambda: channel.conversation(name)))
+        name = self.follower.run.conversation_id
+        channel = self._settings.channel
+        backoff = Backoff(self._settings.retry, channel.contact)
+        return read_conversation(await with_retry(backoff, lambda: channel.conversation(name)))
 
     async def _calls(self) -> Sequence[OwedCall]:
         """Return the calls to answer now. Raises LimitExceeded: too many, or too often."""
@@ -193,20 +186,20 @@ class Exchange:
         self._owed = ()
         self._rounds += bool(calls)
         if len(calls) > self._limits.owed_calls:
-            raise LimitExceeded("the server says that too many calls are owed")
+            raise LimitExceeded("too many calls are owed (`owed_calls` in Limits)")
         if self._rounds > self._limits.rounds:
-            raise LimitExceeded("the calls of tools do not come to an end")
+            raise LimitExceeded("the agent calls tools without end (`rounds` in Limits)")
         return calls
 
     def _is_ours(self, call: OwedCall) -> bool:
-        return self._hands.can_answer(call) and call.id not in self._answered
+        return self._toolbox.can_answer(call) and call.id not in self._posted
 
-    def _written(self, told: Sequence[Told]) -> Post:
-        name = self.follower.which.conversation_id
+    def _post_of(self, answers: Sequence[CallAnswer]) -> Post:
+        name = self.follower.run.conversation_id
         body: JsonObject = {**self._options, "conversationId": name}
-        if results := [posted_result(each) for each in told if isinstance(each, ToolAnswer)]:
+        if results := [posted_result(each) for each in answers if isinstance(each, ToolAnswer)]:
             body["messages"] = [*results]
-        if decisions := [_decision(each) for each in told if isinstance(each, Decided)]:
+        if decisions := [_decision(each) for each in answers if isinstance(each, Decided)]:
             body["resume"] = [*decisions]
         return Post(encode(body))
 

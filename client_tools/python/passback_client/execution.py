@@ -1,6 +1,4 @@
-"""Answers what is owed, all of it at once; whatever happens in a tool becomes a result, or a
-denial.
-"""
+"""Answers owed calls in parallel; any error in a tool becomes a result or a denial."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -15,27 +13,27 @@ from pydantic_core import PydanticSerializationError, to_json
 from passback_client.approvals import Approval, Approver, Decision
 from passback_client.events import Decided, JsonObject, OwedCall, ToolAnswer
 from passback_client.limits import Limits
-from passback_client.text import mended, mended_value
+from passback_client.text import replace_surrogates, replace_surrogates_in
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError, invoke, is_async
 
 _CUT = " [cut]"
 _UNREADABLE = "The arguments are not a JSON object, or are too large."
 
-Told: TypeAlias = ToolAnswer | Decided
-"""What is posted for one call."""
+CallAnswer: TypeAlias = ToolAnswer | Decided
+"""The part of a post that answers a call."""
 
 Watch: TypeAlias = Callable[[Callable[[str], None]], Coroutine[object, object, None]]
-"""Runs beside the calls, and names those that need no answer any more."""
+"""Runs beside the calls, and reports those that need no answer any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
-    """The means by which a client answers calls.
+class Toolbox:
+    """The tools of a client, with its limits and approvals.
 
     Attributes:
         tools: by name.
         limits: of arguments, results and errors.
-        approver: None: nobody can be asked, so approvals stay owed.
+        approver: None if nobody can be asked, so approvals stay owed.
     """
 
     tools: Mapping[str, Tool]
@@ -45,7 +43,7 @@ class Hands:
     def can_answer(self, call: OwedCall) -> bool:
         match call.kind:
             case "tool_result":
-                return True  # that there is no such tool is an answer, too
+                return True  # an unknown tool is answered with an error
             case "question":
                 return call.name in self.tools
             case "approval":
@@ -55,39 +53,38 @@ class Hands:
 
 
 class Execution:
-    """The calls that one run handed back.
+    """Runs the calls that a run leaves owed.
 
     Args:
-        hands: by which they are answered.
+        toolbox: the tools.
         conversation_id: whose calls they are.
     """
 
-    def __init__(self, hands: Hands, conversation_id: str) -> None:
-        self._hands = hands
-        self._limits = hands.limits
+    def __init__(self, toolbox: Toolbox, conversation_id: str) -> None:
+        self._toolbox = toolbox
+        self._limits = toolbox.limits
         self._conversation_id = conversation_id
 
-    async def answer(self, calls: Sequence[OwedCall], watch: Watch) -> list[Told]:
-        """Run them in parallel; the answers are in the calls' order, without those that `watch`
-        named.
+    async def answer(self, calls: Sequence[OwedCall], watch: Watch) -> list[CallAnswer]:
+        """Run calls in parallel; return the answers in order, without those that `watch` reported.
 
-        Cancelling it cancels the tools, and so does a KeyboardInterrupt in one of them, which comes
-        out of here.
+        Cancellation cancels the tools, and so does a KeyboardInterrupt in one of them, which is
+        raised here.
         """
-        told: dict[str, Told] = {}
+        answers: dict[str, CallAnswer] = {}
         interrupts: list[KeyboardInterrupt] = []
         scopes = {call.id: anyio.CancelScope() for call in calls}
 
         async def run(call: OwedCall) -> None:
             with scopes[call.id]:
-                told[call.id] = _failed(call, "The tool was cancelled.")
+                answers[call.id] = _failed(call, "The tool was cancelled.")
                 try:
-                    told[call.id] = await self._answer(call)
-                except KeyboardInterrupt as interrupt:  # out of a task, it would end the event loop
+                    answers[call.id] = await self._answer(call)
+                except KeyboardInterrupt as interrupt:  # in a task, it would end the event loop
                     interrupts.append(interrupt)
                     tasks.cancel_scope.cancel()
                 return
-            del told[call.id]
+            del answers[call.id]
 
         def settled(call_id: str) -> None:
             scopes[call_id].cancel()
@@ -100,11 +97,11 @@ class Execution:
             watching.cancel_scope.cancel()
         if interrupts:
             raise interrupts[0]
-        return [told[call.id] for call in calls if call.id in told]
+        return [answers[call.id] for call in calls if call.id in answers]
 
-    async def _answer(self, call: OwedCall) -> Told:
+    async def _answer(self, call: OwedCall) -> CallAnswer:
         arguments = self._read(call.arguments)
-        tool = self._hands.tools.get(call.name)
+        tool = self._toolbox.tools.get(call.name)
         try:
             if call.kind == "approval":
                 return await self._decide(call, arguments)
@@ -129,7 +126,7 @@ class Execution:
         return Decided(call.id, call.name, approved=True, always=decision.always)
 
     async def _ask(self, approval: Approval) -> Decision:
-        approver = self._hands.approver
+        approver = self._toolbox.approver
         if approver is None:
             return Decision(approved=False)
         return await approver.decide(approval)
@@ -146,7 +143,7 @@ class Execution:
                 lambda: tool.execute(arguments, context), is_async=is_async(tool.execute)
             )
         finally:
-            context.cancelled.set()  # a thread that was left alone may look
+            context.cancelled.set()  # for a thread that is still running
         return self._result(call, given)
 
     def _result(self, call: OwedCall, given: object) -> ToolAnswer:
@@ -168,7 +165,7 @@ class Execution:
         return value if isinstance(value, dict) else None
 
     def _bounded(self, text: str) -> str:
-        text = mended(text)
+        text = replace_surrogates(text)
         most = self._limits.error_chars
         return text if len(text) <= most else text[:most] + _CUT
 
@@ -179,18 +176,19 @@ def _encoded(given: object) -> bytes:
     with suppress(*failures):
         return to_json(given, inf_nan_mode="null")
     try:
-        return to_json(mended_value(given), inf_nan_mode="null")  # it may be half a character
+        # it may have lone surrogates
+        return to_json(replace_surrogates_in(given), inf_nan_mode="null")
     except failures as error:
         kind = type(given).__name__
         raise ToolError(f"The tool gave a {kind}, which is not JSON.") from error
 
 
-def in_place_of(told: Told, words: str) -> Told:
-    """Return what is posted instead of an answer that the server refuses with these words."""
+def refusal_answer(answer: CallAnswer, words: str) -> CallAnswer:
+    """Return the answer to post instead of one that the server has refused with these words."""
     text = f"The answer was refused: {words}"
-    if isinstance(told, Decided):
-        return Decided(told.call_id, told.name, approved=False, reason=text)
-    return ToolAnswer(told.call_id, told.name, text, is_error=True)
+    if isinstance(answer, Decided):
+        return Decided(answer.call_id, answer.name, approved=False, reason=text)
+    return ToolAnswer(answer.call_id, answer.name, text, is_error=True)
 
 
 def _is_deeper(value: JsonValue, levels: int) -> bool:
@@ -207,7 +205,7 @@ def _is_deeper(value: JsonValue, levels: int) -> bool:
     return True
 
 
-def _failed(call: OwedCall, text: str) -> Told:
+def _failed(call: OwedCall, text: str) -> CallAnswer:
     if call.kind == "approval":
         return _denied(call, text)
     return ToolAnswer(call.id, call.name, text, is_error=True)

@@ -1,4 +1,4 @@
-"""Reads the fields of JSON objects that a server sent."""
+"""Reads the fields of the server's JSON objects."""
 
 import json
 from typing import cast
@@ -10,7 +10,7 @@ from passback_client.events import JsonObject
 
 
 def read_object(text: str | bytes) -> JsonObject:
-    """Raises BadAnswer if the text is not a JSON object."""
+    """Read a JSON object. Raises BadAnswer if the text is not one."""
     try:
         value = cast("JsonValue", json.loads(text))
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,4 @@
-"""Follows one run to its end, over as many connections as that takes: no event is lost, none comes
-twice.
-"""
+"""Follows one run to its end, over as many connections as needed: no event is lost or repeated."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ import anyio
 
 from passback_client.answer import Place
 from passback_client.backoff import Backoff
-from passback_client.channel import Channel, Connection, Post, Which
+from passback_client.channel import Channel, Connection, Post, RunRef
 from passback_client.errors import BadAnswer, Busy, PassbackError
 from passback_client.events import Event, Left
 from passback_client.limits import Retry
@@ -21,10 +19,8 @@ _DONE = "[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The server's address and the options of a stream; calls are claimed in the name of
-    `claimant`, if there is one.
-    """
+class StreamSettings:
+    """The server and the options of a stream; calls are claimed for `claimant`, if there is one."""
 
     channel: Channel
     retry: Retry
@@ -34,30 +30,30 @@ class Line:
 
 
 class Follower:
-    """Begins with a post, or with a run that is there already.
+    """The events of a run that a post starts, or that exists already.
 
     Attributes:
-        which: the run, as far as it is known.
-        left: of limits, as the answer's beginning told it last.
+        run: the run, as far as it is known.
+        left: the rest of the limits when the newest response began.
     """
 
-    def __init__(self, line: Line, start: Post | Which) -> None:
-        self.which = start if isinstance(start, Which) else Which("")
+    def __init__(self, settings: StreamSettings, start: Post | RunRef) -> None:
+        self.run = start if isinstance(start, RunRef) else RunRef("")
         self.left: Left | None = None
         self._post = start if isinstance(start, Post) else None
-        self._line = line
-        self._backoff = Backoff(line.retry, line.channel.contact)
+        self._settings = settings
+        self._backoff = Backoff(settings.retry, settings.channel.contact)
         self._connection: Connection | None = None
         self._ready: deque[SseEvent] = deque()
-        # behind a cursor there may be nothing left to say; from its start, each run says something
-        self._is_begun = self.which.cursor is not None
+        # after a cursor there may be no more events; from its start, each run has some
+        self._is_begun = self.run.cursor is not None
         self._is_over = False
 
     async def connect(self) -> None:
         """Wait until the server has answered.
 
         Raises:
-            PassbackError: it did not, or refuses.
+            PassbackError: it did not, or it refused.
         """
         while self._connection is None:
             try:
@@ -66,7 +62,7 @@ class Follower:
                 await self._recover(error)
 
     async def next(self) -> Event | None:
-        """The next event, None at the end of the run.
+        """Return the next event, None at the end of the run.
 
         Raises:
             Unreachable: the connection broke too often.
@@ -74,28 +70,28 @@ class Follower:
         """
         while not self._is_over:
             if self._ready:
-                return await self._take(self._ready.popleft())
+                return await self._read_frame(self._ready.popleft())
             await self._read()
         return None
 
     async def aclose(self) -> None:
-        """Leave; the run goes on."""
+        """Close the connection; the run continues."""
         self._is_over = True
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.aclose()
 
     async def _open(self) -> Connection:
-        """A post is repeated as long as no run is known that could be followed."""
-        line, post = self._line, self._post
+        """Open a connection; repeat the post until its run is known."""
+        settings, post = self._settings, self._post
         self._backoff.begin()
-        if post is not None and self.which.run_id is None:
-            connection = await line.channel.post(post)
+        if post is not None and self.run.run_id is None:
+            connection = await settings.channel.post(post)
         else:
-            connection = await line.channel.follow(self.which, line.include)
-        name = connection.conversation_id or self.which.conversation_id
-        run_id = connection.run_id or self.which.run_id
-        self.which = Which(name, run_id, self.which.cursor)
+            connection = await settings.channel.follow(self.run, settings.include)
+        name = connection.conversation_id or self.run.conversation_id
+        run_id = connection.run_id or self.run.run_id
+        self.run = RunRef(name, run_id, self.run.cursor)
         self.left = connection.left or self.left
         return connection
 
@@ -106,9 +102,9 @@ class Follower:
         except PassbackError as error:
             await self._recover(error)
 
-    async def _take(self, frame: SseEvent) -> Event | None:
+    async def _read_frame(self, frame: SseEvent) -> Event | None:
         self._backoff.succeeded()
-        if self.which.run_id is not None:
+        if self.run.run_id is not None:
             Place.parse(frame.id)
         if frame.data == _DONE:
             if not self._is_begun:
@@ -119,22 +115,22 @@ class Follower:
             return None
         self._is_begun = True
         event = parse_event(frame.data, frame.id)
-        self._note(frame.id)
+        self._set_cursor(frame.id)
         return event
 
     async def _recover(self, error: PassbackError) -> None:
-        """Wait until it is time for another attempt; raise where there is none."""
+        """Wait for the next attempt; raise the error if there is none."""
         asked = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._note(connection.cursor)
+            self._set_cursor(connection.cursor)
             asked = connection.retry
             await connection.aclose()
-        waits = self._line.waits_while_busy or not isinstance(error, Busy)
+        waits = self._settings.waits_while_busy or not isinstance(error, Busy)
         if not (error.retryable and waits):
             raise error
         await anyio.sleep(self._backoff.pause_after(error, asked))
 
-    def _note(self, cursor: str) -> None:
+    def _set_cursor(self, cursor: str) -> None:
         if cursor:
-            self.which = Which(self.which.conversation_id, self.which.run_id, cursor)
+            self.run = RunRef(self.run.conversation_id, self.run.run_id, cursor)

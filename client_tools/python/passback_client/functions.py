@@ -22,12 +22,12 @@ from passback_client.events import JsonObject
 from passback_client.tools import Tool, ToolContext, ToolError, invoke, is_async
 
 AnyTool: TypeAlias = Tool | Callable[..., object]
-"""A tool, or a typed function that is made one."""
+"""A tool, or a typed function to make one from."""
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """The description of a tool beside its function."""
+class ToolOptions:
+    """The options of a tool beside its function."""
 
     name: str | None = None
     description: str | None = None
@@ -35,11 +35,11 @@ class About:
 
 
 def as_tool(given: object, place: str) -> Tool:
-    """A tool as it is, or made of a typed function.
+    """Return a tool, made from a typed function if it is not one.
 
     Args:
-        given: what a program says it is.
-        place: where, for the error.
+        given: the value that a program passed.
+        place: its place, for the error.
 
     Raises:
         BadSetup: it is neither, or the function cannot be a tool.
@@ -54,16 +54,15 @@ def as_tool(given: object, place: str) -> Tool:
     )
 
 
-def function_tool(function: Callable[..., object], about: About | None = None) -> Tool:
-    """Make a tool of a typed function: its name, docstring and annotations are what the model is
-    told.
+def function_tool(function: Callable[..., object], about: ToolOptions | None = None) -> Tool:
+    """Make a tool from a typed function: the model gets its name, docstring and annotations.
 
-    A parameter annotated with `ToolContext` is filled in, and not shown to the model.
+    A parameter annotated with `ToolContext` is filled in, and hidden from the model.
 
     Raises:
         BadSetup: the function cannot be a tool.
     """
-    about = about or About()
+    about = about or ToolOptions()
     label = about.name or str(getattr(function, "__name__", ""))
     context_name, arguments = _arguments(function, label)
     described = about.description if about.description is not None else inspect.getdoc(function)
@@ -97,7 +96,7 @@ class _Call:
 
 
 def _arguments(function: Callable[..., object], label: str) -> tuple[str | None, type[BaseModel]]:
-    """The parameter that takes the context, if any, and a model of all others."""
+    """Return the parameter that takes the context, if any, and a model of all others."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
@@ -112,7 +111,7 @@ def _arguments(function: Callable[..., object], label: str) -> tuple[str | None,
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise BadSetup(f"tool {label!r}: {parameter} cannot be given by name")
         default = ... if parameter.default is parameter.empty else parameter.default
-        # behind an alias any name is good: a field itself cannot be called _private or model_dump
+        # an alias may have any name; a field cannot be called _private or model_dump
         fields[f"parameter{len(fields)}"] = (Annotated[hint, Field(alias=parameter.name)], default)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     return context_name, create_model(label, __config__=config, **fields)

@@ -1,20 +1,20 @@
-"""The limits of what this client accepts, and of how long it tries."""
+"""The limits of sizes and of retries."""
 
 from dataclasses import dataclass, fields
 
-from passback_client.arguments import Takes, maybe, refuse_misfits, seconds, whole
+from passback_client.arguments import Rule, check_fields, is_seconds, is_whole, optional
 
 MIB = 1024 * 1024
 
 
-_COUNT = Takes("a whole number of at least 0", whole(0))
-_SECONDS = Takes("seconds, at least 0", seconds)
+_COUNT = Rule("a whole number of at least 0", is_whole(0))
+_SECONDS = Rule("seconds, at least 0", is_seconds)
 _RETRY = {
-    "attempts": Takes("a whole number of at least 1, or None", maybe(whole(1))),
+    "attempts": Rule("a whole number of at least 1, or None", optional(is_whole(1))),
     "first": _SECONDS,
     "longest": _SECONDS,
     "patience": _SECONDS,
-    "claim": Takes("whole seconds, at most 600", whole(0, 600)),
+    "claim": Rule("whole seconds, at most 600", is_whole(0, 600)),
     "silence": _SECONDS,
 }
 
@@ -25,18 +25,17 @@ class Limits:
 
     Attributes:
         frame_chars: of one event of a stream.
-        body_bytes: of an answer that is no stream; of an error's body, the rest is left unread
-            beyond 64 KiB.
+        body_bytes: of a response that is not a stream; of an error's body, only 64 KiB are read.
         owed_calls: calls that may be owed at a time.
         argument_chars: of one call's arguments, as JSON; a call with more gets an error result.
         result_bytes: of one tool's result, as JSON; a larger one becomes an error result.
         result_depth: levels of arrays and objects in one; a deeper one becomes an error result. A
-            server reads 64 in all that is posted.
+            server accepts 64 in a whole post.
         error_chars: of a tool's error; the rest is cut.
         rounds: runs that one `send` may lead to.
-        text_chars: that an `Answer` collects.
-        call_chars: of the calls that an `Answer` collects: arguments, results, and what sub-agents
-            say.
+        text_chars: of the text that an `Answer` collects.
+        call_chars: of the calls that an `Answer` collects: arguments, results, and text of
+            sub-agents.
     """
 
     frame_chars: int = 8 * MIB
@@ -52,23 +51,23 @@ class Limits:
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        refuse_misfits(given, dict.fromkeys(given, _COUNT), "Limits: ")
+        check_fields(given, dict.fromkeys(given, _COUNT), "Limits: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The repeats of a request: how often and when. Times are in seconds.
+    """The retries of a request. Times are in seconds.
 
     Attributes:
-        attempts: in a row that may bring nothing; each event counts as success. None: 8, and a
-            client whose server has never answered gives up within two seconds.
-        first: before the first repeat; doubled each time, with jitter. A stream's `retry:` takes
-            its place.
-        longest: that these pauses become.
-        patience: a server that asks for a longer pause than this gets none: its error is raised.
-        claim: for which a call is claimed, 1 to 600; the claim is renewed at a third of it.
-        silence: without a byte after which a connection counts as broken; the server pings every 15
-            s.
+        attempts: that may fail in a row; each event counts as success. None: 8, and a client whose
+            server has never answered gives up within two seconds.
+        first: pause before the first retry; doubled each time, with jitter. A stream's `retry:`
+            replaces it.
+        longest: of these pauses.
+        patience: longest pause that a server may ask for; for a longer one its error is raised.
+        claim: duration of a claim, 1 to 600; it is renewed after a third of it.
+        silence: time without a byte after which a connection counts as broken; the server pings
+            every 15 s.
     """
 
     attempts: int | None = None
@@ -80,4 +79,4 @@ class Retry:
 
     def __post_init__(self) -> None:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        refuse_misfits(given, _RETRY, "Retry: ")
+        check_fields(given, _RETRY, "Retry: ")

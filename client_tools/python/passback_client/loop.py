@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class _Interrupted(Exception):
-    """A KeyboardInterrupt, which would end the loop if it came out of a task."""
+    """A KeyboardInterrupt, which would end the loop if a task raised it."""
 
 
 class Loop:
-    """From `open` to `close`."""
+    """An event loop in a thread, from `open` to `close`."""
 
     def __init__(self) -> None:
         self._context: AbstractContextManager[BlockingPortal] | None = None
@@ -42,7 +42,7 @@ class Loop:
         context.__exit__(None, None, None)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Wait for it; what interrupts the waiting, such as Ctrl-C, cancels it.
+        """Run the work and wait for it; an interrupt such as Ctrl-C cancels it.
 
         Raises:
             BadSetup: the loop is not open.
@@ -50,9 +50,8 @@ class Loop:
         loop = self._loop
         if loop is None:
             raise BadSetup("the client is not open: use it in `with Client(...) as client`")
-        call = Call(work)
-        # not the portal's own way: that waits until the task runs, and could be interrupted without
-        # a future to cancel
+        call = LoopCall(work)
+        # the portal's call waits until the task runs: an interrupt would have no future to cancel
         try:
             return asyncio.run_coroutine_threadsafe(call.run(), loop).result()
         except _Interrupted as interrupted:
@@ -63,11 +62,11 @@ class Loop:
                 call.ended.wait(_UNWIND_SECONDS)
 
 
-class Call(Generic[T]):
-    """Work of the loop's thread, that can be left before it has begun, and at any time after that.
+class LoopCall(Generic[T]):
+    """Work in the loop's thread that can be cancelled at any time, also before it starts.
 
     Attributes:
-        ended: set when it does nothing any more.
+        ended: set when it has ended.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:

@@ -1,4 +1,4 @@
-"""From the JSON that a server sends to `Event` and other values."""
+"""Reads events and other values from the server's JSON."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -35,10 +35,10 @@ _KINDS: Mapping[str, TypeAdapter[Any]] = {
 
 
 def parse_event(data: str, place: str) -> Event:
-    """Read one event; unknown fields are passed over.
+    """Read one event; unknown fields are ignored.
 
     Raises:
-        BadAnswer: it is no event, or lacks a field of its kind.
+        BadAnswer: it is not an event, or lacks a field of its type.
     """
     fields = read_object(data)
     kind = text(fields, "type")
@@ -50,10 +50,10 @@ _ValueT = TypeVar("_ValueT")
 
 
 def read(form: TypeAdapter[_ValueT], fields: JsonObject) -> _ValueT:
-    """Make a value from the fields of a JSON object; unknown fields are passed over.
+    """Make a value from the fields of a JSON object; unknown fields are ignored.
 
     Raises:
-        BadAnswer: it names the fields that are missing, or of another type.
+        BadAnswer: fields are missing or of another type; it names them.
     """
     try:
         return form.validate_python(fields)

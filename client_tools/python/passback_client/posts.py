@@ -10,17 +10,17 @@ from passback_client.errors import BadSetup
 from passback_client.events import Content, Include, JsonObject, OnBusy, OnDisconnect
 
 OutputSchema: TypeAlias = JsonObject | type[BaseModel]
-"""A JSON Schema of type object, or a pydantic model, whose schema it is."""
+"""A JSON Schema of type object, or a pydantic model that has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """One message, where a text or parts alone do not say it all.
+    """A message with a role or an id beside its content.
 
     Attributes:
         content: a text, or a list of parts.
-        role: `system` only where the server's settings allow it.
-        id: by which the server knows the message again, and under which the history has it.
+        role: `system` only if the server's settings allow it.
+        id: of the message in the history; the server recognizes a repeated one.
     """
 
     content: Content
@@ -32,7 +32,7 @@ NewMessages: TypeAlias = Content | NewMessage | Sequence[NewMessage]
 
 
 class SendOptions(TypedDict, total=False):
-    """The keyword arguments of `Client.send`, which says what they mean; `ask` has them, too."""
+    """The keyword arguments of `Client.send`, which documents them, and of `ask`."""
 
     conversation_id: str | None
     agent_id: str | None
@@ -50,7 +50,7 @@ class SendOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class MessageContext:
     """The context of a message. It belongs to the last user message of its post, and only a post
     with one may have it.
 
@@ -67,10 +67,10 @@ class Brief:
 
     @property
     def fields(self) -> JsonObject:
-        """As it is posted, without what was not given."""
+        """The fields of the post that are not None."""
         if isinstance(self.constraints, str):
             raise BadSetup("constraints are a list of texts")
-        return given(
+        return defined(
             structuredData=self.structured_data,
             intent=self.intent,
             constraints=[*self.constraints] or None,
@@ -80,8 +80,8 @@ class Brief:
         )
 
 
-def said(messages: NewMessages) -> list[JsonValue]:
-    """The messages as they are posted."""
+def posted_messages(messages: NewMessages) -> list[JsonValue]:
+    """Return the messages as they are posted."""
     if isinstance(messages, NewMessage):
         return [_message(messages)]
     if not isinstance(messages, str) and any(isinstance(each, NewMessage) for each in messages):
@@ -89,17 +89,17 @@ def said(messages: NewMessages) -> list[JsonValue]:
     return [_message(NewMessage(cast("Content", messages)))]
 
 
-def given(**fields: JsonValue) -> JsonObject:
-    """Those that are not None."""
+def defined(**fields: JsonValue) -> JsonObject:
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _message(message: NewMessage) -> JsonObject:
     # programs without types may mix them
     if not isinstance(message, NewMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadSetup("a post has parts, or messages, not both in one list")
+        raise BadSetup("a list has parts or messages, not both")
     content: JsonValue = message.content if isinstance(message.content, str) else [*message.content]
-    return {"role": message.role, "content": content, **given(id=message.id)}
+    return {"role": message.role, "content": content, **defined(id=message.id)}
 
 
 def _schema(schema: OutputSchema | None) -> JsonObject | None:

@@ -1,4 +1,4 @@
-"""Questions of the agent to its user: the tool `ask_user`, whose schema the server knows."""
+"""Questions of the agent to its user, by the tool `ask_user`, whose schema the server knows."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from passback_client.tools import Tool, ToolContext, ToolError, invoke, is_async
 
 ASK_USER = "ask_user"
 _TEXT_CHARS = 100_000
-"""More would be refused."""
+"""The server's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One thing that the agent wants to know.
+    """A question of the agent.
 
     Attributes:
         question: its text.
-        options: to choose from; none: any text is asked for.
+        options: to choose from; if there are none, the answer is a text.
         multiple: whether several options may be chosen.
         free_text: whether a text may be given instead of options, or beside them.
     """
@@ -54,13 +54,11 @@ class Reply:
 
 
 AskUser: TypeAlias = Callable[[Sequence[Question]], Sequence[Reply] | Awaitable[Sequence[Reply]]]
-"""Gives one reply for each question, in their order; raises `ToolError` if the user wants to answer
-none.
-"""
+"""Returns one reply per question, in order; raises `ToolError` if the user declines to answer."""
 
 
 def questions_tool(ask: AskUser) -> Tool:
-    """The tool that asks by this function, plain (it runs in a thread) or async."""
+    """Return the tool that asks by this function, plain (it runs in a thread) or async."""
 
     async def execute(arguments: JsonObject, _: ToolContext) -> JsonObject:
         questions = [_question(each) for each in objects(arguments, "questions")]
@@ -81,7 +79,7 @@ def _question(fields: JsonObject) -> Question:
 
 
 def _answers(questions: Sequence[Question], given: object) -> list[JsonValue]:
-    """The server would refuse what does not fit, and the results that are posted with it."""
+    """Check the replies: the server would refuse a bad one, and all results posted with it."""
     if not isinstance(given, list | tuple):
         raise ToolError(f"The questions were answered by a {type(given).__name__}.")
     replies = cast("Sequence[object]", given)

@@ -27,9 +27,9 @@ async def _events(
 class Stream(AsyncIterator[Event]):
     """The events of all runs that a post leads to; the client's tools run while it is read.
 
-    Nothing is sent before the first event is asked for. Leaving the loop closes the connection, and
-    cancelling the task that reads also cancels the tools that run; the run at the server goes on in
-    both cases, and can be read on with `Client.resume`. Read it in one task at a time.
+    Nothing is sent before the first event is requested. Leaving the loop closes the connection, and
+    cancelling the task that reads also cancels the running tools; the run on the server continues
+    in both cases, and `Client.resume` follows it again. Read a stream in one task at a time.
     """
 
     def __init__(
@@ -46,24 +46,24 @@ class Stream(AsyncIterator[Event]):
     @property
     def conversation_id(self) -> str | None:
         """The conversation; None before the first event of a new one."""
-        return self._exchange.follower.which.conversation_id or None
+        return self._exchange.follower.run.conversation_id or None
 
     @property
     def run_id(self) -> str | None:
         """The run whose events come now."""
-        return self._exchange.follower.which.run_id
+        return self._exchange.follower.run.run_id
 
     @property
     def cursor(self) -> str | None:
-        """The place of the last event: what came after it is given by `Client.resume`."""
-        return self._exchange.follower.which.cursor
+        """The place of the last event, for `Client.resume`."""
+        return self._exchange.follower.run.cursor
 
     @property
     def left(self) -> Left | None:
         """The rest of the limits of conversation and owner when the answer began; None: not
         reported.
 
-        It is of the post that was answered last; `Usage.left` tells what changes meanwhile.
+        It is of the last post; `Usage.left` has changes during the run.
         """
         return self._exchange.follower.left
 
@@ -73,30 +73,30 @@ class Stream(AsyncIterator[Event]):
 
     @override
     async def __anext__(self) -> Event:
-        """The next event.
+        """Return the next event.
 
         Raises:
-            Unreachable: no answer, or too many cuts.
+            Unreachable: no answer, or too many disconnects.
             CursorExpired: the run's log has lost its beginning.
             PassbackError: the server refuses; a limit is reached.
         """
         return await anext(self._events)
 
     async def cancel(self) -> bool:
-        """Stop it all, from any task: the run at the server, the tools that run here. The events
-        end soon after.
+        """Stop the run on the server and the tools that run here, from any task. The events end
+        soon after.
 
         Returns:
             Whether a run was stopped. Before the first event there is none to stop.
         """
         self._exchange.stop()
-        which = self._exchange.follower.which
-        if which.run_id is None:
+        run = self._exchange.follower.run
+        if run.run_id is None:
             return False
-        return await self._cancel(which.conversation_id, which.run_id)
+        return await self._cancel(run.conversation_id, run.run_id)
 
     async def aclose(self) -> None:
-        """Close the connection. The run goes on."""
+        """Close the connection. The run continues."""
         await self._events.aclose()
 
     async def __aenter__(self) -> Self:

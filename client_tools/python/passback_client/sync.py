@@ -1,6 +1,6 @@
 """The same client for programs without `async`.
 
-An event loop in a thread of its own runs the async client: there is one implementation of the
+An event loop in its own thread runs the async client: there is one implementation of the
 protocol, and a tool of the client's works the same in both.
 """
 
@@ -79,11 +79,11 @@ class Stream(Iterator[Event]):
         return next(self._events)
 
     def cancel(self) -> bool:
-        """Stop it all, from any thread: the run at the server, the tools that run here."""
+        """Stop the run on the server and the tools that run here, from any thread."""
         return self._loop.run(self._stream.cancel)
 
     def close(self) -> None:
-        """Close the connection. The run goes on."""
+        """Close the connection. The run continues."""
         self._events.close()
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class Client:
 
     # ---------------------------------------------------------------- tools
     def add_tool(self, tool: AnyTool) -> None:
-        """Declare a tool, or a typed function as one. Raises BadSetup."""
+        """Add a tool, or a typed function as one. Raises BadSetup."""
         self._client.add_tool(tool)
 
     @overload
@@ -157,7 +157,7 @@ class Client:
         description: str | None = None,
         needs_approval: bool = False,
     ) -> F | Callable[[F], F]:
-        """Make a tool of a typed function, plain or async: as `passback_client.Client.tool`."""
+        """Make a tool from a typed function, plain or async: as `passback_client.Client.tool`."""
         decorate = self._client.tool(
             name=name, description=description, needs_approval=needs_approval
         )
@@ -167,7 +167,7 @@ class Client:
         """Let the agent ask its user: as `passback_client.Client.questions`."""
         return self._client.questions(function)
 
-    # ---------------------------------------------------------------- talking
+    # ---------------------------------------------------------------- messages
     def send(self, message: NewMessages, **options: Unpack[SendOptions]) -> Stream:
         """Post a user's message: as `passback_client.Client.send`, with its keyword arguments."""
         return Stream(self._loop, self._client.send(message, **options))
@@ -180,7 +180,7 @@ class Client:
         on_disconnect: OnDisconnect | None = None,
         include: Sequence[Include] = (),
     ) -> Stream:
-        """Go on where a conversation stands: as `passback_client.Client.resume`."""
+        """Continue a conversation: as `passback_client.Client.resume`."""
         stream = self._client.resume(
             conversation_id, after=after, on_disconnect=on_disconnect, include=include
         )
@@ -198,7 +198,7 @@ class Client:
         include: Sequence[Include] = (),
         idempotency_key: str | None = None,
     ) -> Stream:
-        """Answer an approval that is owed, and go on: as `passback_client.Client.decide`."""
+        """Answer an approval that is owed, and continue: as `passback_client.Client.decide`."""
         stream = self._client.decide(
             conversation_id,
             interrupt_id,
@@ -222,7 +222,7 @@ class Client:
         include: Sequence[Include] = (),
         idempotency_key: str | None = None,
     ) -> Stream:
-        """Answer a call that is owed, and go on: as `passback_client.Client.answer`."""
+        """Answer a call that is owed, and continue: as `passback_client.Client.answer`."""
         stream = self._client.answer(
             conversation_id,
             call_id,
@@ -243,25 +243,25 @@ class Client:
         return self._loop.run(ask)
 
     def cancel(self, conversation_id: str, *, run_id: str | None = None) -> bool:
-        """Cancel a run at the server; whether there was one."""
+        """Cancel a run on the server; return whether there was one."""
         return self._loop.run(partial(self._client.cancel, conversation_id, run_id=run_id))
 
     def retract(self, conversation_id: str, tool: str) -> None:
-        """Take back what was decided for good about a tool of the server."""
+        """Retract a permanent decision about a tool of the server."""
         self._loop.run(partial(self._client.retract, conversation_id, tool))
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- state
     def conversation(self, conversation_id: str) -> Conversation:
         """Return the state of a conversation."""
         return self._loop.run(partial(self._client.conversation, conversation_id))
 
     def messages(self, conversation_id: str, *, after: int = 0, limit: int = 100) -> MessagePage:
-        """Messages of a conversation, oldest first."""
+        """Return messages of a conversation, oldest first."""
         return self._loop.run(
             partial(self._client.messages, conversation_id, after=after, limit=limit)
         )
 
-    # ---------------------------------------------------------------- ending
+    # ---------------------------------------------------------------- closing
     def __enter__(self) -> Self:
         self._loop.open()
         return self

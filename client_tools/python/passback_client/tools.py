@@ -1,4 +1,4 @@
-"""Client tools: what the model is told of them, and how one is called."""
+"""Client tools: their declarations and calls."""
 
 import inspect
 import re
@@ -9,24 +9,24 @@ from typing import TypeAlias
 
 import anyio
 
-from passback_client.arguments import Takes, a, maybe, refuse_misfits
+from passback_client.arguments import Rule, check_fields, is_a, optional
 from passback_client.errors import BadSetup
 from passback_client.events import JsonObject
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-_TAKES = {
-    "name": Takes("its name", lambda name: isinstance(name, str) and bool(_NAME.fullmatch(name))),
-    "description": Takes("a text", a(str)),
-    "parameters": Takes("a JSON Schema as a dict, or None", maybe(a(dict))),
-    "execute": Takes("a function that takes the arguments and a `ToolContext`", callable),
-    "needs_approval": Takes("True or False", a(bool)),
+_RULES = {
+    "name": Rule("its name", lambda name: isinstance(name, str) and bool(_NAME.fullmatch(name))),
+    "description": Rule("a text", is_a(str)),
+    "parameters": Rule("a JSON Schema as a dict, or None", optional(is_a(dict))),
+    "execute": Rule("a function that takes the arguments and a `ToolContext`", callable),
+    "needs_approval": Rule("True or False", is_a(bool)),
 }
 
 
 class ToolError(Exception):
-    """Raise it in a tool: its text is what the model is told."""
+    """Raise it in a tool: the model gets its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class ToolContext:
 
     Attributes:
         call: as the model made it.
-        cancelled: set when nobody waits for the result any more. An async tool is cancelled then; a
-            plain one runs in a thread, and should look here if it takes long.
+        cancelled: set when the result is no longer needed. An async tool is cancelled then; a plain
+            one runs in a thread, and should check it if it takes long.
     """
 
     call: ToolCall
@@ -54,7 +54,7 @@ class ToolContext:
 
 
 Execute: TypeAlias = Callable[[JsonObject, ToolContext], object]
-"""Takes the arguments; gives text, a list of parts or any JSON, or raises. Plain or async."""
+"""Takes the arguments; returns text, a list of parts or any JSON, or raises. Plain or async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Tool:
 
     Attributes:
         name: 1 to 64 letters, digits, `_` or `-`.
-        description: what the model is told of it.
-        parameters: a JSON Schema of type object; None where the server knows it: of `ask_user`.
+        description: for the model.
+        parameters: a JSON Schema of type object; None for `ask_user`, which the server knows.
         execute: plain (it runs in a thread) or async. What it raises becomes an error result.
         needs_approval: the client's `approve` is asked before each call.
 
     Raises:
-        BadSetup: the name is none, or another argument is not of its kind.
+        BadSetup: the name or another argument is invalid.
     """
 
     name: str
@@ -79,14 +79,14 @@ class Tool:
     needs_approval: bool = False
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in _TAKES}
-        if not _TAKES["name"].fits(self.name):
+        given = {name: getattr(self, name) for name in _RULES}
+        if not _RULES["name"].fits(self.name):
             raise BadSetup(f"a tool cannot be named {self.name!r}")
-        refuse_misfits(given, _TAKES, f"tool {self.name!r}: ")
+        check_fields(given, _RULES, f"tool {self.name!r}: ")
 
     @property
     def declaration(self) -> JsonObject:
-        """As it is posted."""
+        """The declaration as it is posted."""
         if self.parameters is None:
             return {"name": self.name}
         return {
@@ -97,9 +97,7 @@ class Tool:
 
 
 async def invoke(call: Callable[[], object], *, is_async: bool) -> object:
-    """Call what is plain or async; a plain function runs in a thread, which is left alone on
-    cancellation.
-    """
+    """Call a plain or async function; a plain one runs in a thread, which cancellation abandons."""
     given = call() if is_async else await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
     return await given if inspect.isawaitable(given) else given
 

@@ -38,7 +38,7 @@ from passback_client import (
 )
 from passback_client import sync as plain
 from passback_client.approvals import Approver
-from passback_client.execution import Execution, Hands
+from passback_client.execution import Execution, Toolbox
 
 pytestmark = pytest.mark.anyio
 
@@ -220,7 +220,7 @@ async def test_a_tool_that_needs_approval_is_refused_where_nobody_can_be_asked()
     with pytest.raises(BadSetup, match="approve"):
         client_of(Script(), tools=[PAINTING])
     call = OwedCall("call", "paint", "{}")
-    [told] = await Execution(Hands({"paint": PAINTING}, Limits()), "c").answer([call], nobody)
+    [told] = await Execution(Toolbox({"paint": PAINTING}, Limits()), "c").answer([call], nobody)
     text = "The user did not allow this call."
     assert told == ToolAnswer("call", "paint", text, is_error=True)
 

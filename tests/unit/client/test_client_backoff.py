@@ -17,7 +17,7 @@ from passback_client import sync as plain
 from passback_client.backoff import Backoff, parse_retry_after
 from passback_client.contact import Contact
 from passback_client.errors import Facts
-from passback_client.loop import Call, Loop
+from passback_client.loop import Loop, LoopCall
 from passback_client.tools import Execute
 
 pytestmark = pytest.mark.anyio
@@ -160,7 +160,7 @@ async def test_work_that_is_left_before_it_begins_never_does() -> None:
     async def work() -> None:
         done.append("work")
 
-    call = Call(work)
+    call = LoopCall(work)
     call.leave()
     assert call.ended.is_set()
     with pytest.raises(asyncio.CancelledError):
@@ -181,7 +181,7 @@ async def test_work_that_is_left_is_cancelled_and_has_ended_when_it_is_unwound()
             assert not call.ended.is_set()
             unwound.set()
 
-    call = Call(work)
+    call = LoopCall(work)
     task = asyncio.ensure_future(call.run())
     await begun.wait()
     call.leave()

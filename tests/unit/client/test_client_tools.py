@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from passback_client import BadSetup, Client, Limits, OwedCall, Tool, ToolAnswer, ToolContext
 from passback_client import sync as plain
-from passback_client.execution import Execution, Hands
-from passback_client.functions import About, function_tool
+from passback_client.execution import Execution, Toolbox
+from passback_client.functions import ToolOptions, function_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -27,9 +27,9 @@ ANY: dict[str, Any] = {"type": "object"}
 async def answers(*tools: Tool, arguments: str = "{}", limits: Limits = LIMITS) -> list[ToolAnswer]:
     """Call each of the tools."""
     calls = [OwedCall(f"id-{each.name}", each.name, arguments) for each in tools]
-    hands = Hands({each.name: each for each in tools}, limits)
+    toolbox = Toolbox({each.name: each for each in tools}, limits)
     with anyio.fail_after(10):
-        told = await Execution(hands, "c").answer(calls, undisturbed)
+        told = await Execution(toolbox, "c").answer(calls, undisturbed)
     return [each for each in told if isinstance(each, ToolAnswer)]
 
 
@@ -39,7 +39,7 @@ async def undisturbed(_: object) -> None:
 
 async def answer(function: Callable[..., object], arguments: str = "{}") -> tuple[object, bool]:
     """What a typed function's call gives: the content, and whether it is an error."""
-    [told] = await answers(function_tool(function, About("tool")), arguments=arguments)
+    [told] = await answers(function_tool(function, ToolOptions("tool")), arguments=arguments)
     assert (told.call_id, told.name) == ("id-tool", "tool")
     return told.content, told.is_error
 
@@ -68,7 +68,7 @@ def test_a_function_declares_itself() -> None:
     }
     assert (schema["required"], schema["additionalProperties"]) == (["color"], False)
     assert schema["properties"].keys() == {"color", "size", "_fast"}
-    other = function_tool(paint, About("other", "")).declaration
+    other = function_tool(paint, ToolOptions("other", "")).declaration
     assert (other["name"], other["description"]) == ("other", "")
 
 
