@@ -31,7 +31,7 @@ from passback.core.messages import (
     new_nonce,
 )
 from passback.core.state import State
-from passback.http.access import ANONYMOUS
+from passback.http.gate import ANONYMOUS
 from passback.stores.open import open_store
 
 MESSAGE_WORDS = 60

@@ -13,7 +13,7 @@ from passback.core.ports import ModelClient, Store
 from passback.core.signals import Signal
 from passback.core.text import did_you_mean, nearest_names
 from passback.core.toolsets import ConnectedToolset
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.openapi import document_wire

@@ -21,9 +21,9 @@ from starlette.types import ASGIApp
 from passback.core.changes import Status
 from passback.core.errors import ConfigurationError, InvalidCursor, UnknownRun, UnknownToolCall
 from passback.core.messages import ConversationId, RunId
-from passback.http.access import Access
 from passback.http.answers import json_answer
 from passback.http.body import read_object
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import PartialBodies, RequestLimits, Wire

@@ -13,13 +13,12 @@ from passback.core.events import Completed, RunFinished
 from passback.core.messages import RunRef
 from passback.core.signals import Signal
 from passback.hotpath.sending import SEND_NOW
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services, Wire
 from passback.native.document import WaitedAnswer
-from passback.native.encoder import NativeEncoder
-from passback.native.responses import TEXT, PlainEncoder
+from passback.native.responses import TEXT, NativeEncoder, PlainEncoder
 from passback.streams.frames import EventId
 from passback.streams.sse import EventStream
 

@@ -21,7 +21,7 @@ Idle flushes: `_IDLE_FLUSH_TICKS` in `engine/log.py`
     Buys: half of the work of Redis under `paced`.
     Remove it when a write to the store costs next to nothing.
 
-Text events: the first case of `NativeEncoder.feed` in `native/encoder.py`
+Text events: the first case of `NativeEncoder.feed` in `native/responses.py`
     Writes the JSON of a text event as text.
     Buys: 2,400 instructions of an event, 17,000 without.
     Remove it when the encoder of `json` costs no more.

@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from passback.core.budgets import Left
 from passback.core.errors import KeysNeeded, PassbackError
 from passback.core.events import Failed
 from passback.core.messages import ConversationId, OwnerId, RunId
 from passback.core.values import value
-from passback.http.headers import headers_of, is_plain_id
+from passback.http.requests import headers_of, is_plain_id
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def request_id(scope: Scope, /) -> str:
     """
     known: str | None = scope.get(_REQUEST_ID_KEY)
     if known is None:
-        given = headers_of(scope).get(b"x-request-id")
+        given = headers_of(scope).first.get(b"x-request-id", "")
         known = given if is_plain_id(given) else f"req_{secrets.token_hex(12)}"
         scope[_REQUEST_ID_KEY] = known
     return known
@@ -210,6 +211,21 @@ def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dic
     """Return the headers that name the conversation and the run of an answer."""
     headers = {"x-conversation-id": visible_id(conversation_id)}
     return headers if run_id is None else headers | {"x-run-id": run_id}
+
+
+def left_headers(left: Left | None, /) -> dict[str, str]:
+    """Return the headers with the rest of each limit when the answer begins.
+
+    They are plain decimal numbers.
+    """
+    headers: dict[str, str] = {}
+    for kind in ("turns", "tokens", "seconds", "cost"):
+        rest: int | float | None = getattr(left, kind, None)
+        if rest is not None:
+            # a float not by `str`, which writes 0.00001 as 1e-05
+            text = f"{rest:f}".rstrip("0").rstrip(".") if isinstance(rest, float) else str(rest)
+            headers[f"x-budget-left-{kind}"] = text
+    return headers
 
 
 def json_answer(

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
 from passback.http.answers import owner_of
-from passback.http.headers import Headers, headers_of
+from passback.http.requests import Headers, headers_of
 from passback.http.wires import PartialBodies, RequestLimits
 
 # Key in `scope["extensions"]`: the whole body has arrived, so reading it does not wait.
@@ -91,19 +91,20 @@ def _parse_object(text: bytes, limits: RequestLimits) -> dict[str, JsonValue]:
 
 def _check_media_type(headers: Headers) -> None:
     # Forms and text/plain are the media types that a foreign page may post without a preflight.
-    media_type, *parameters = headers.get(b"content-type").lower().split(";")
+    media_type, *parameters = headers.first.get(b"content-type", "").lower().split(";")
     if media_type.strip() != "application/json":
         raise UnsupportedMedia("the content type has to be application/json")
     for parameter in parameters:
         name, _, value = parameter.strip().partition("=")
         if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
             raise UnsupportedMedia("the charset has to be utf-8")
-    if headers.get(b"content-encoding", "identity").lower() != "identity":
+    if headers.first.get(b"content-encoding", "identity").lower() != "identity":
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
 async def _read_bytes(request: Request, limits: RequestLimits, bodies: PartialBodies) -> bytes:
-    declared = headers_of(request.scope).get(b"content-length", "0").strip(" \t")  # RFC 9110, 5.5
+    headers = headers_of(request.scope)
+    declared = headers.first.get(b"content-length", "0").strip(" \t")  # RFC 9110, 5.5
     # an absurd or malformed length is too large, too
     is_sane = len(declared) <= _MAX_LENGTH_DIGITS and declared.isdecimal()
     if not is_sane or int(declared) > limits.body_bytes:

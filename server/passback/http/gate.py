@@ -1,31 +1,45 @@
 """The gate in front of all routes: checks host, origin and key, and adds the headers of CORS.
 
-It is pure ASGI, so streams pass through it without a wrapper around each chunk.
+Pages of other sites and rebound host names are refused (P13). The gate is pure ASGI, so streams
+pass through it without a wrapper around each chunk.
 """
 
+import hmac
 import logging
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from functools import lru_cache
+from hashlib import sha256
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from passback.core.errors import ClientError, ForeignHost, ForeignOrigin
+from passback.core.errors import ClientError, ForeignHost, ForeignOrigin, Unauthenticated
+from passback.core.messages import OwnerId
+from passback.core.values import value
 from passback.hotpath.sending import forget_send_now
-from passback.http.access import (
-    ANONYMOUS,
-    Access,
-    authenticate,
-    check_host,
-    check_origin,
-    check_site,
-    listable_host,
-    listable_origin,
-    may_read_answers,
-)
 from passback.http.answers import empty_answer, error_answer, set_owner
-from passback.http.headers import Headers, headers_of
+from passback.http.requests import Headers, headers_of
+from passback.setting_forms import is_loopback
 
 logger = logging.getLogger(__name__)
+
+ANONYMOUS = OwnerId("anonymous")
+_DEFAULT_PORTS = (":80", ":443")
+_FOREIGN_SITES = frozenset({"cross-site", "same-site"})
+_MAX_HOST_CHARACTERS = 512  # more than a DNS name has, and few enough to be cached
+_LOOPBACK_ORIGIN = re.compile(
+    r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.ASCII
+)
+# Values that the settings can list. The log shows no other host or origin that a stranger sends.
+_LISTABLE_HOST = re.compile(r"[a-z0-9._-]{1,253}|\[[0-9a-f:]{2,39}\]", re.ASCII)
+_LISTABLE_ORIGIN = re.compile(r"https?://[\w.:\[\]-]{1,255}", re.ASCII)
+# Browsers send this for a page without an origin. It identifies no page.
+_OPAQUE_ORIGIN = "null"
 
 _MAX_WARNINGS = 100  # hosts that a process names in its log, and as many origins
 _EXPOSED_HEADERS = (
@@ -41,19 +55,217 @@ _PREFLIGHT_HEADERS = {
 }
 
 
-def protect(app: ASGIApp, access: Access, /, *, public: frozenset[str] = frozenset()) -> ASGIApp:
-    """Return an application that passes on to `app` only the requests that `access` allows.
+@value
+class Access:
+    """The access settings of a server.
+
+    Args:
+        hosts: names that a `Host` header may have beside loopback, without port, lower case.
+        origins: origins of other sites whose pages may call us, exactly as browsers send them.
+        keys: bearer keys and their owners. Without keys everyone is the owner `anonymous`.
+        loopback_only: the server is bound to a loopback address. Otherwise `Host` may be any
+            IP address.
+        loopback_pages: pages of loopback origins may call us, too, at an address of loopback.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    keys: Mapping[str, OwnerId] = field(default_factory=dict[str, OwnerId])
+    loopback_only: bool = True
+    loopback_pages: bool = False
+
+    @property
+    def may_list(self) -> bool:
+        """Conversations may be listed: not everybody who reaches the server is the same owner."""
+        return bool(self.keys) or self.loopback_only
+
+
+def check_host(headers: Headers, access: Access, /) -> None:
+    """Refuse a host name that is not ours.
+
+    Without this check a hostile page could let its own name resolve to this machine.
+
+    Raises:
+        ForeignHost: the `Host` header is missing, doubled, or names neither us nor an address.
+    """
+    name = _named_host(headers)
+    if name is None or not _is_own_host(name, access.hosts, access.loopback_only):
+        raise ForeignHost(
+            "this server does not serve the host that the request names; "
+            "to allow it, list it in PASSBACK_ALLOWED_HOSTS"
+        )
+
+
+def may_read_answers(origin: str, headers: Headers, access: Access, /) -> bool:
+    """Return whether a page of this origin, which is not our own, may call us and read answers."""
+    if origin in access.origins:
+        return True
+    # The request has to name us by loopback, too. Otherwise a page on a visitor's own machine
+    # would pass where a proxy on this machine makes us public.
+    return (
+        access.loopback_pages
+        and _LOOPBACK_ORIGIN.fullmatch(origin) is not None
+        and is_loopback(_named_host(headers) or "")
+        and not _is_same_host(origin, headers.first.get(b"host", ""))
+    )
+
+
+def foreign_origin(headers: Headers, access: Access, /) -> str | None:
+    """Return the first `Origin` of a request whose pages may not call us, or None."""
+    host = headers.first.get(b"host", "")
+    for origin in headers.all.get(b"origin", ()):
+        if not _is_same_host(origin, host) and not may_read_answers(origin, headers, access):
+            return origin
+    return None
+
+
+def check_origin(headers: Headers, access: Access, /) -> None:
+    """Refuse a page of another site.
+
+    Raises:
+        ForeignOrigin: the `Origin` header is neither our own nor one that the settings allow.
+    """
+    origin = foreign_origin(headers, access)
+    if origin == _OPAQUE_ORIGIN:
+        raise ForeignOrigin(
+            "the page has no origin (a file, or a sandboxed frame): serve it over HTTP, from an "
+            "origin that PASSBACK_ALLOWED_ORIGINS lists"
+        )
+    if origin is not None:
+        raise ForeignOrigin(
+            "pages of this origin may not call this server; PASSBACK_ALLOWED_ORIGINS lists those "
+            "that may"
+        )
+
+
+def check_site(headers: Headers, access: Access, /, *, is_open: bool) -> None:
+    """Refuse a cross-site request by its `Sec-Fetch-Site` header.
+
+    Pictures, objects and links are requested without an `Origin`, so `check_origin` misses them.
+
+    Args:
+        headers: of the request.
+        access: the rules. A page that may read our answers (`may_read_answers`) may ask from any
+            site, by CORS.
+        is_open: the path needs no credentials, so a link may lead to it.
+
+    Raises:
+        ForeignOrigin: the browser says that a page of another site, or of another port of this
+            host, asks.
+    """
+    if _FOREIGN_SITES.isdisjoint(headers.all.get(b"sec-fetch-site", ())):
+        return
+    if may_read_answers(headers.first.get(b"origin", ""), headers, access):
+        return
+    if not (is_open and headers.first.get(b"sec-fetch-dest", "") == "document"):
+        raise ForeignOrigin(
+            "pages of another site may not load this: open its address directly, or use fetch "
+            "from a page whose origin PASSBACK_ALLOWED_ORIGINS lists"
+        )
+
+
+def listable_host(headers: Headers, /) -> str | None:
+    """Return the request's host as PASSBACK_ALLOWED_HOSTS can list it, or None if it cannot."""
+    name = _named_host(headers)
+    shown = f"[{name}]" if name and ":" in name else name
+    return shown if shown and _LISTABLE_HOST.fullmatch(shown) else None
+
+
+def listable_origin(headers: Headers, access: Access, /) -> str | None:
+    """Return the refused origin as PASSBACK_ALLOWED_ORIGINS can list it.
+
+    Returns None if the setting cannot list it, or no origin was refused.
+    """
+    origin = foreign_origin(headers, access)
+    return origin if origin is not None and _LISTABLE_ORIGIN.fullmatch(origin) else None
+
+
+def authenticate(headers: Headers, access: Access, /) -> OwnerId:
+    """Return the owner of the bearer key that a request presents.
+
+    Raises:
+        Unauthenticated: keys are configured, and the request presents none of them, or several.
+    """
+    if not access.keys:
+        return ANONYMOUS
+    # a proxy in front of us may have checked another one of several headers
+    if len(headers.all.get(b"authorization", ())) > 1:
+        raise Unauthenticated("one Authorization header is needed, and this request has several")
+    scheme, _, presented = headers.first.get(b"authorization", "").partition(" ")
+    digest = _key_digest(presented.strip() if scheme.lower() == "bearer" else "")
+    found: OwnerId | None = None
+    # no early exit: the time must not depend on which key matches
+    for key, owner in access.keys.items():
+        if hmac.compare_digest(_key_digest(key), digest):
+            found = owner
+    if found is None:
+        raise Unauthenticated("a valid API key is needed: send Authorization: Bearer KEY")
+    return found
+
+
+def _key_digest(key: str) -> bytes:
+    # digests have one length, so the time of a comparison does not reveal the length of a key
+    return sha256(key.encode()).digest()
+
+
+def _named_host(headers: Headers) -> str | None:
+    """Return the name in the only `Host` header, or None if it is missing or malformed."""
+    given = headers.all.get(b"host", ())
+    if len(given) != 1 or len(given[0]) > _MAX_HOST_CHARACTERS:
+        return None
+    return _host_name(given[0])
+
+
+@lru_cache(maxsize=256)
+def _host_name(authority: str) -> str | None:
+    """Return the host of `host[:port]` in lower case, or None if it is malformed."""
+    try:
+        parts = urlsplit(f"//{authority}")
+        _ = parts.port  # raises for a port that is no number
+    except ValueError:
+        return None
+    is_plain = parts.netloc == authority and "@" not in authority
+    return parts.hostname if is_plain else None
+
+
+@lru_cache(maxsize=256)
+def _is_own_host(name: str, hosts: frozenset[str], loopback_only: bool) -> bool:
+    if name == "localhost" or not hosts.isdisjoint({name, f"[{name}]"}):
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or not loopback_only
+
+
+def _is_same_host(origin: str, host: str) -> bool:
+    """Return whether an origin is the host itself."""
+    # any scheme: a proxy in front of us may have terminated TLS
+    scheme, _, authority = origin.lower().partition("://")
+    return scheme in {"http", "https"} and _without_default_port(
+        authority
+    ) == _without_default_port(host.lower())
+
+
+def _without_default_port(authority: str) -> str:
+    for port in _DEFAULT_PORTS:
+        authority = authority.removesuffix(port)
+    return authority
+
+
+class Gate:
+    """Middleware that passes on to `app` only the requests that `access` allows.
 
     Args:
         app: answers them; `answers.owner_of` returns the owner of a request to it.
         access: the rules.
         public: paths that answer GET and HEAD without credentials.
     """
-    return _Gate(app, access, public)
 
-
-class _Gate:
-    def __init__(self, app: ASGIApp, access: Access, public: frozenset[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, /, *, public: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._access = access
         self._public = public
@@ -68,7 +280,7 @@ class _Gate:
             await self._serve_socket(scope, receive, send)
             return
         headers = headers_of(scope)
-        origin = headers.get(b"origin")
+        origin = headers.first.get(b"origin", "")
         if origin and may_read_answers(origin, headers, self._access):
             send = _with_cors_headers(origin, send)
         try:
@@ -109,8 +321,9 @@ class _Gate:
         check_origin(headers, self._access)
         is_open = scope["method"] in {"GET", "HEAD"} and scope["path"] in self._public
         check_site(headers, self._access, is_open=is_open)
-        asks_leave = b"origin" in headers and b"access-control-request-method" in headers
-        if asks_leave and scope["method"] == "OPTIONS":  # a preflight, which comes without a key
+        asked = {b"origin", b"access-control-request-method"}
+        # a preflight, which comes without a key
+        if scope["method"] == "OPTIONS" and asked <= headers.first.keys():
             return empty_answer(scope, headers=_PREFLIGHT_HEADERS)
         owner = ANONYMOUS if is_open else authenticate(headers, self._access)
         set_owner(scope, owner, self._access.may_list)

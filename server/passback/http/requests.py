@@ -1,4 +1,4 @@
-"""Readers that several wires share: validated models, media types, ids, idempotency keys."""
+"""Readers that several wires share: headers, validated models, media types, ids, keys of posts."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -6,12 +6,51 @@ from hashlib import sha256
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError
+from starlette.types import Scope
 
 from passback.core.errors import BadRequest, InvalidRequest, NotAcceptable, UnknownRun
 from passback.core.messages import ConversationId, OwnerId, RunId, new_conversation_id
 from passback.core.text import describe_validation_error
 from passback.core.values import value
-from passback.http.headers import Headers, is_plain_id
+
+_HEADERS_KEY = "passback.headers"
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def is_plain_id(text: str, /) -> bool:
+    """Return whether an id may stand unquoted in a header or a line of the log.
+
+    All ids that the server makes are plain.
+    """
+    return _PLAIN_ID.fullmatch(text) is not None
+
+
+class Headers:
+    """The headers of one request. Names are in lower case, as in ASGI.
+
+    Attributes:
+        first: the first header of each name.
+        all: every header of each name, in the order of the request.
+    """
+
+    __slots__ = ("all", "first")
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]], /) -> None:
+        self.first: dict[bytes, str] = {}
+        self.all: dict[bytes, list[str]] = {}
+        for name, content in raw:
+            text = content.decode("latin-1")  # decodes any bytes
+            self.first.setdefault(name, text)
+            self.all.setdefault(name, []).append(text)
+
+
+def headers_of(scope: Scope, /) -> Headers:
+    """Return the headers of a request, the same object on every call."""
+    known: Headers | None = scope.get(_HEADERS_KEY)
+    if known is None:
+        known = scope[_HEADERS_KEY] = Headers(scope["headers"])
+    return known
+
 
 _SHOWN_CHARACTERS = 200  # of one problem, in an error
 _SHOWN_PROBLEMS = 5  # in an error
@@ -237,7 +276,7 @@ def idempotency_key(headers: Headers, /) -> str | None:
         BadRequest: it is not one text of 1 to 256 visible ASCII characters. This is not a 422,
             which would mean that the key was used with other content.
     """
-    given = headers.all(b"idempotency-key")
+    given = headers.all.get(b"idempotency-key", ())
     if not given:
         return None
     found = _IDEMPOTENCY_KEY.fullmatch(given[0]) if len(given) == 1 else None

@@ -120,8 +120,8 @@ class Endpoint(Route):
             status = HTTPStatus.METHOD_NOT_ALLOWED
             view = ErrorView(status, "method_not_allowed", status.description, request_id(scope))
             return view_answer(scope, view, {"allow": ", ".join(sorted(self._allowed_methods))})
-        if scope.get("raw_path") is not None:
-            given: Mapping[str, str] = scope["path_params"]
+        given: Mapping[str, str] = scope["path_params"]
+        if given and scope.get("raw_path") is not None:
             try:
                 decoded = {name: unquote(text, errors="strict") for name, text in given.items()}
             except UnicodeDecodeError:

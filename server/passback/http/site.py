@@ -9,10 +9,9 @@ from starlette.routing import Match, Router, WebSocketRoute
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.core.errors import ConfigurationError
-from passback.http.access import Access
 from passback.http.access_log import AccessLog
 from passback.http.answers import set_error_body
-from passback.http.gate import protect
+from passback.http.gate import Access, Gate
 from passback.http.routing import Endpoint, answer_not_found
 from passback.http.wires import Wire
 
@@ -44,7 +43,7 @@ def build_site(
         lifespan=lifespan,
     )
     public = frozenset(path for wire in wires for path in wire.public)
-    site = protect(router, access, public=public)
+    site = Gate(router, access, public=public)
     return AccessLog(_with_error_bodies(site, wires), routes)
 
 

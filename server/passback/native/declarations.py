@@ -198,26 +198,25 @@ class _SchemaChecker:
         if len(text) > most or (not text.isascii() and len(text.encode()) > most):
             raise InvalidSchema(f"its schema is larger than {most} bytes")
         known = _known_schemas(self._key.owner)(text, self._limits.depth)
-        found = known.found or await self._check_in_thread(known)
+        found = known.found
+        if found is None:
+            places = limiter_of(SCHEMA_PLACES, 1, CHECK_SECONDS)
+            # one deadline for all schemas of the post, from its first unknown one
+            if self._deadline is None:
+                self._deadline = anyio.current_time() + places.seconds
+            try:
+                with anyio.fail_after(self._deadline - anyio.current_time()):
+                    async with places.acquire(self._key):
+                        alone = anyio.CapacityLimiter(1)  # the places say how many there are
+                        found = await anyio.to_thread.run_sync(known.check, limiter=alone)
+            except TimeoutError:
+                raise SchemasBusy(
+                    "the schemas of this post could not be checked in time; try again later",
+                    retry_after=_RETRY_AFTER,
+                ) from None
         if isinstance(found, str):
             raise InvalidSchema(found)
         return found
-
-    async def _check_in_thread(self, schema: "_CheckedSchema") -> _Fit | str:
-        places = limiter_of(SCHEMA_PLACES, 1, CHECK_SECONDS)
-        # one deadline for all schemas of the post, from its first unknown one
-        if self._deadline is None:
-            self._deadline = anyio.current_time() + places.seconds
-        try:
-            with anyio.fail_after(self._deadline - anyio.current_time()):
-                async with places.acquire(self._key):
-                    alone = anyio.CapacityLimiter(1)  # the places say how many there are
-                    return await anyio.to_thread.run_sync(schema.check, limiter=alone)
-        except TimeoutError:
-            raise SchemasBusy(
-                "the schemas of this post could not be checked in time; try again later",
-                retry_after=_RETRY_AFTER,
-            ) from None
 
 
 @dataclass(eq=False, slots=True)

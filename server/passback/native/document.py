@@ -32,10 +32,15 @@ from passback.core.events import (
     UsageReported,
     innermost_event,
 )
-from passback.core.messages import Owed, RunRef, Usage, add_usages
+from passback.core.messages import RunRef, Usage, add_usages
 from passback.core.ports import Parked
-from passback.http.answers import error_answer, failure_answer, json_answer, run_headers
-from passback.http.headers import left_headers
+from passback.http.answers import (
+    error_answer,
+    failure_answer,
+    json_answer,
+    left_headers,
+    run_headers,
+)
 from passback.http.routing import relative_reference
 from passback.http.wires import Services
 from passback.native.shapes import LeftView, OwedCall, UsageView, left_view, owed_call, usage_view
@@ -147,13 +152,14 @@ class AnswerEncoder:
             usage = cast("RunUsageView", usage_view(self._usage))
             if self._left is not None:
                 usage["left"] = left_view(self._left)
+        owed = outcome.owed if isinstance(outcome, HandedBack) else ()
         answer: RunAnswer = {
             "runId": self._run.run_id,
             "conversationId": self._run.key.id,
             "outcome": outcome.type,
             "reason": outcome.reason if isinstance(outcome, Completed) else None,
             "text": self._text.getvalue(),
-            "owed": _owed_calls(outcome.owed if isinstance(outcome, HandedBack) else ()),
+            "owed": [owed_call(each) for each in owed],
             "usage": usage,
             "model": self._model,
             "lastEventId": str(last),
@@ -161,10 +167,6 @@ class AnswerEncoder:
         if self._output is not None:
             answer["output"] = self._output.value
         return cast("Mapping[str, object]", answer)
-
-
-def _owed_calls(owed: Sequence[Owed]) -> list[OwedCall]:
-    return [owed_call(each) for each in owed]
 
 
 def parked_view(parked: Parked, /) -> RunAnswer:
@@ -175,7 +177,7 @@ def parked_view(parked: Parked, /) -> RunAnswer:
         "outcome": "handed-back",
         "reason": None,
         "text": "",
-        "owed": _owed_calls(parked.owed),
+        "owed": [owed_call(each) for each in parked.owed],
         "usage": None,
         "model": None,
         "lastEventId": None,

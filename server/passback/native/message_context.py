@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, NotRequired, TypeAlias
+from typing import Annotated, NotRequired, TypeAlias, cast
 
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
@@ -167,7 +167,13 @@ class BriefView(TypedDict):
 
 def context_view(brief: MessageContext, /) -> BriefView:
     """Return the view of a context, with the fields that were posted as they were posted."""
-    view = _show_texts(brief)
+    texts = {
+        "intent": brief.intent,
+        "instructions": brief.instructions,
+        "model": brief.model,
+        "at": brief.at,
+    }
+    view = cast("BriefView", {name: text for name, text in texts.items() if text})
     if brief.data is not None or brief.forgets:  # null is shown only if it was posted
         view["structuredData"] = brief.data
     if brief.constraints:
@@ -176,17 +182,4 @@ def context_view(brief: MessageContext, /) -> BriefView:
         view["outputSchema"] = dict(brief.output_schema)
     if brief.extras is not None:
         view["extras"] = dict(brief.extras)
-    return view
-
-
-def _show_texts(brief: MessageContext) -> BriefView:
-    view: BriefView = {}
-    if brief.intent:
-        view["intent"] = brief.intent
-    if brief.instructions:
-        view["instructions"] = brief.instructions
-    if brief.model:
-        view["model"] = brief.model
-    if brief.at:
-        view["at"] = brief.at
     return view

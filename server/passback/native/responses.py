@@ -1,8 +1,9 @@
 """The formats of a run's answer: a stream of events, one JSON document, plain text."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import assert_never
+from collections.abc import Callable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, Final, TypeAlias, assert_never
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,26 +12,46 @@ from starlette.types import ASGIApp, Scope
 from passback.core.errors import InvalidCursor, InvalidRequest, UnknownRun
 from passback.core.events import (
     Cancelled,
+    Compacted,
     Completed,
+    ContextWarned,
     Cursor,
     Failed,
     HandedBack,
+    Nested,
     Outcome,
+    OutputAccepted,
+    PlanUpdated,
+    ReasoningDelta,
+    Rewound,
     RunEvent,
     RunFinished,
+    RunQueued,
+    RunStarted,
     TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolProgressed,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
 )
-from passback.core.messages import ConversationKey, RunRef
+from passback.core.messages import CallId, ConversationKey, RunRef
 from passback.core.ports import Parked, Runs
 from passback.core.values import value
 from passback.http.answers import json_answer, run_headers
-from passback.http.headers import headers_of
-from passback.http.requests import check_run_id, parse_whole_number, preferred_media_type
+from passback.http.requests import (
+    check_run_id,
+    headers_of,
+    parse_whole_number,
+    preferred_media_type,
+)
 from passback.http.wires import Services
+from passback.native import shapes
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer, parked_view
-from passback.native.encoder import DONE, NativeEncoder, native_data
 from passback.native.openapi import describe_parameter
-from passback.native.shapes import owed_call, owed_event
+from passback.native.shapes import NativeEvent
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EventStream,
@@ -39,6 +60,120 @@ from passback.streams.sse import (
     opening_comment,
     stream_headers,
 )
+
+# Events that a request may ask for beyond the protocol's own ones.
+INCLUDABLE = frozenset(
+    {
+        *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
+        *("reasoning", "rewind", "run", "usage"),
+    }
+)
+
+DONE = "[DONE]"
+
+ALWAYS: Final = ""
+
+_Convert: TypeAlias = Callable[[Any], NativeEvent]
+
+# Events that become one native event each: the word of `INCLUDABLE` that a request needs for it,
+# and the function that converts it.
+CONVERSIONS: Mapping[type[RunEvent], tuple[str, _Convert]] = {
+    ToolCallStarted: (ALWAYS, shapes.tool_call_start),
+    ToolCallArguments: (ALWAYS, shapes.tool_call_args),
+    ToolCallEnded: (ALWAYS, shapes.tool_call_end),
+    ToolResulted: (ALWAYS, shapes.tool_result),
+    RunQueued: ("run", shapes.run_queued),
+    RunStarted: ("run", shapes.run_start),
+    OutputAccepted: ("output", shapes.accepted_output),
+    TurnStarted: ("message-ids", shapes.message_start),
+    ReasoningDelta: ("reasoning", shapes.reasoning),
+    ToolProgressed: ("progress", shapes.tool_progress),
+    PlanUpdated: ("plan", shapes.plan),
+    UsageReported: ("usage", shapes.usage),
+    ContextWarned: ("context", shapes.context_warning),
+    Compacted: ("context", shapes.compaction),
+}
+
+_encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def native_data(event: Mapping[str, object], /) -> str:
+    """Return a native event as one line of ASCII."""
+    return _encode_json(event)
+
+
+class NativeEncoder:
+    """Encodes run events as native ones. It keeps no state: a stream may begin anywhere in a run.
+
+    Args:
+        include: words of `INCLUDABLE`.
+    """
+
+    def __init__(self, include: frozenset[str] = frozenset()) -> None:
+        self._include = include | {ALWAYS}
+
+    def feed(self, event: RunEvent, /) -> Sequence[str]:
+        match event:
+            case TextDelta():  # most events are text: written by hand, which is faster
+                return (f'{{"type":"text","content":{quoted(event.text)}}}',)
+            case RunFinished():
+                return [native_data(native) for native in self._ending_events(event)]
+            case Nested(call_id, inner):
+                return self._feed_nested(call_id, inner)
+            case Rewound():  # `rewind` encodes it
+                return ()
+            case _:
+                word, convert = CONVERSIONS[type(event)]
+                return (native_data(convert(event)),) if word in self._include else ()
+
+    def _feed_nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
+        """Return the data of a sub-agent's event, if it is included.
+
+        Its calls are sent as all others. Its text is no part of the answer, and has to be asked
+        for.
+        """
+        match event:
+            case Nested(call_id, inner):
+                return self._feed_nested(call_id, inner)
+            case TextDelta(text):
+                needed: set[str] = {"agents"}
+                native: Mapping[str, object] = shapes.agent_text(text, parent)
+            case RunQueued() | RunStarted() | OutputAccepted() | RunFinished() | Rewound():
+                return ()  # that run is not one of the client's
+            case _:
+                word, convert = CONVERSIONS[type(event)]
+                # usage even without `agents`, or a sum of it would be too small
+                needed = {word} if word in (ALWAYS, "usage") else {word, "agents"}
+                native = {**convert(event), "parentToolCallId": parent}
+        return (native_data(native),) if needed <= self._include else ()
+
+    def rewind(self, to: Cursor, /) -> Sequence[str]:
+        if "rewind" not in self._include:
+            return ()
+        return (native_data(shapes.rewind(to)),)
+
+    def fail(self, failed: Failed, /) -> Sequence[str]:
+        return (native_data(shapes.error(failed)),)
+
+    def end(self) -> Sequence[str]:
+        return (DONE,)
+
+    def _ending_events(self, end: RunFinished) -> list[NativeEvent]:
+        outcome = end.outcome
+        endings: list[NativeEvent] = []
+        if isinstance(outcome, Failed):
+            endings.append(shapes.error(outcome))
+        if isinstance(outcome, HandedBack):
+            # approvals are among the protocol's own events, other calls have to be included
+            endings.extend(
+                shapes.interrupt(each) for each in outcome.owed if each.kind == "approval"
+            )
+            if "owed" in self._include:
+                endings.append(shapes.owed_event(outcome.owed))
+        if "run" in self._include:
+            endings.append(shapes.run_end(end))
+        return endings
+
 
 # ASCII's record separator, in front of the last line as in JSON text sequences (RFC 7464). It is
 # removed from the answer's text.
@@ -75,25 +210,21 @@ class PlainEncoder:
 
     def _ending_lines(self, outcome: Outcome) -> Sequence[str]:
         newline = "" if self._last_character == "\n" else "\n"
-        view = _outcome_view(outcome)
-        return (f"{newline}{MARK}{json.dumps(view)}\n",) if view else (newline,)
-
-
-def _outcome_view(outcome: Outcome) -> Mapping[str, object] | None:
-    """Return an outcome as JSON, or None for an answer that ended by itself."""
-    match outcome:
-        case Completed("end_turn"):
-            return None
-        case Completed(reason):
-            return {"outcome": "completed", "reason": reason}
-        case HandedBack(owed):
-            return {"outcome": "handed-back", "owed": [owed_call(each) for each in owed]}
-        case Cancelled():
-            return {"outcome": "cancelled"}
-        case Failed(code, message, retryable):
-            return {"outcome": "failed", "code": code, "message": message, "retryable": retryable}
-        case _:
-            assert_never(outcome)
+        view: dict[str, object] = {"outcome": outcome.type}
+        match outcome:
+            case Completed("end_turn"):  # the answer ended by itself
+                return (newline,)
+            case Completed(reason):
+                view |= {"reason": reason}
+            case HandedBack(owed):
+                view |= {"owed": [shapes.owed_call(each) for each in owed]}
+            case Failed(code, message, retryable):
+                view |= {"code": code, "message": message, "retryable": retryable}
+            case Cancelled():
+                pass
+            case _:
+                assert_never(outcome)
+        return (f"{newline}{MARK}{json.dumps(view)}\n",)
 
 
 _SINCE = "The `id` of the last event that was seen: the events after it are sent."
@@ -155,32 +286,21 @@ def requested_format(request: Request, /) -> RequestedFormat:
     """
     # most requests have no query, and none is parsed
     asked = request.query_params.get("wait") if request.scope["query_string"] else None
-    seconds = None if asked is None else _parse_wait(asked)
-    offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
-    media_type = preferred_media_type(", ".join(headers_of(request.scope).all(b"accept")), offers)
-    return RequestedFormat(media_type, seconds or MAX_WAIT_SECONDS)
-
-
-def _parse_wait(given: str) -> int | None:
-    """Return the seconds of `?wait=`, or None for no wait.
-
-    Raises:
-        InvalidRequest: it is neither true, false nor a number of seconds.
-    """
-    match given:
-        case "false":
-            return None
-        case "true":
-            return MAX_WAIT_SECONDS
-        case _ if (
-            seconds := parse_whole_number(given, least=1, most=MAX_WAIT_SECONDS)
-        ) is not None:
-            return seconds
-        case _:
+    seconds: int | None = None
+    if asked not in {None, "false"}:
+        seconds = (
+            MAX_WAIT_SECONDS
+            if asked == "true"
+            else parse_whole_number(asked, least=1, most=MAX_WAIT_SECONDS)
+        )
+        if seconds is None:
             raise InvalidRequest(
                 f"wait has to be true, false, or a number of seconds from 1 to {MAX_WAIT_SECONDS}",
                 details={"parameter": "wait"},
             )
+    offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
+    accepted = ", ".join(headers_of(request.scope).all.get(b"accept", ()))
+    return RequestedFormat(preferred_media_type(accepted, offers), seconds or MAX_WAIT_SECONDS)
 
 
 def run_answer(
@@ -213,7 +333,7 @@ def parked_answer(
         text = PlainEncoder().feed(RunFinished(HandedBack(parked.owed)))
         headers = stream_headers(scope, parked.key.id, media_type=TEXT.media_type)
         return Response("".join(text), headers=headers | missing)
-    data = [native_data(owed_event(parked.owed))] if "owed" in include else []
+    data = [native_data(shapes.owed_event(parked.owed))] if "owed" in include else []
     frames = [opening_comment(parked.key.id), f": still owed: {' '.join(ids)}\n\n"]
     frames += [f"data: {each}\n\n" for each in (*data, DONE)]
     return Response("".join(frames), headers=stream_headers(scope, parked.key.id) | missing)

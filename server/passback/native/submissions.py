@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError
 from pydantic_core import from_json
 
 from passback.core.errors import BodyTooLarge, InvalidOutputSchema, InvalidRequest
@@ -53,26 +53,20 @@ def read_approval(call_id: CallId, payload: JsonValue, /) -> ApprovalMessage:
     Raises:
         InvalidRequest: it is none of them. The error describes them.
     """
-    approval = _parse_approval(payload)
+    try:
+        if isinstance(payload, str):
+            word = payload.strip().lower()
+            payload = (
+                word in _YES
+                if word in _YES | _NO
+                else cast("JsonValue", from_json(payload, allow_inf_nan=False))
+            )
+        given = {"approved": payload} if isinstance(payload, bool) else payload
+        approval = Approval.model_validate(given)
+    except ValueError:  # of the parser, or pydantic's
+        raise InvalidRequest(_EXPECTED) from None
     reason = approval.reason.strip()
     return ApprovalMessage(new_message_id(), call_id, approval.approved, reason, approval.always)
-
-
-def _parse_approval(payload: JsonValue) -> Approval:
-    if isinstance(payload, str):
-        word = payload.strip().lower()
-        if word in _YES | _NO:
-            return Approval(approved=word in _YES)
-        try:
-            payload = cast("JsonValue", from_json(payload, allow_inf_nan=False))
-        except ValueError:
-            raise InvalidRequest(_EXPECTED) from None
-    if isinstance(payload, bool):
-        return Approval(approved=payload)
-    try:
-        return Approval.model_validate(payload)
-    except ValidationError:
-        raise InvalidRequest(_EXPECTED) from None
 
 
 SubmissionT = TypeVar("SubmissionT", bound=Posted)

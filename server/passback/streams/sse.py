@@ -16,8 +16,14 @@ from passback.core.errors import PassbackError, ShuttingDown
 from passback.core.events import Completed, Failed, HandedBack, Logged, Outcome, RunFinished
 from passback.core.messages import ConversationId, RunId, RunRef
 from passback.core.values import value
-from passback.http.answers import SAFE_HEADERS, failure_answer, request_id, run_headers
-from passback.http.headers import headers_of, is_plain_id, left_headers
+from passback.http.answers import (
+    SAFE_HEADERS,
+    failure_answer,
+    left_headers,
+    request_id,
+    run_headers,
+)
+from passback.http.requests import headers_of, is_plain_id
 from passback.http.wires import Services
 from passback.pacing import wait_for_large_work
 from passback.streams.frames import EventId, SseEncoder, SseFramer, split_batch, sse_frame
@@ -74,7 +80,7 @@ def last_event_id(request: Request, /) -> EventId | None:
         InvalidCursor: it is not of our form.
         UnknownRun: no run can have the id that it names.
     """
-    given = headers_of(request.scope).get(b"last-event-id")
+    given = headers_of(request.scope).first.get(b"last-event-id", "")
     return EventId.parse(given) if given else None
 
 

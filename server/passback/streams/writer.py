@@ -68,7 +68,7 @@ class ResponseWriter:
                 return result
             with self._direct.left.telling(self._cancel_body):
                 if self._ping:
-                    self._start_ping_timer(self._direct, self._ping_seconds)
+                    self._ping_when_due(self._direct)
                 try:
                     return await self._run_cancellable(body)
                 finally:
@@ -146,25 +146,27 @@ class ResponseWriter:
         elif not whole and self._direct is not None:
             self._direct.break_off()
 
-    def _start_ping_timer(self, direct: SendNow, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._send_ping, direct)
-
-    def _send_ping(self, direct: SendNow) -> None:
-        """Send the ping if nothing was sent for long enough, and start the timer again."""
+    def _ping_when_due(self, direct: SendNow) -> None:
+        """Send the ping if nothing was sent for long enough, and start a timer for the next."""
         # sending does not restart the timer, which would cost more than one that fires for nothing
         left = self._last_sent + self._ping_seconds - monotonic()
-        if left > _TIMER_ERROR:
-            self._start_ping_timer(direct, left)
-            return
-        if direct.ready:
-            self.send_now(self._ping)
-        self._start_ping_timer(direct, self._ping_seconds)
+        if left <= _TIMER_ERROR:
+            if direct.ready:
+                self.send_now(self._ping)
+            left = self._ping_seconds
+        self._timer = asyncio.get_running_loop().call_later(left, self._ping_when_due, direct)
 
     async def _watch_client(self) -> None:
         """Cancel the body when the client disconnects or does not read. Send pings in silences."""
         # until a sending has stalled
         while self._sending_since is None or monotonic() - self._sending_since < self._timeout:
-            with anyio.move_on_after(self._seconds_until_due()):
+            now = monotonic()
+            if self._sending_since is not None:
+                due = min(self._ping_seconds, self._sending_since + self._timeout - now)
+            else:
+                # no later than the timeout, because a sending may begin meanwhile and stall
+                due = min(self._timeout, max(0.0, self._last_sent + self._ping_seconds - now))
+            with anyio.move_on_after(due):
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
                     break
@@ -177,14 +179,6 @@ class ResponseWriter:
                     break
                 self._last_sent = monotonic()
         self._cancel_body()
-
-    def _seconds_until_due(self) -> float:
-        """Return the time in which no ping is due, and no sending can time out."""
-        now = monotonic()
-        if self._sending_since is not None:
-            return min(self._ping_seconds, self._sending_since + self._timeout - now)
-        # no later than the timeout, because a sending may begin meanwhile and stall
-        return min(self._timeout, max(0.0, self._last_sent + self._ping_seconds - now))
 
 
 def body_message(chunk: str, *, more: bool = True) -> Message:

@@ -44,9 +44,9 @@ from passback.core.posts import OnBusy, OnDisconnect, StartRun
 from passback.core.questions import Questions
 from passback.http.answers import owner_of
 from passback.http.body import read_object, work_on
-from passback.http.headers import headers_of
 from passback.http.requests import (
     PostedId,
+    headers_of,
     idempotency_key,
     parse_include,
     posted_conversation_id,
@@ -55,7 +55,6 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
 from passback.native.declarations import DeclaredTool, parse_tools
-from passback.native.encoder import INCLUDABLE, NativeEncoder
 from passback.native.message_context import PostedBrief, add_context, read_context
 from passback.native.openapi import (
     POST_ERRORS,
@@ -78,7 +77,13 @@ from passback.native.parts import (
     read_result,
     validated_elsewhere,
 )
-from passback.native.responses import parked_answer, requested_format, run_answer
+from passback.native.responses import (
+    INCLUDABLE,
+    NativeEncoder,
+    parked_answer,
+    requested_format,
+    run_answer,
+)
 from passback.native.submissions import Approval, read_approval
 from passback.streams.frames import SseFramer
 from passback.streams.sse import last_event_id, last_event_of

@@ -51,7 +51,7 @@ from passback.engine.service import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.native.encoder import NativeEncoder
+from passback.native.responses import NativeEncoder
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio

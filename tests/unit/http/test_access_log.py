@@ -15,8 +15,8 @@ from tests.support.sse_site import Site
 from passback.core.errors import ConversationBusy, StoreError, UnknownConversation
 from passback.core.events import Completed, Failed, RunFinished, TextDelta
 from passback.core.messages import OwnerId
-from passback.http.access import Access
 from passback.http.body import read_object
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import PartialBodies, RequestLimits, Wire

@@ -13,9 +13,9 @@ from tests.support.asgi_client import SECONDS, ask
 
 from passback.core.errors import ServerBusy
 from passback.core.messages import OwnerId
-from passback.http.access import Access
 from passback.http.answers import json_answer
 from passback.http.body import BODY_RECEIVED, read_object, read_optional_object
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import PartialBodies, RequestLimits, Wire

@@ -11,9 +11,9 @@ from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, exchange
 
 from passback.core.errors import BadRequest, InvalidRequest
-from passback.http.access import Access
 from passback.http.answers import json_answer
 from passback.http.body import parse_json, read_object, read_optional_object
+from passback.http.gate import Access
 from passback.http.requests import validate_model
 from passback.http.routing import Endpoint
 from passback.http.site import build_site

@@ -13,9 +13,8 @@ from tests.support.asgi_client import Answer, ask
 from passback.core.errors import NotFound
 from passback.core.messages import OwnerId
 from passback.hotpath.sending import SEND_NOW, send_now
-from passback.http.access import Access
 from passback.http.answers import owner_of
-from passback.http.gate import protect
+from passback.http.gate import Access, Gate
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Wire
@@ -531,7 +530,7 @@ async def test_a_request_that_is_over_does_not_keep_the_servers_way_to_send(rais
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
     with pytest.raises(RuntimeError) if raises else nullcontext():
-        await protect(app, Access())(scope | {"extensions": given}, receive, send)
+        await Gate(app, Access())(scope | {"extensions": given}, receive, send)
     assert len(seen) == 1
     assert seen != [None]
     assert given == {"another": 1}

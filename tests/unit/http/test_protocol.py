@@ -19,13 +19,13 @@ from uvicorn.server import ServerState
 from passback.core.errors import UnknownRun
 from passback.core.events import TextDelta
 from passback.hotpath.sending import send_now
-from passback.http.access import ANONYMOUS
 from passback.http.answers import json_answer, set_owner
 from passback.http.body import BODY_RECEIVED, read_object
+from passback.http.gate import ANONYMOUS
 from passback.http.protocol import HEAD_SECONDS, BoundedHttpProtocol, OpenConnections
 from passback.http.routing import Endpoint
 from passback.http.wires import PartialBodies, RequestLimits
-from passback.native.encoder import NativeEncoder
+from passback.native.responses import NativeEncoder
 from passback.streams.sse import EventStream
 
 pytestmark = pytest.mark.anyio

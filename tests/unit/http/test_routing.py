@@ -15,8 +15,8 @@ from tests.support.sse_site import Direct
 
 from passback.core.errors import StoreError
 from passback.hotpath.sending import SEND_NOW
-from passback.http.access import Access
 from passback.http.body import work_on
+from passback.http.gate import Access
 from passback.http.routing import Endpoint, relative_reference
 from passback.http.site import build_site
 from passback.http.wires import Wire

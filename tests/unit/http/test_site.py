@@ -10,8 +10,8 @@ from tests.support.asgi_client import ask, exchange
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
-from passback.http.access import Access
 from passback.http.answers import ErrorView
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Wire

@@ -44,9 +44,9 @@ from passback.core.messages import (
 )
 from passback.core.permissions import LastingPermission
 from passback.core.state import Refusal, State
-from passback.http.headers import left_headers
-from passback.native.encoder import ALWAYS, CONVERSIONS, DONE, INCLUDABLE, NativeEncoder
+from passback.http.answers import left_headers
 from passback.native.history import MessageView, conversation_view, message_view
+from passback.native.responses import ALWAYS, CONVERSIONS, DONE, INCLUDABLE, NativeEncoder
 from passback.native.shapes import NATIVE_EVENT, left_view
 from passback.native.submissions import read_approval
 

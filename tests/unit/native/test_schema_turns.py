@@ -17,7 +17,7 @@ from passback.core.errors import InvalidTool, SchemasBusy
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, ToolSpec
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
 from passback.native.declarations import SCHEMA_PLACES, parse_output_schema, parse_tools

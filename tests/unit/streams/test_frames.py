@@ -26,7 +26,7 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import CallId, MessageId, Owed, RunId
-from passback.native.encoder import INCLUDABLE, NativeEncoder
+from passback.native.responses import INCLUDABLE, NativeEncoder
 from passback.pacing import LARGE
 from passback.streams.frames import EventId, SseFramer, join_deltas, split_batch
 

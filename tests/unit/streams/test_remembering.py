@@ -29,7 +29,7 @@ from passback.core.messages import MessageId, RunRef
 from passback.core.ports import TakeBatch
 from passback.core.signals import Signal
 from passback.hotpath.sending import SEND_NOW
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire

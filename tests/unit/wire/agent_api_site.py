@@ -17,7 +17,7 @@ from passback.core.events import (
 )
 from passback.core.messages import MessageId
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.agent_api import build

@@ -47,7 +47,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
 from passback.wire.agent_api import AgentApiSettings, build

@@ -12,7 +12,7 @@ from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import CallId, Owed
 from passback.core.ports import Parked
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Services

@@ -24,8 +24,8 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.signals import Signal
-from passback.http.access import Access
 from passback.http.answers import STATUS
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.openapi import compose_document, document_wire

@@ -13,11 +13,11 @@ from tests.support.logged_runs import LoggedRuns
 
 from passback.core.messages import OwnerId
 from passback.core.signals import Signal
-from passback.http.access import Access
 from passback.http.answers import STATUS
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
-from passback.native.encoder import INCLUDABLE
+from passback.native.responses import INCLUDABLE
 from passback.wire.page import build, build_page_wire, read_page_files
 
 pytestmark = pytest.mark.anyio

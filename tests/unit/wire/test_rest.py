@@ -23,7 +23,7 @@ from passback.core.messages import (
 )
 from passback.core.signals import Signal
 from passback.core.state import State
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.rest import build

@@ -10,7 +10,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from passback.core.changes import CallDeadline, InboxPlace, Status
 from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.rest import build

@@ -12,7 +12,7 @@ from passback.core.changes import Status
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import ConversationKey
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire import agent_api, rest, send_message

@@ -28,7 +28,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Parked
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.send_message import build

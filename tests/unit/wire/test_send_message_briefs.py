@@ -12,7 +12,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from passback.core.events import Completed, RunFinished, RunStarted
 from passback.core.messages import MessageContext, SystemMessage, ToolMessage, UserMessage
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
 from passback.native.history import message_view

@@ -19,7 +19,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.send_message import build

@@ -10,7 +10,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from passback.core.errors import ConversationBusy, NothingToDo, QueueFull, Reused, UnknownRun
 from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.signals import Signal
-from passback.http.access import Access
+from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.send_message import build

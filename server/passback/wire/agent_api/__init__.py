@@ -19,9 +19,9 @@ from passback.core.messages import Answer, ConversationKey, RunRef
 from passback.core.ports import Parked
 from passback.http.answers import json_answer, owner_of, run_headers
 from passback.http.body import read_object
-from passback.http.headers import headers_of
 from passback.http.requests import (
     check_conversation_id,
+    headers_of,
     idempotency_key,
     preferred_media_type,
     validate_model,
@@ -31,7 +31,6 @@ from passback.http.wires import Services, Wire, WireType
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
 from passback.native.openapi import schemas_of
 from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOW_QUERY, followed_run
-from passback.native.tracks import Calls, earlier_calls
 from passback.setting_forms import PATH, setting
 from passback.streams.frames import EventId
 from passback.streams.sse import (
@@ -54,6 +53,7 @@ from passback.wire.agent_api.encoder import (
 )
 from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest
 from passback.wire.agent_api.reading import read_request
+from passback.wire.agent_api.tracks import Calls, earlier_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _wants_stream(request: Request, *, asked: bool) -> bool:
     """
     offers = (EVENTS_TYPE, DOCUMENT_TYPE) if asked else (DOCUMENT_TYPE, EVENTS_TYPE)
     return (
-        preferred_media_type(", ".join(headers_of(request.scope).all(b"accept")), offers)
+        preferred_media_type(", ".join(headers_of(request.scope).all.get(b"accept", ())), offers)
         == EVENTS_TYPE
     )
 

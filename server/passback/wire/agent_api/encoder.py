@@ -48,9 +48,15 @@ from passback.core.messages import (
     as_text,
 )
 from passback.core.ports import Runs
-from passback.native.tracks import Calls, TrackQueue
 from passback.streams.frames import EventId, SseEncoder
-from passback.wire.agent_api.tracks import CallTrack, MessageTrack, TextTrack, WholeTrack
+from passback.wire.agent_api.tracks import (
+    Calls,
+    CallTrack,
+    MessageTrack,
+    TextTrack,
+    TrackQueue,
+    WholeTrack,
+)
 
 
 async def refuse_invented_event(

@@ -24,7 +24,6 @@ from passback.http.requests import (
 )
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.encoder import INCLUDABLE
 from passback.native.history import ConversationView, MessageView, conversation_view, message_view
 from passback.native.openapi import (
     BODY_ERRORS,
@@ -44,6 +43,7 @@ from passback.native.parts import Posted
 from passback.native.responses import (
     FOLLOW_PARAMETERS,
     FOLLOW_QUERY,
+    INCLUDABLE,
     followed_run,
     requested_format,
     run_answer,
