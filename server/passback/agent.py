@@ -213,8 +213,15 @@ class Agent:
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a wrong argument at once, not in the first run."""
         check_fields(self, Agent)
-        for name, models in (("model", [self.model]), ("models", self.models or ())):
-            _refuse_unknown_models(name, models)
+        for name, model in (
+            ("model", self.model),
+            *(("models", each) for each in self.models or ()),
+        ):
+            if isinstance(model, str):
+                try:
+                    check_model_names(model)
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"Agent: {name}: {error.message}") from None
 
     def own_toolsets(self) -> tuple[Toolset, ...]:
         """Return the agent's toolsets, its sub-agents excepted.
@@ -267,7 +274,17 @@ class Agent:
     def answer_check(self) -> AnswerCheck | None:
         """Return the check by the pydantic model of `output_schema`, None without one."""
         model = self.output_schema
-        return partial(_model_misfit, model) if isinstance(model, type) else None
+        if not isinstance(model, type):
+            return None
+
+        def find_misfit(answer: str) -> str | None:
+            try:
+                model.model_validate_json(answer)
+            except ValidationError as error:
+                return validation_problems(error, of="answer")
+            return None
+
+        return find_misfit
 
     def answer_schema(self) -> JsonObject | None:
         """Return the JSON Schema of answers, or None.
@@ -289,21 +306,3 @@ class Agent:
             raise ConfigurationError(
                 f"the agent's output_schema has no JSON Schema: {error.message}"
             ) from error
-
-
-def _refuse_unknown_models(argument: str, models: Sequence[ModelClient | str | None]) -> None:
-    for model in models:
-        if isinstance(model, str):
-            try:
-                check_model_names(model)
-            except ConfigurationError as error:
-                raise ConfigurationError(f"Agent: {argument}: {error.message}") from None
-
-
-def _model_misfit(model: type[BaseModel], answer: str) -> str | None:
-    """Return the errors that the model finds in an answer, None if it fits."""
-    try:
-        model.model_validate_json(answer)
-    except ValidationError as error:
-        return validation_problems(error, of="answer")
-    return None

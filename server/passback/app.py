@@ -9,10 +9,8 @@ from passback import __version__
 from passback.agent import Agent
 from passback.backend import Backend, bodies_of, request_limits
 from passback.core.errors import ConfigurationError
-from passback.core.ports import ModelClient, Store
 from passback.core.signals import Signal
 from passback.core.text import did_you_mean, nearest_names
-from passback.core.toolsets import ConnectedToolset
 from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
@@ -23,7 +21,12 @@ from passback.wire import NAMES, load_wire_types
 
 
 class Application:
-    """One worker: the ASGI application `asgi`, its parts, and their lifetime.
+    """One worker: an ASGI application, its parts, and their lifetime.
+
+    Attributes:
+        settings: of this worker.
+        backend: the store, the agents and their runs.
+        asgi: the application.
 
     Raises:
         ConfigurationError: settings or an agent that cannot work.
@@ -31,10 +34,10 @@ class Application:
 
     def __init__(self, settings: Settings, *agents: Agent) -> None:
         self.settings = settings
-        self._backend = Backend(settings, agents)
+        self.backend = Backend(settings, agents)
         self._stopping = Signal()
         services = Services(
-            runs=self._backend.runs,
+            runs=self.backend.runs,
             stopping=self._stopping,
             limits=request_limits(settings),
             bodies=bodies_of(settings),
@@ -42,7 +45,7 @@ class Application:
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
             mcp_servers=frozenset(
-                one.name for one in self._backend.connected if isinstance(one, MCPServer)
+                one.name for one in self.backend.connected if isinstance(one, MCPServer)
             ),
         )
         wires = [build_wire(name, services, settings) for name in settings.wires]
@@ -56,29 +59,9 @@ class Application:
         )
         self.asgi: ASGIApp = build_site(wires, access, self._lifespan)
 
-    @property
-    def store(self) -> Store:
-        return self._backend.store
-
-    @property
-    def models(self) -> Sequence[ModelClient]:
-        return self._backend.models
-
-    @property
-    def connected(self) -> Sequence[ConnectedToolset]:
-        return self._backend.connected
-
-    async def refuse_clashes(self) -> None:
-        """Raise ConfigurationError if two tools of an agent, or of a sub-agent, have one name."""
-        await self._backend.refuse_clashes()
-
-    async def unasked_writes(self) -> Sequence[str]:
-        """Return the names of all tools that may write and need no permission, each once."""
-        return await self._backend.unasked_writes()
-
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """Connect and run the backend while the context is open; yield warnings."""
-        return self._backend.running()
+        return self.backend.running()
 
     async def drain(self) -> None:
         """Shut down in order: no new runs, finish or hand over the open ones, end the streams.
@@ -86,7 +69,7 @@ class Application:
         Clients of open streams are told to reconnect, and reach another worker.
         """
         # runs first: their last events must still reach the open streams
-        await self._backend.runs.drain(self.settings.timing.shutdown_grace)
+        await self.backend.runs.drain(self.settings.timing.shutdown_grace)
         self._stopping.set()
 
     @asynccontextmanager

@@ -68,18 +68,30 @@ _KILL_DELAY = 15  # seconds after the shutdown grace before a worker is killed
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     options = _parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    return _exit_code(lambda: options.prepare(options))
+    return _run_command(lambda: options.prepare(options))
 
 
 def work(listening: int, line: int) -> int:
     """Run one worker of a `WorkerPool` and return the exit code."""
     with take_slot(listening, line) as slot:
-        return _exit_code(lambda: _prepare_worker(slot))
+        return _run_command(lambda: _prepare_worker(slot))
 
 
-def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
+def _run_command(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
+    """Run a command in an event loop; print an error that it raises. Return the exit code."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # not on every platform
+        import uvloop
+
+        factory = uvloop.new_event_loop
     try:
-        return _run_loop(prepare())
+        command = prepare()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            code = runner.run(command)
+            if count_left_behind():  # threads that never return: closing would wait for them
+                logging.shutdown()
+                sys.stdout.flush()
+                os._exit(code)
     except ConfigurationError as error:
         for line in error.message.splitlines():
             print(f"passback: {line}", file=sys.stderr)
@@ -89,6 +101,7 @@ def _exit_code(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    return code
 
 
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -191,7 +204,12 @@ def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
 def _read_settings(options: argparse.Namespace) -> tuple[Mapping[str, str], Settings]:
     """Return the settings, and the variables from which they are read."""
     env_file = load_env_file(options.env_file)
-    variables = read_variables(os.environ, env_file, _given_flags(options))
+    flags: dict[str, str] = {}
+    for one in all_settings():
+        given: str | list[str] | None = getattr(options, one.name)
+        if given is not None:  # a flag with parts may be repeated
+            flags[variable_name(one.name)] = given if isinstance(given, str) else " ".join(given)
+    variables = read_variables(os.environ, env_file, flags)
     try:
         settings = _load_settings(variables)
     except ConfigurationError as error:
@@ -215,33 +233,6 @@ def _load_settings(variables: Mapping[str, str]) -> Settings:
         )
     log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
     return settings
-
-
-def _given_flags(options: argparse.Namespace) -> dict[str, str]:
-    given: dict[str, str | list[str] | None] = {
-        variable_name(one.name): getattr(options, one.name) for one in all_settings()
-    }
-    return {
-        # a flag with parts may be repeated
-        name: " ".join(value) if isinstance(value, list) else value
-        for name, value in given.items()
-        if value is not None
-    }
-
-
-def _run_loop(command: Coroutine[None, None, int]) -> int:
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with suppress(ImportError):  # not on every platform
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        code = runner.run(command)
-        if count_left_behind():  # threads that never return; closing the loop would wait for them
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(code)
-    return code
 
 
 async def serve_by_pool(settings: Settings, order: WorkerConfig) -> int:
@@ -371,8 +362,8 @@ def _print_greeting(application: Application, address: str) -> None:
         f"passback {__version__} is listening on {address}\n\n"
         f"  page    {address}/\n"
         f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
-        f"  store   {application.store.location}\n"
-        f"  model   {', '.join(model.name for model in application.models)}\n"
+        f"  store   {application.backend.store.location}\n"
+        f"  model   {', '.join(model.name for model in application.backend.models)}\n"
         f"{workers}{pages}\n"
         "Ctrl-C stops it.",
         flush=True,
@@ -381,20 +372,23 @@ def _print_greeting(application: Application, address: str) -> None:
 
 async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     """Check everything that a server needs, print the findings and return the exit code."""
-    application = Application(settings, *agents)
-    await application.refuse_clashes()
+    backend = Application(settings, *agents).backend
+    await backend.refuse_clashes()
     print("settings  ok")
-    healthy = await _report_check(
-        "store", application.store.location, lambda: _check_store(application)
-    )
-    for model in application.models:
+
+    async def check_store() -> Sequence[str]:
+        async with backend.store as store:
+            return await store.check()
+
+    healthy = await _report_check("store", backend.store.location, check_store)
+    for model in backend.models:
         healthy &= await _report_check("model", model.name, partial(_check_model, model))
     async with AsyncExitStack() as stack:
-        for one in application.connected:
+        for one in backend.connected:
             await stack.enter_async_context(one.running())
-        for one in application.connected:
+        for one in backend.connected:
             healthy &= await _report_check("tools", one.name, one.ready)
-        _print_unasked_writes(await application.unasked_writes())
+        _print_unasked_writes(await backend.unasked_writes())
     return 0 if healthy else EXIT_FAILED
 
 
@@ -412,11 +406,6 @@ async def _report_check(
     for warning in warnings:
         print(f"{'':<9} warning: {warning}")
     return True
-
-
-async def _check_store(application: Application) -> Sequence[str]:
-    async with application.store as store:
-        return await store.check()
 
 
 async def _check_model(model: ModelClient) -> Sequence[str]:

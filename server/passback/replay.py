@@ -191,15 +191,15 @@ class _Player:
         return Wire(
             routes=[
                 # any query is accepted: the answer is recorded, whatever it asks for
-                Endpoint("/send-message", self._answer_post, methods=["POST"], query=None),
-                Endpoint(f"{one}/stream", self._answer_follow, methods=["GET"], query=None),
+                Endpoint("/send-message", self.answer_post, methods=["POST"], query=None),
+                Endpoint(f"{one}/stream", self.answer_follow, methods=["GET"], query=None),
                 Endpoint(f"{one}/messages", read_messages, methods=["GET"], query=None),
                 Endpoint(f"{one}/cancel", cancel_run, methods=["POST"], query=None),
-                Endpoint(one, self._get_conversation, methods=["GET"], query=None),
+                Endpoint(one, self.get_conversation, methods=["GET"], query=None),
             ]
         )
 
-    async def _answer_post(self, request: Request) -> ASGIApp:
+    async def answer_post(self, request: Request) -> ASGIApp:
         body = await read_object(request, _LIMITS, self._bodies)
         key = request.headers.get("idempotency-key")
         known = self._known.get(key) if key else None
@@ -231,7 +231,7 @@ class _Player:
         self._played += 1
         return index
 
-    async def _answer_follow(self, request: Request) -> ASGIApp:
+    async def answer_follow(self, request: Request) -> ASGIApp:
         after = request.headers.get("last-event-id") or request.query_params.get("lastEventId")
         run_id, known = request.query_params.get("runId"), enumerate(self._exchanges)
         if after:
@@ -278,7 +278,7 @@ class _Player:
                 for frame in together
             )
 
-    async def _get_conversation(self, request: Request) -> ASGIApp:
+    async def get_conversation(self, request: Request) -> ASGIApp:
         conversation_id = ConversationId(request.path_params["conversation_id"])
         return json_answer(request.scope, conversation_view(conversation_id, Status()))
 

@@ -103,11 +103,6 @@ def _checked_range(number: _NumberT, low: float, high: float) -> _NumberT:
     return number
 
 
-def _parse_window(value: str) -> int:
-    # 0: no window, nothing is left out
-    return number if (number := int(value)) == 0 else _checked_range(number, MIN_WINDOW, MAX_WINDOW)
-
-
 def _parse_flag(value: str) -> bool:
     match value.lower():
         case "1" | "true" | "yes" | "on":
@@ -192,7 +187,10 @@ def _parse_prices(value: str) -> Mapping[str, Price]:
 TEXT = Form("a text", str)
 WORDS = Form("names, separated by commas", _parse_words)
 FLAG = Form("yes or no", _parse_flag)
-WINDOW = Form(f"0, or a whole number from {MIN_WINDOW} to {MAX_WINDOW}", _parse_window)
+WINDOW = Form(  # 0: no window, nothing is left out
+    f"0, or a whole number from {MIN_WINDOW} to {MAX_WINDOW}",
+    lambda value: int(value) and _checked_range(int(value), MIN_WINDOW, MAX_WINDOW),
+)
 ORIGINS = Form("exact origins such as https://app.example.com", _words_like(r"https?://[^/\s*]+"))
 HOSTS = Form(
     "host names without scheme and port",

@@ -423,14 +423,20 @@ def load_settings(values: Mapping[str, str], /) -> Settings:
 
 
 def _name_errors(unknown: Iterable[str]) -> list[str]:
-    """Return a text for each setting that has other names, and one for all that are unknown."""
+    """Return a text for each setting that has other names, and one for all that are unknown.
+
+    An unknown one is followed by the one that may be meant.
+    """
+    names = [one.name for one in all_settings()]
     moved: dict[str, dict[str, str]] = {}
     others: list[str] = []
     for name in sorted(unknown):
         if found := _MOVED.get(name.removeprefix(PREFIX).lower()):
             moved.setdefault(variable_name(found[0]), {})[name] = f"{found[1]}=..."
         else:
-            others.append(_suggest_variable(name))
+            # without the prefix, which would make all names alike
+            near = nearest_names(name.removeprefix(PREFIX).lower(), names)
+            others.append(f"{name}{did_you_mean([variable_name(one) for one in near])}")
     texts = [
         f'{", ".join(parts)}: write {name}="{" ".join(parts.values())}"'
         for name, parts in moved.items()
@@ -442,14 +448,6 @@ def moved_flag(name: str, /) -> str | None:
     """Return how the flag of an old name is written, such as `--timing lease=...`."""
     found = _MOVED.get(name.removeprefix("--").replace("-", "_"))
     return found and f"{flag_name(found[0])} {found[1]}=..."
-
-
-def _suggest_variable(unknown: str) -> str:
-    """Return an unknown variable with the one that may be meant."""
-    names = [one.name for one in all_settings()]
-    # without the prefix, which would make all names alike
-    near = nearest_names(unknown.removeprefix(PREFIX).lower(), names)
-    return f"{unknown}{did_you_mean([variable_name(name) for name in near])}"
 
 
 def state_folder(values: Mapping[str, str], /) -> Path:

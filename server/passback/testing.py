@@ -90,7 +90,23 @@ class AsgiTransport(httpx.AsyncBaseTransport):
             httpx.RemoteProtocolError: the application ended without an answer.
         """
         exchange = _Exchange(await request.aread())
-        self._tasks.start_soon(exchange.serve, self._app, _scope_of(request))
+        url = request.url
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": url.scheme,
+            "path": url.path,
+            "raw_path": url.raw_path.partition(b"?")[0],
+            "query_string": url.query,
+            "root_path": "",
+            "headers": [(name.lower(), value) for name, value in request.headers.raw],
+            "client": ("127.0.0.1", 50000),
+            "server": (url.host, url.port or (443 if url.scheme == "https" else 80)),
+            "extensions": {},
+        }
+        self._tasks.start_soon(exchange.serve, self._app, scope)
         return await exchange.response()
 
 
@@ -132,22 +148,3 @@ class _Exchange(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         self._left.set()
         self._arriving.close()
-
-
-def _scope_of(request: httpx.Request) -> Scope:
-    url = request.url
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": url.scheme,
-        "path": url.path,
-        "raw_path": url.raw_path.partition(b"?")[0],
-        "query_string": url.query,
-        "root_path": "",
-        "headers": [(name.lower(), value) for name, value in request.headers.raw],
-        "client": ("127.0.0.1", 50000),
-        "server": (url.host, url.port or (443 if url.scheme == "https" else 80)),
-        "extensions": {},
-    }

@@ -243,7 +243,14 @@ class WorkerPool:
                         for worker in (first, *[None] * (count - 1)):
                             places.start_soon(self._run_slot, worker)
                 else:
-                    await self._fail_start(first)
+                    code = await self._wait_for_end(first)
+                    if self._first_signal:  # the shells' convention for a program that it ended
+                        code = 128 + self._first_signal
+                    elif code < 0:
+                        what = "the first worker ended before it was ready (%s)"
+                        _log.error(what, _describe_exit(code))
+                        code = 128 - code
+                    self._exit_code = code
             tasks.cancel_scope.cancel()
         return self._exit_code
 
@@ -289,48 +296,37 @@ class WorkerPool:
         worker = _Worker()
         self._workers.add(worker)
         try:
-            await self._open_worker(worker, order)
+            ours, theirs = socket.socketpair()
+            reader, worker.line = await asyncio.open_unix_connection(sock=ours)
+            with theirs:
+                if self._stop.is_set():  # the listening socket is closed: it has no number
+                    return worker
+                numbers = (self._listening.fileno(), theirs.fileno())
+                worker.process = await anyio.open_process(
+                    [*self._command, *map(str, numbers), *sys.path],
+                    stdin=subprocess.DEVNULL,
+                    stdout=None,
+                    stderr=None,
+                    pass_fds=numbers,
+                    # a terminal sends Ctrl-C to its whole process group: workers would get it twice
+                    start_new_session=True,
+                )
         except OSError as error:
             _log.error("a worker cannot be started: %s", error.strerror)
-        if worker.ready:
-            _log.info("worker ready", extra={"action": "worker_ready", "pid": worker.pid})
-        return worker
-
-    async def _open_worker(self, worker: _Worker, order: WorkerConfig) -> None:
-        ours, theirs = socket.socketpair()
-        reader, worker.line = await asyncio.open_unix_connection(sock=ours)
-        with theirs:
-            if self._stop.is_set():  # the listening socket is closed: it has no number to pass on
-                return
-            numbers = (self._listening.fileno(), theirs.fileno())
-            worker.process = await anyio.open_process(
-                [*self._command, *map(str, numbers), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=None,
-                stderr=None,
-                pass_fds=numbers,
-                # a terminal sends Ctrl-C to the whole process group: workers would get it twice
-                start_new_session=True,
-            )
+            return worker
         if self._stop.is_set():  # the signal came while the process was starting
             worker.send_signal(signal.SIGTERM)
         worker.line.write(json.dumps(asdict(order)).encode() + b"\n")
         with suppress(OSError):  # the worker ended before it read its configuration
             worker.ready = await reader.readline() == _READY_LINE
+        if worker.ready:
+            _log.info("worker ready", extra={"action": "worker_ready", "pid": worker.pid})
+        return worker
 
     async def _wait_for_end(self, worker: _Worker) -> int:
         code = await worker.wait_ended()
         self._workers.discard(worker)
         return code
-
-    async def _fail_start(self, first: _Worker) -> None:
-        code = await self._wait_for_end(first)
-        if self._first_signal:  # the shells' convention for a program that a signal ended
-            self._exit_code = 128 + self._first_signal
-            return
-        if code < 0:
-            _log.error("the first worker ended before it was ready (%s)", _describe_exit(code))
-        self._exit_code = code if code >= 0 else 128 - code
 
     async def _kill_late_workers(self) -> None:
         await self._stop.wait()

@@ -60,7 +60,7 @@ def noting(value: Any, prefix: str, read: set[str]) -> Any:
 async def test_a_worker_runs_and_drains() -> None:
     model = ScriptedModel([], name="mine")
     application = Application(load_settings(MEMORY), Agent(model=model))
-    assert application.models == (model,)
+    assert application.backend.models == (model,)
     with anyio.fail_after(10):
         async with application.running() as warnings:
             assert len(warnings) == 1
@@ -194,7 +194,7 @@ async def test_several_models_are_asked_in_turn() -> None:
             "PASSBACK_MODEL_TIMEOUT": "7",
         }
     )
-    [model] = Application(settings).models
+    [model] = Application(settings).backend.models
     assert isinstance(model, Fallback)
     assert model.name == "anthropic:a,openai:b,demo"
     await model.aclose()
@@ -203,8 +203,8 @@ async def test_several_models_are_asked_in_turn() -> None:
 def test_the_agents_model_comes_before_the_settings() -> None:
     nonsense = load_settings({**MEMORY, "PASSBACK_MODEL": "nonsense"})
     mine = ScriptedModel([])
-    assert Application(nonsense, Agent(model=mine)).models == (mine,)
-    [named] = Application(nonsense, Agent(model="demo")).models
+    assert Application(nonsense, Agent(model=mine)).backend.models == (mine,)
+    [named] = Application(nonsense, Agent(model="demo")).backend.models
     assert isinstance(named, DemoModel)
     with pytest.raises(ConfigurationError):
         Application(nonsense)
@@ -213,7 +213,7 @@ def test_the_agents_model_comes_before_the_settings() -> None:
 def test_agents_of_one_model_share_its_client() -> None:
     mine = ScriptedModel([])
     given = Agent(name="a"), Agent(name="b", model="demo"), Agent(name="c", model=mine)
-    first, second = Application(load_settings(MEMORY), *given).models
+    first, second = Application(load_settings(MEMORY), *given).backend.models
     assert isinstance(first, DemoModel)
     assert second is mine
 

@@ -133,14 +133,14 @@ async def test_tools_that_may_write_and_need_no_permission_are_known(
 ) -> None:
     agent = Agent(ScriptedModel([]), tools=WRITES, permissions=permissions, data_tools=True)
     application = Application(load_settings(MEMORY | settings), agent)
-    assert list(await application.unasked_writes()) == unasked
+    assert list(await application.backend.unasked_writes()) == unasked
 
 
 async def test_they_are_those_of_all_agents_and_toolsets_once() -> None:
     helper = Agent(ScriptedModel([]), name="helper", tools=[mine, named("help")], plan=True)
     agent = Agent(ScriptedModel([]), name="boss", tools=[mine], toolsets=[Own()], agents=[helper])
     application = Application(load_settings(MEMORY), agent, replace(agent, name="other"))
-    assert sorted(await application.unasked_writes()) == ["help", "mine", "own"]
+    assert sorted(await application.backend.unasked_writes()) == ["help", "mine", "own"]
 
 
 def test_who_has_no_server_does_not_load_the_package() -> None:

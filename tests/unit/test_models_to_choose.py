@@ -174,10 +174,10 @@ async def test_each_client_is_closed_and_checked_once() -> None:
     settings = load_settings(
         {**MEMORY, "PASSBACK_MODEL": "demo,demo:fast", "PASSBACK_MODELS": "demo:fast"}
     )
-    [both] = Application(settings).models
+    [both] = Application(settings).backend.models
     assert isinstance(both, Fallback)
     other = Application(load_settings(ALLOWED), Agent(name="a"), Agent(name="b", model="demo:fast"))
-    assert [each.name for each in other.models] == ["demo", "demo:fast"]
+    assert [each.name for each in other.backend.models] == ["demo", "demo:fast"]
 
 
 def test_a_model_at_two_addresses_is_one_that_may_be_chosen() -> None:

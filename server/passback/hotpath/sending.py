@@ -83,6 +83,7 @@ class DirectSending:
     """The `SendNow` of one uvicorn response. It writes chunks without an ASGI message for each."""
 
     def __init__(self, connection: Connection, cycle: RequestResponseCycle) -> None:
+        self.left = connection.left
         self._connection = connection
         self._cycle = cycle
         self._write = cycle.transport.write
@@ -91,10 +92,6 @@ class DirectSending:
     def ready(self) -> bool:
         cycle = self._cycle
         return bool(cycle.chunked_encoding) and not (cycle.flow.write_paused or cycle.disconnected)
-
-    @property
-    def left(self) -> Signal:
-        return self._connection.left
 
     async def begin(self, head: Awaitable[None], chunk: bytes, /) -> None:
         # uvicorn calls nothing but `write` of the transport to send a head

@@ -201,15 +201,14 @@ def noted_code(scope: Scope, /) -> str | None:
     return code
 
 
-def visible_id(conversation_id: ConversationId, /) -> str:
-    """Return a conversation's id for a header, percent-encoded where it is not visible ASCII."""
-    is_plain = is_plain_id(conversation_id)
-    return conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE_CHARACTERS)
-
-
 def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
-    """Return the headers that name the conversation and the run of an answer."""
-    headers = {"x-conversation-id": visible_id(conversation_id)}
+    """Return the headers that name the conversation and the run of an answer.
+
+    An id of a conversation is percent-encoded where it is not visible ASCII.
+    """
+    is_plain = is_plain_id(conversation_id)
+    visible = conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE_CHARACTERS)
+    headers = {"x-conversation-id": visible}
     return headers if run_id is None else headers | {"x-run-id": run_id}
 
 

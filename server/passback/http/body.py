@@ -67,18 +67,20 @@ async def read_object(
         ServerBusy: a part of it has arrived, and `bodies` has no room to wait for the rest.
         BadRequest: it is no JSON object.
     """
-    _check_media_type(headers_of(request.scope))
-    return _parse_object(await _read_bytes(request, limits, bodies), limits)
+    headers = headers_of(request.scope)
+    _check_media_type(headers)
+    return _parse_object(await _read_bytes(request, headers, limits, bodies), limits)
 
 
 async def read_optional_object(
     request: Request, limits: RequestLimits, bodies: PartialBodies, /
 ) -> dict[str, JsonValue]:
     """Return the body as `read_object` does. An empty body is an empty object of any media type."""
-    text = await _read_bytes(request, limits, bodies)
+    headers = headers_of(request.scope)
+    text = await _read_bytes(request, headers, limits, bodies)
     if not text:
         return {}
-    _check_media_type(headers_of(request.scope))
+    _check_media_type(headers)
     return _parse_object(text, limits)
 
 
@@ -102,8 +104,9 @@ def _check_media_type(headers: Headers) -> None:
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
-async def _read_bytes(request: Request, limits: RequestLimits, bodies: PartialBodies) -> bytes:
-    headers = headers_of(request.scope)
+async def _read_bytes(
+    request: Request, headers: Headers, limits: RequestLimits, bodies: PartialBodies
+) -> bytes:
     declared = headers.first.get(b"content-length", "0").strip(" \t")  # RFC 9110, 5.5
     # an absurd or malformed length is too large, too
     is_sane = len(declared) <= _MAX_LENGTH_DIGITS and declared.isdecimal()

@@ -268,6 +268,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._access = access
+        self._may_list = access.may_list
         self._public = public
         self._hosts = _RefusedNames("host", "PASSBACK_ALLOWED_HOSTS")
         self._origins = _RefusedNames("origin", "PASSBACK_ALLOWED_ORIGINS")
@@ -298,7 +299,7 @@ class Gate:
         try:
             check_host(headers, self._access)
             check_origin(headers, self._access)  # browsers send one with each WebSocket
-            set_owner(scope, authenticate(headers, self._access), self._access.may_list)
+            set_owner(scope, authenticate(headers, self._access), self._may_list)
         except ClientError as error:
             self._warn_of_refusal(headers, error)
             await send({"type": "websocket.close", "code": 1008})
@@ -326,7 +327,7 @@ class Gate:
         if scope["method"] == "OPTIONS" and asked <= headers.first.keys():
             return empty_answer(scope, headers=_PREFLIGHT_HEADERS)
         owner = ANONYMOUS if is_open else authenticate(headers, self._access)
-        set_owner(scope, owner, self._access.may_list)
+        set_owner(scope, owner, self._may_list)
         return None
 
 

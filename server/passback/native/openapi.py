@@ -152,6 +152,10 @@ def compose_document(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonO
     Raises:
         ConfigurationError: two wires describe one path, or one name of a schema, differently.
     """
+    # each native event has a name, and their union has one
+    union = NATIVE_EVENT.json_schema(ref_template=_REFERENCE_TEMPLATE)
+    events = {**union.pop("$defs"), "NativeEvent": union}
+    shared = {"Error": dict(_ERROR_SCHEMA), **events, **schemas_of(RunAnswer, RunGoesOn)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -163,7 +167,7 @@ def compose_document(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonO
         "security": [{}, {"bearer": []}],
         "paths": _merge_parts(wire.paths for wire in wires),
         "components": {
-            "schemas": _merge_parts([_shared_schemas(), *(wire.schemas for wire in wires)]),
+            "schemas": _merge_parts([shared, *(wire.schemas for wire in wires)]),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -228,16 +232,6 @@ def schemas_of(*types: type) -> Mapping[str, JsonValue]:
         schema_generator=_Schemas,
     )
     return MappingProxyType(document["$defs"])
-
-
-@cache
-def _shared_schemas() -> Mapping[str, JsonValue]:
-    """Return the schemas that answers of several wires consist of."""
-    # each native event has a name, and their union has one
-    union = NATIVE_EVENT.json_schema(ref_template=_REFERENCE_TEMPLATE)
-    events = {**union.pop("$defs"), "NativeEvent": union}
-    shared = {"Error": dict(_ERROR_SCHEMA), **events, **schemas_of(RunAnswer, RunGoesOn)}
-    return MappingProxyType(shared)
 
 
 def schema_reference(name: str, /) -> dict[str, JsonValue]:

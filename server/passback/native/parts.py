@@ -253,19 +253,21 @@ def _build_data_url(media_type: str, data: str) -> str:
 
 def show_content(content: Content, /) -> JsonValue:
     """Return content in the form in which it can be posted."""
-    return content if isinstance(content, str) else [_show_part(part) for part in content]
-
-
-def _show_part(part: Part) -> JsonValue:
-    match part:
-        case MediaPart(type, url, media_type, name):
-            shown: dict[str, JsonValue] = {"type": type, "url": url}
-            if media_type is not None:
-                shown["mediaType"] = media_type
-            if name is not None:
-                shown["name"] = name
-            return shown
-        case DataPart(data):
-            return {"type": "data", "data": data}
-        case _:
-            return {"type": part.type, "text": part.text}
+    if isinstance(content, str):
+        return content
+    parts: list[JsonValue] = []
+    for part in content:
+        shown: dict[str, JsonValue] = {"type": part.type}
+        match part:
+            case MediaPart(_, url, media_type, name):
+                shown["url"] = url
+                if media_type is not None:
+                    shown["mediaType"] = media_type
+                if name is not None:
+                    shown["name"] = name
+            case DataPart(data):
+                shown["data"] = data
+            case _:
+                shown["text"] = part.text
+        parts.append(shown)
+    return parts

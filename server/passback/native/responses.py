@@ -248,7 +248,7 @@ async def followed_run(
         InvalidCursor: the event id is none of ours, or of another run than the named one.
         UnknownConversation, UnknownRun: there is nothing to follow.
     """
-    since = last_event_id(request)
+    since = last_event_id(headers_of(request.scope))
     # an EventSource cannot set headers when it first connects
     in_query = request.query_params.get("lastEventId")
     if since is None and in_query:

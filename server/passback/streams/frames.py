@@ -88,6 +88,8 @@ class SseFramer:
 
     Attributes:
         position: the last event that was framed whole.
+        needs_recall: the encoder needs `recall` before anything is framed, because the client has
+            some of the run already.
         ended: the stream has got its end, though the log may go on.
 
     Args:
@@ -114,15 +116,11 @@ class SseFramer:
         self._prefix = f"{run_id}."
         self._skip = since.frames if since else 0
         self.position = since.cursor.position if since else START
+        self.needs_recall = remembers and self.position > START
         # the last event of which the client has any frame
         epoch, seq = self.position
         self._shown = Position(epoch, seq + 1) if self._skip else self.position
         self.ended = False
-
-    @property
-    def needs_recall(self) -> bool:
-        """The encoder needs `recall` first, because the client has some of the run already."""
-        return self._remembers and self.position > START
 
     def recall(self, batch: Sequence[Logged], /) -> bool:
         """Feed the encoder what the client has already, from the start of the log on.

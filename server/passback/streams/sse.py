@@ -9,7 +9,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
-from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from passback.core.errors import PassbackError, ShuttingDown
@@ -23,7 +22,7 @@ from passback.http.answers import (
     request_id,
     run_headers,
 )
-from passback.http.requests import headers_of, is_plain_id
+from passback.http.requests import Headers, is_plain_id
 from passback.http.wires import Services
 from passback.pacing import wait_for_large_work
 from passback.streams.frames import EventId, SseEncoder, SseFramer, split_batch, sse_frame
@@ -73,14 +72,14 @@ EVENTS = ResponseFormat(
 )
 
 
-def last_event_id(request: Request, /) -> EventId | None:
+def last_event_id(headers: Headers, /) -> EventId | None:
     """Return the id in the `Last-Event-ID` header, or None.
 
     Raises:
         InvalidCursor: it is not of our form.
         UnknownRun: no run can have the id that it names.
     """
-    given = headers_of(request.scope).first.get(b"last-event-id", "")
+    given = headers.first.get(b"last-event-id", "")
     return EventId.parse(given) if given else None
 
 

@@ -228,7 +228,8 @@ class _SendMessage:
         # first: it refuses a client that takes neither form
         asked = requested_format(request)
         owner, limits = owner_of(request), self._services.limits
-        key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
+        headers = headers_of(request.scope)
+        key, seen = idempotency_key(headers), last_event_id(headers)
         post = validate_model(
             SendMessage, await read_object(request, limits, self._services.bodies)
         )
@@ -340,7 +341,12 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
 }
 
 
-def _example_stream() -> str:
+_AGENT_PARAMETER = describe_parameter(
+    "agentId", "path", "The agent's name; any, where the server has one agent."
+)
+
+
+def _describe_post(path: str) -> dict[str, JsonValue]:
     run_id, call_id = RunId("run_5f0c2a9be1d84f6a7c3e9b10"), CallId("call_0b6f4c1d2e3a495867f8a9b0")
     arguments = '{"color":"blue"}'
     events: tuple[RunEvent, ...] = (
@@ -352,20 +358,12 @@ def _example_stream() -> str:
     )
     framer = SseFramer(NativeEncoder(), run_id)
     batch = [Logged(Position(1, number), event) for number, event in enumerate(events, 3)]
-    return framer.frame_batch(batch) + framer.end_frames()
-
-
-_AGENT_PARAMETER = describe_parameter(
-    "agentId", "path", "The agent's name; any, where the server has one agent."
-)
-
-
-def _describe_post(path: str) -> dict[str, JsonValue]:
+    example = framer.frame_batch(batch) + framer.end_frames()
     has_agent = "{agentId}" in path
     return describe_operation(
         "sendMessageToAgent" if has_agent else "sendMessage",
         "Post new messages, or the results of client tools; get the answer.",
-        run_responses(headers=POST_HEADERS, example=_example_stream()),
+        run_responses(headers=POST_HEADERS, example=example),
         *POST_ERRORS,
         parameters=[*([_AGENT_PARAMETER] if has_agent else []), WAIT, *REPEATS],
         requestBody=json_body(schema_reference("SendMessage"), example=dict(_EXAMPLE_POST)),

@@ -30,6 +30,7 @@ from passback.core.ports import TakeBatch
 from passback.core.signals import Signal
 from passback.hotpath.sending import SEND_NOW
 from passback.http.gate import Access
+from passback.http.requests import headers_of
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
@@ -86,7 +87,9 @@ async def _split(batches: AsyncIterator[Sequence[Logged]]) -> AsyncGenerator[Seq
 def _app(runs: LoggedRuns) -> ASGIApp:
     async def stream(request: Request) -> ASGIApp:
         services = Services(runs, Signal())
-        return EventStream(services, RUN, Sum(), last_event_id(request), remembers=True)
+        return EventStream(
+            services, RUN, Sum(), last_event_id(headers_of(request.scope)), remembers=True
+        )
 
     return build_site([Wire([Endpoint("/", stream, methods=["GET"])])], Access())
 

@@ -92,7 +92,8 @@ class _Process:
 
     async def process_request(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
-        key, seen = idempotency_key(headers_of(request.scope)), last_event_id(request)
+        headers = headers_of(request.scope)
+        key, seen = idempotency_key(headers), last_event_id(headers)
         post = validate_model(
             AgentRequest, await read_object(request, self._services.limits, self._services.bodies)
         )

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, JsonValue
 
 from passback.core.posts import OnBusy, OnDisconnect
+from passback.core.repeats import ResentRole
 from passback.http.requests import OptionalId
 from passback.native.declarations import DeclaredTool
 from passback.native.message_context import PostedBrief
@@ -113,6 +114,17 @@ class AgentInput(SnakeCased):
         if self.is_answer or self.type in IGNORED_TYPES:
             return False
         return self.role == "assistant" or self.type in AGENT_TYPES
+
+    @property
+    def resent_role(self) -> ResentRole:
+        """The role by which a client that sends the whole conversation each time is understood."""
+        if self.is_answer:
+            return "answer"
+        if self.type in IGNORED_TYPES:
+            return "ignored"
+        if self.is_from_agent:
+            return "call" if self.type in AGENT_TYPES else "text"
+        return "user"
 
 
 class ResultData(SnakeCased):

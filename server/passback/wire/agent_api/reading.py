@@ -34,7 +34,7 @@ from passback.core.messages import (
     new_message_id,
 )
 from passback.core.posts import StartRun
-from passback.core.repeats import ResentRole, new_indexes
+from passback.core.repeats import new_indexes
 from passback.http.body import work_on
 from passback.http.requests import posted_conversation_id, validate_model
 from passback.http.wires import Services
@@ -44,7 +44,6 @@ from passback.native.parts import PostedMedia, check_content, data_url, read_med
 from passback.native.submissions import read_approval
 from passback.wire.agent_api import posted
 from passback.wire.agent_api.posted import (
-    AGENT_TYPES,
     APPROVAL_TYPE,
     CALL_TYPES,
     IGNORED_TYPES,
@@ -77,7 +76,7 @@ async def read_request(
     """
     if post.n not in {None, 1}:
         raise InvalidRequest("n has to be 1: there is one answer to a request")
-    new = [(at, post.input[at]) for at in new_indexes([_role_of(each) for each in post.input])]
+    new = [(at, post.input[at]) for at in new_indexes([each.resent_role for each in post.input])]
     if post.input and not new:
         raise NothingToDo(
             "input has nothing new: add a user's message or a result after the agent's last one"
@@ -106,16 +105,6 @@ async def read_request(
         history=history,
         flaw=flaw,
     )
-
-
-def _role_of(message: AgentInput) -> ResentRole:
-    if message.is_answer:
-        return "answer"
-    if message.type in IGNORED_TYPES:
-        return "ignored"
-    if message.is_from_agent:
-        return "call" if message.type in AGENT_TYPES else "text"
-    return "user"
 
 
 async def _with_context(

@@ -149,12 +149,18 @@ class _Calls:
 
     async def change_claim(self, request: Request) -> Response:
         key, call_id = conversation_key(request), CallId(request.path_params["callId"])
+        limits, bodies = self._services.limits, self._services.bodies
         if request.method == "DELETE":
-            await self._runs.release_call(key, call_id, await self._read_claimant(request))
+            dropped = validate_model(DropClaim, await read_optional_object(request, limits, bodies))
+            # the query may name the claimant: many programs cannot send a body with a DELETE
+            named = request.query_params.get("claimant")
+            if named is not None and dropped.claimant not in {None, named}:
+                raise InvalidRequest("the body and the query name two different claimants")
+            # `ClaimCall` has the bounds of a claimant, and refuses a missing one
+            claim = validate_model(ClaimCall, {"claimant": dropped.claimant or named})
+            await self._runs.release_call(key, call_id, claim.claimant)
             return empty_answer(request.scope)
-        asked = validate_model(
-            ClaimCall, await read_object(request, self._services.limits, self._services.bodies)
-        )
+        asked = validate_model(ClaimCall, await read_object(request, limits, bodies))
         held = await self._runs.claim_call(key, call_id, asked.claimant, seconds=asked.seconds)
         shown: ClaimView = {
             "callId": call_id,
@@ -162,21 +168,6 @@ class _Calls:
             "expiresAt": utc_timestamp(held.until),
         }
         return json_answer(request.scope, shown)
-
-    async def _read_claimant(self, request: Request) -> str:
-        """Return the claimant of a DELETE, from its body or its query.
-
-        The query may name it because many programs cannot send a body with a DELETE.
-        """
-        posted = validate_model(
-            DropClaim,
-            await read_optional_object(request, self._services.limits, self._services.bodies),
-        )
-        named = request.query_params.get("claimant")
-        if named is not None and posted.claimant not in {None, named}:
-            raise InvalidRequest("the body and the query name two different claimants")
-        # `ClaimCall` has the bounds of a claimant, and refuses a missing one
-        return validate_model(ClaimCall, {"claimant": posted.claimant or named}).claimant
 
 
 _CALL_ID_PARAMETER = describe_parameter("callId", "path", "The call's id, percent-encoded.")

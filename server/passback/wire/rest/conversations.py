@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from typing_extensions import TypedDict
 
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, RunRef
 from passback.http.answers import empty_answer, json_answer, owner_of
 from passback.http.body import read_optional_object
 from passback.http.requests import (
@@ -204,14 +204,23 @@ class _Rest:
         return run_answer(self._services, asked, run, include=include, since=since)
 
     async def cancel_run(self, request: Request) -> Response:
-        """Cancel the run that the request names, else the current or the first queued one.
+        """Cancel the run that body or query name, else the current or the first queued one.
 
         Raises:
+            InvalidRequest: body and query name different runs.
             UnknownRun: the conversation has no such run, or the run's log has expired.
             Conflict: the run has ended.
         """
         key = conversation_key(request)
-        named = await self._read_run_id(request)
+        posted = validate_model(
+            CancelRun,
+            await read_optional_object(request, self._services.limits, self._services.bodies),
+        )
+        asked = request.query_params.get("runId")
+        if asked and posted.run_id not in {None, asked}:
+            raise InvalidRequest("the body and the query name two different runs")
+        given = asked or posted.run_id
+        named = check_run_id(given) if given else None
         status = await self._runs.status(key)
         running = (status.run_id,) if status.running and status.run_id is not None else ()
         active = (*running, *status.queued)
@@ -226,23 +235,6 @@ class _Rest:
         # 202: a running run ends later, when its worker has seen the cancel
         shown: CancelView = {"cancelled": cancelled}
         return json_answer(request.scope, shown, status=202 if cancelled else 200)
-
-    async def _read_run_id(self, request: Request) -> RunId | None:
-        """Return the run that the body or the query names, None without one.
-
-        Raises:
-            InvalidRequest: body and query name different runs.
-            UnknownRun: the id is not one that a run can have.
-        """
-        posted = validate_model(
-            CancelRun,
-            await read_optional_object(request, self._services.limits, self._services.bodies),
-        )
-        asked = request.query_params.get("runId")
-        if asked and posted.run_id not in {None, asked}:
-            raise InvalidRequest("the body and the query name two different runs")
-        named = asked or posted.run_id
-        return check_run_id(named) if named else None
 
     async def report_alive(self, request: Request) -> Response:
         return json_answer(request.scope, {"status": "ok"})
