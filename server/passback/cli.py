@@ -32,8 +32,7 @@ from passback.hotpath.collecting import collect_when_idle
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.loading import load_agents
 from passback.logs import log_to_stderr
-from passback.replay import load_recording as load_recording
-from passback.replay import replay_site
+from passback.replay import load_recording, replay_site
 from passback.settings import (
     Settings,
     all_settings,

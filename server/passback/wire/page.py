@@ -6,7 +6,6 @@ in a checkout.
 """
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -60,13 +59,9 @@ def build(_: Services, /) -> Wire:
 WIRE = WireType(build)
 
 
-def build_page() -> Wire:
-    """Build the wire of the playground with the files that exist at this moment."""
-    return build_page_wire(read_page_files(_FILE_ROOTS))
-
-
-def build_page_wire(files: Mapping[str, "File"], /) -> Wire:
-    """Return the wire that serves these files by their paths; an empty one without files."""
+def build_page(roots: tuple[Path, ...] = _FILE_ROOTS, /) -> Wire:
+    """Return the wire that serves the files that exist at this moment; an empty one without."""
+    files = read_page_files(roots)
     if not files:
         logger.warning("the playground's files are missing: no page is served")
     return Wire(

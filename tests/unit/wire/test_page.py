@@ -18,7 +18,7 @@ from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.responses import INCLUDABLE
-from passback.wire.page import build, build_page_wire, read_page_files
+from passback.wire.page import build, build_page, read_page_files
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +121,7 @@ def test_only_files_of_known_kinds_are_served(tmp_path: Path) -> None:
 
 
 def test_without_the_folder_there_is_no_page(tmp_path: Path) -> None:
-    assert build_page_wire(read_page_files((tmp_path,))) == Wire([])
+    assert build_page((tmp_path,)) == Wire([])
 
 
 # ---------------------------------------------------------------- the documents
