@@ -18,7 +18,7 @@ from passback.core.errors import KeysNeeded, PassbackError
 from passback.core.events import Failed
 from passback.core.messages import ConversationId, OwnerId, RunId
 from passback.core.values import value
-from passback.http.requests import headers_of, is_plain_id
+from passback.http.requests import PLAIN_ID, headers_of
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def request_id(scope: Scope, /) -> str:
     known: str | None = scope.get(_REQUEST_ID_KEY)
     if known is None:
         given = headers_of(scope).first.get(b"x-request-id", "")
-        known = given if is_plain_id(given) else f"req_{secrets.token_hex(12)}"
+        known = given if PLAIN_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         scope[_REQUEST_ID_KEY] = known
     return known
 
@@ -206,7 +206,7 @@ def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dic
 
     An id of a conversation is percent-encoded where it is not visible ASCII.
     """
-    is_plain = is_plain_id(conversation_id)
+    is_plain = PLAIN_ID.fullmatch(conversation_id)
     visible = conversation_id if is_plain else quote(conversation_id, safe=_VISIBLE_CHARACTERS)
     headers = {"x-conversation-id": visible}
     return headers if run_id is None else headers | {"x-run-id": run_id}

@@ -14,15 +14,8 @@ from passback.core.text import describe_validation_error
 from passback.core.values import value
 
 _HEADERS_KEY = "passback.headers"
-_PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-
-
-def is_plain_id(text: str, /) -> bool:
-    """Return whether an id may stand unquoted in a header or a line of the log.
-
-    All ids that the server makes are plain.
-    """
-    return _PLAIN_ID.fullmatch(text) is not None
+PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+"""Ids that may stand unquoted in a header or a line of the log, as all that the server makes."""
 
 
 class Headers:
@@ -252,7 +245,7 @@ def check_run_id(text: str, /) -> RunId:
     Raises:
         UnknownRun: no run of this server can have it.
     """
-    if not is_plain_id(text):  # a header of the answer repeats it
+    if not PLAIN_ID.fullmatch(text):  # a header of the answer repeats it
         raise UnknownRun("there is no such run: a run id has 1 to 128 letters, digits and . _ -")
     return RunId(text)
 

@@ -22,7 +22,7 @@ from passback.http.answers import (
     request_id,
     run_headers,
 )
-from passback.http.requests import Headers, is_plain_id
+from passback.http.requests import PLAIN_ID, Headers
 from passback.http.wires import Services
 from passback.pacing import wait_for_large_work
 from passback.streams.frames import EventId, SseEncoder, SseFramer, split_batch, sse_frame
@@ -40,7 +40,7 @@ def opening_comment(conversation_id: ConversationId, /) -> str:
     It is for people who read a stream without its headers. The id is escaped as in JSON, to be
     copied into the next post.
     """
-    plain = is_plain_id(conversation_id)
+    plain = PLAIN_ID.fullmatch(conversation_id)
     named = conversation_id if plain else json.dumps(conversation_id)[1:-1]
     return f": conversation {named}\n\n"
 
