@@ -8,9 +8,8 @@ from typing_extensions import override
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import MediaPart
-from passback.models.anthropic.content import attachment_objection
 from passback.models.anthropic.decoding import MessageDecoder
-from passback.models.anthropic.encoding import encode_message
+from passback.models.anthropic.encoding import attachment_objection, encode_message
 from passback.models.anthropic.outputs import OLDER_MODELS
 from passback.models.http.client import EncodedRequest, HttpModel
 from passback.models.http.service import (

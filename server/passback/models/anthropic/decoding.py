@@ -15,16 +15,16 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelIncomplete
 from passback.core.messages import Reasoning, Usage
-from passback.models.anthropic.content import Block, Thought
+from passback.models.anthropic.encoding import Block, Thought
 from passback.models.http.decoding import (
     MAX_ANSWER,
     MAX_CALLS,
     Decoder,
+    JsonDict,
     dicts_in,
     token_count,
     usable_id,
 )
-from passback.models.http.events import JsonDict
 from passback.models.http.failures import reported_failure
 
 FINISH_REASONS: dict[str, FinishReason] = {
@@ -102,10 +102,10 @@ class MessageDecoder(Decoder):
             case "content_block_start" | "content_block_delta" | "content_block_stop":
                 self._read_block_event(chunk)
             case "message_start":
-                self._read_head(chunk.get("message"))
+                head = chunk.get("message")
+                self._read_report(head, head)
             case "message_delta":
-                self._read_stop_reason(chunk.get("delta"))
-                self._read_usage(chunk.get("usage"))
+                self._read_report(chunk.get("delta"), chunk)
             case "message_stop":
                 self._stopped = True
             case "message":
@@ -120,35 +120,29 @@ class MessageDecoder(Decoder):
         for index, block in enumerate(dicts_in(message.get("content"))):
             self._start_block(index, block)
             self._end_block(index)
-        self._read_head(message)
+        self._read_report(message, message)
         self._stopped = True
 
-    def _read_head(self, message: JsonValue) -> None:
-        if isinstance(message, dict):
-            self._read_stop_reason(message)
-            self._read_usage(message.get("usage"))
-
-    def _read_stop_reason(self, delta: JsonValue) -> None:
-        reason = delta.get("stop_reason") if isinstance(delta, dict) else None
+    def _read_report(self, end: JsonValue, report: JsonValue) -> None:
+        """Read the reason for the end from one object, and add the usage in another."""
+        reason = end.get("stop_reason") if isinstance(end, dict) else None
         if isinstance(reason, str) and reason:
             self._stop_reason = reason
-
-    def _read_usage(self, usage: JsonValue) -> None:
-        """Add a report of usage to the earlier ones."""
         # Each report has the counts so far, and may leave out those that it does not change.
+        usage = report.get("usage") if isinstance(report, dict) else None
         if not isinstance(usage, dict) or not usage:
             return
         self._usage |= {name: value for name, value in usage.items() if value is not None}
         cached = token_count(self._usage, "cache_read_input_tokens")
         written = token_count(self._usage, "cache_creation_input_tokens")
         # The service counts cached input apart; `Usage.input_tokens` includes it.
-        report = Usage(
+        known = Usage(
             input_tokens=token_count(self._usage, "input_tokens") + cached + written,
             output_tokens=token_count(self._usage, "output_tokens"),
             cached_tokens=cached,
             reasoning_tokens=token_count(self._usage, "output_tokens_details", "thinking_tokens"),
         )
-        self._batch.set_usage(report)
+        self._batch.set_usage(known)
 
     def _read_block_event(self, chunk: JsonDict) -> None:
         given = chunk.get("index")
@@ -187,8 +181,15 @@ class MessageDecoder(Decoder):
                 self._read_signature(opened, block.get("signature"))
             case "redacted_thinking":
                 self.size += len(str(block.get("data")))
+            case "tool_use" if self._calls == MAX_CALLS:
+                self._set_failure(ModelIncomplete("the model called too many tools at once"))
             case "tool_use":
-                self._begin_call(block)
+                name = block.get("name")
+                tool_name = name if isinstance(name, str) else ""
+                self.size += len(tool_name)
+                call_id = usable_id(block.get("id"))
+                self._batch.add(ToolCallChunk(self._calls, call_id, tool_name or None))
+                self._calls += 1
             case _:
                 pass
 
@@ -233,16 +234,6 @@ class MessageDecoder(Decoder):
             opaque = Thought(block, opened.text, opened.calls, self._prefix).dump()
         if text or opaque:
             self._batch.add(ReasoningBlock(Reasoning(text, self._provider, opaque)))
-
-    def _begin_call(self, block: Block) -> None:
-        if self._calls == MAX_CALLS:
-            self._set_failure(ModelIncomplete("the model called too many tools at once"))
-            return
-        name = block.get("name")
-        tool_name = name if isinstance(name, str) else ""
-        self.size += len(tool_name)
-        self._batch.add(ToolCallChunk(self._calls, usable_id(block.get("id")), tool_name or None))
-        self._calls += 1
 
     def _read_arguments(self, opened: _OpenBlock, piece: JsonValue) -> None:
         if isinstance(piece, str) and piece:

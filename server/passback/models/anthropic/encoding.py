@@ -1,12 +1,17 @@
-"""The encoder of requests: the JSON body of the Messages API.
+"""The encoder of requests: the JSON body of the Messages API, and its content blocks.
 
 By the rules of the API, user and assistant take turns, and the user has the first and the last.
 """
 
+import base64
+import binascii
+import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import assert_never
+from hashlib import sha256
+from typing import Any, TypeAlias, assert_never
 
 from pydantic import JsonValue
 from pydantic_core import from_json
@@ -14,6 +19,8 @@ from pydantic_core import from_json
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,
+    Content,
+    MediaPart,
     ModelMessage,
     SystemMessage,
     ToolMessage,
@@ -21,27 +28,30 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.values import value
-from passback.models.anthropic.content import (
-    THOUGHT_TYPES,
-    Block,
-    Prefix,
-    Thought,
-    content_blocks,
-    replayable_thoughts,
-    result_block,
-    text_block,
-)
 from passback.models.anthropic.outputs import output_config
-from passback.models.http.bodies import WireIds, generation_fields, json_bytes, plain_text, wire_ids
+from passback.models.http.bodies import (
+    WireIds,
+    generation_fields,
+    inline_data,
+    json_bytes,
+    plain_text,
+    wire_ids,
+)
+
+Block: TypeAlias = dict[str, JsonValue]
 
 MAX_TOKENS = 32_000
 """Tokens of an answer, thinking included, by default: all current models can write as many."""
+
+_THOUGHT_TYPES = frozenset({"thinking", "redacted_thinking"})
 
 _EMPTY_MESSAGE = "(no message)"  # the text of a user's turn that the API demands
 
 _ALLOWED_ID = re.compile(r"[A-Za-z0-9_-]+")
 _REFUSED_AT_TOP_LEVEL = frozenset({"oneOf", "anyOf", "allOf"})
 _CACHED_TURNS = 2  # of the user, from the last one on
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_PDF_TYPE = "application/pdf"
 
 
 @value
@@ -122,6 +132,130 @@ def _mark_for_cache(block: Block) -> None:
     block["cache_control"] = {"type": "ephemeral"}
 
 
+# ---------------------------------------------------------------- thoughts and content
+@value
+class Thought:
+    """A block of thinking as the service sent it, with its place in the answer.
+
+    Attributes:
+        text: the number of characters of the answer's text before it.
+        calls: the number of the answer's calls before it.
+        prefix: the digest of the request that it answers, see `Prefix`.
+    """
+
+    block: Block
+    text: int
+    calls: int
+    prefix: str
+
+    def dump(self) -> str:
+        kept = {"block": self.block, "text": self.text, "calls": self.calls, "prefix": self.prefix}
+        return json.dumps(kept, ensure_ascii=False)
+
+    @classmethod
+    def load(cls, record: str, /) -> "Thought":
+        kept: dict[str, Any] = from_json(record)
+        return cls(kept["block"], kept["text"], kept["calls"], kept["prefix"])
+
+
+class Prefix:
+    """A digest of a request, built piece by piece: it differs as soon as any piece differs."""
+
+    def __init__(self) -> None:
+        self._hash = sha256()
+
+    def add(self, *pieces: JsonValue) -> None:
+        # A line for each piece, so that the borders between pieces count too.
+        self._hash.update(b"".join(json_bytes(piece) + b"\n" for piece in pieces))
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()[:32]
+
+
+def text_block(text: str, /) -> list[Block]:
+    """Return a block for a text, none for a blank one, which the service refuses."""
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def content_blocks(content: Content, /) -> list[Block]:
+    if isinstance(content, str):
+        return text_block(content)
+    blocks: list[Block] = []
+    for part in content:
+        block: Block | None = None
+        if isinstance(part, MediaPart):
+            block = _image_block(part) if part.type == "image" else _document_block(part)
+        # An attachment that the service refuses is named in a text.
+        blocks += text_block(plain_text((part,))) if block is None else [block]
+    return blocks
+
+
+def attachment_objection(part: MediaPart, /) -> str | None:
+    """Return the reason why the service takes no such attachment, None if it does."""
+    if part.type == "audio":
+        return "this model takes no sounds"
+    if part.type == "image":
+        return None if _image_block(part) else "an image has to be of type jpeg, png, gif or webp"
+    return None if _document_block(part) else "a file has to be a PDF or a text"
+
+
+def result_block(message: ToolMessage, wire_id: str, /) -> Block:
+    block: Block = {"type": "tool_result", "tool_use_id": wire_id}
+    if message.is_error:  # an error may hold nothing but text
+        block["is_error"] = True
+    if isinstance(message.content, str) or message.is_error:
+        if (text := plain_text(message.content)).strip():
+            block["content"] = text
+    elif blocks := content_blocks(message.content):
+        block["content"] = list[JsonValue](blocks)
+    return block
+
+
+def _image_block(part: MediaPart) -> Block | None:
+    carried = inline_data(part)
+    if carried is None:
+        return {"type": "image", "source": _url_source(part)} if _has_http_url(part) else None
+    if carried[0] not in _IMAGE_TYPES:
+        return None  # one refused image would fail the whole request
+    return {"type": "image", "source": _base64_source(*carried)}
+
+
+def _document_block(part: MediaPart) -> Block | None:
+    """Return the block for a PDF or a text; None for other files and sounds, which it refuses."""
+    source: Block | None = None
+    carried = inline_data(part)
+    if carried is None:
+        path = part.url.partition("?")[0].partition("#")[0].lower()
+        # The ending of the address counts only if no type is given.
+        is_pdf = part.media_type == _PDF_TYPE or (part.media_type is None and path.endswith(".pdf"))
+        if is_pdf and _has_http_url(part):
+            source = _url_source(part)
+    elif carried[0] == _PDF_TYPE:
+        source = _base64_source(*carried)
+    elif carried[0].startswith("text/"):
+        with suppress(binascii.Error):
+            text = base64.b64decode(carried[1], validate=True).decode("utf-8", "replace")
+            if text.strip():
+                source = {"type": "text", "media_type": "text/plain", "data": text}
+    if source is None:
+        return None
+    document: Block = {"type": "document", "source": source}
+    return {**document, "title": part.name} if part.name else document
+
+
+def _base64_source(media_type: str, data: str) -> Block:
+    return {"type": "base64", "media_type": media_type, "data": data}
+
+
+def _url_source(part: MediaPart) -> Block:
+    return {"type": "url", "url": part.url}
+
+
+def _has_http_url(part: MediaPart) -> bool:
+    return part.url.startswith(("https://", "http://"))
+
+
+# ---------------------------------------------------------------- the turns
 @value
 class _RoleTurn:
     """The blocks of one role, between two turns of the other."""
@@ -154,7 +288,11 @@ class _Transcript:
                 wire_id = self._ids.get(message.call_id, message.call_id)
                 self._add_user_blocks([result_block(message, wire_id)])
             case AssistantMessage():
-                thoughts = replayable_thoughts(message, self._provider)
+                thoughts = [
+                    Thought.load(reasoning.opaque)
+                    for reasoning in message.reasoning
+                    if reasoning.provider == self._provider and reasoning.opaque is not None
+                ]
                 prefix = self.prefix.digest()
                 # The service refuses a thought that is not bound to just the messages before it. If
                 # one is left out, all later ones are bound to another prefix, and left out too.
@@ -188,7 +326,7 @@ class _Transcript:
             return False
         before, last = self._turns[-2:]
         answers = any(block["type"] == "tool_result" for block in last.blocks)
-        return answers and before.blocks[0]["type"] not in THOUGHT_TYPES
+        return answers and before.blocks[0]["type"] not in _THOUGHT_TYPES
 
     def _open_user_turn(self) -> list[Block]:
         """Return the blocks of the last turn, after a new one of the user if it is not his."""
@@ -221,6 +359,6 @@ class _Transcript:
             text_end = max(text_end, thought.text)
             calls_end = max(calls_end, thought.calls)
         blocks += text_block(text[text_end:]) + calls[calls_end:]
-        while blocks and blocks[-1]["type"] in THOUGHT_TYPES:  # an answer may not end in thought
+        while blocks and blocks[-1]["type"] in _THOUGHT_TYPES:  # an answer may not end in thought
             blocks.pop()
         return blocks

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from passback.core.messages import JsonObject
-from passback.models.anthropic.content import Block
+from passback.models.http.decoding import JsonDict
 
 _SUPPORTED: Final = {
     *("type", "properties", "required", "additionalProperties", "items", "minItems"),
@@ -50,11 +50,11 @@ def output_config(options: JsonObject, schema: JsonObject | None, /) -> JsonValu
     if not isinstance(config, dict):
         return config
     shape = None if schema is None or "format" in config else translate_schema(schema)
-    asked: Block = {name: value for name, value in config.items() if value is not None}
+    asked: JsonDict = {name: value for name, value in config.items() if value is not None}
     return asked if shape is None else {**asked, "format": {"type": "json_schema", "schema": shape}}
 
 
-def translate_schema(schema: JsonObject, /) -> Block | None:
+def translate_schema(schema: JsonObject, /) -> JsonDict | None:
     """Translate a schema of type object to the service's part of JSON Schema.
 
     References are replaced by the schemas that they point to. Return None if the schema cannot be
@@ -77,7 +77,7 @@ class _SchemaTranslator:
         self._whole = schema
         self._parts = self._optional = self._unions = 0
 
-    def translate(self) -> Block:
+    def translate(self) -> JsonDict:
         """Return the translated schema.
 
         Raises:
@@ -88,7 +88,7 @@ class _SchemaTranslator:
             raise _UnsupportedSchema
         return translated
 
-    def _translate_schema(self, schema: JsonValue, depth: int) -> Block:
+    def _translate_schema(self, schema: JsonValue, depth: int) -> JsonDict:
         self._parts += 1
         if not isinstance(schema, dict) or depth > _MAX_DEPTH or self._parts > _MAX_PARTS:
             raise _UnsupportedSchema
@@ -99,7 +99,7 @@ class _SchemaTranslator:
         # Two shapes at once would have to be merged into one.
         if len(keywords) > 1 or (has_type and keywords - {"enum", "const"}):
             raise _UnsupportedSchema
-        translated: Block
+        translated: JsonDict
         match next(iter(keywords), "type"):
             case "$ref":
                 # a name that nothing has is refused as what it leads to, no schema
@@ -123,14 +123,14 @@ class _SchemaTranslator:
                 }
         return translated | {name: schema[name] for name in _ANNOTATIONS if name in schema}
 
-    def _translate_typed(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
+    def _translate_typed(self, schema: Mapping[str, JsonValue], depth: int) -> JsonDict:
         given = schema.get("type")
         types = given if isinstance(given, list) else [given]
         if not types or not all(isinstance(each, str) and each in _TYPES for each in types):
             raise _UnsupportedSchema
         if len(types) > 1:
             self._count_union()
-        translated: Block = {"type": given}
+        translated: JsonDict = {"type": given}
         if "object" in types:
             translated |= self._translate_object(schema, depth)
         if "array" in types:
@@ -141,7 +141,7 @@ class _SchemaTranslator:
             translated["format"] = schema["format"]
         return translated
 
-    def _translate_object(self, schema: Mapping[str, JsonValue], depth: int) -> Block:
+    def _translate_object(self, schema: Mapping[str, JsonValue], depth: int) -> JsonDict:
         """Translate a closed object.
 
         Raises:
@@ -171,7 +171,7 @@ class _SchemaTranslator:
             raise _UnsupportedSchema
 
 
-def _translate_values(values: JsonValue, schema: Mapping[str, JsonValue]) -> Block:
+def _translate_values(values: JsonValue, schema: Mapping[str, JsonValue]) -> JsonDict:
     """Translate an `enum` of plain values.
 
     Raises:
@@ -179,7 +179,7 @@ def _translate_values(values: JsonValue, schema: Mapping[str, JsonValue]) -> Blo
     """
     if not isinstance(values, list) or any(isinstance(each, list | dict) for each in values):
         raise _UnsupportedSchema
-    translated: Block = {"enum": values}
+    translated: JsonDict = {"enum": values}
     if "type" in schema:
         translated["type"] = schema["type"]
     return translated

@@ -59,8 +59,11 @@ def wire_ids(messages: Sequence[ModelMessage], /, allowed: re.Pattern[str] = _AN
 
 def generation_fields(generation: Generation, /) -> dict[str, JsonValue]:
     """Return the generation parameters that the post gives, by name; those left out are missing."""
-    values = ((name, getattr(generation, name)) for name in _GENERATION_FIELDS)
-    return {name: value for name, value in values if value is not None}
+    return {
+        name: given
+        for name in _GENERATION_FIELDS
+        if (given := getattr(generation, name)) is not None
+    }
 
 
 def plain_text(content: Content, /) -> str:

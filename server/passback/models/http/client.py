@@ -1,6 +1,10 @@
-"""The base of all clients over HTTP: requests, retries before the first byte, setting checks."""
+"""The base of all clients over HTTP: requests, retries before the first byte, setting checks.
+
+An answer that has begun is read in batches of deltas, within bounds.
+"""
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
@@ -11,7 +15,7 @@ import httpx
 from typing_extensions import override
 
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import ModelError, ModelRejected
+from passback.core.errors import ModelError, ModelIncomplete, ModelRejected, ModelUnavailable
 from passback.core.messages import MediaPart
 from passback.core.values import value
 from passback.models.http.decoding import Decoder
@@ -25,7 +29,6 @@ from passback.models.http.failures import (
     unexpected_encoding,
     without_query,
 )
-from passback.models.http.reading import AnswerReader, StartedAnswer, stall_error
 from passback.models.http.service import Bounds, ServiceEndpoint, endpoint
 from passback.models.http.transport import (
     TRANSPORT_ERRORS,
@@ -35,6 +38,7 @@ from passback.models.http.transport import (
     unreachable_error,
     without_text,
 )
+from passback.pacing import LARGE, wait_for_large_work
 
 _MAX_ERROR_BODY = 64 * 1024  # bytes
 _MAX_MODEL_LIST = 4 * 1024 * 1024  # bytes
@@ -57,6 +61,22 @@ class EncodedRequest:
 
     body: bytes
     decoder: Callable[..., Decoder]
+
+
+@value
+class StartedAnswer:
+    """An answer whose first bytes have arrived.
+
+    It holds only the parts of the response that reading needs: the response object is large.
+
+    Attributes:
+        whole: True if the answer is one object instead of a stream.
+    """
+
+    stream: httpx.AsyncByteStream
+    body: AsyncGenerator[bytes]
+    first: bytes
+    whole: bool
 
 
 class HttpModel(ABC):
@@ -101,7 +121,7 @@ class HttpModel(ABC):
     def stream(
         self, request: ModelRequest, /
     ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]:
-        return _AnswerContext(self, self.encode(request))
+        return AnswerReader(self, self.encode(request))
 
     async def check(self) -> Sequence[str]:
         """Check address, key and name by the service's list of models, which costs nothing.
@@ -210,27 +230,26 @@ class HttpModel(ABC):
         except (*TRANSPORT_ERRORS, TimeoutError) as error:
             logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
             if is_stall(error):
-                raise stall_error() from without_text(error)
+                raise _stall_error() from without_text(error)
             raise unreachable_error("the model's service", error) from without_text(error)
 
     async def _send(
         self, method: str, url: httpx.URL, timeouts: httpx.Timeout, body: bytes | None = None
     ) -> httpx.Response:
+        async def pieces_of(body: bytes) -> AsyncGenerator[bytes]:
+            for start in range(0, len(body), _PIECE):
+                yield body[start : start + _PIECE]
+
         headers = self._service.headers.raw
         content: bytes | AsyncGenerator[bytes] | None = body
         if body is not None and len(body) > _PIECE:  # at once, it would hold up the event loop
             headers = [*headers, (b"Content-Length", b"%d" % len(body))]
-            content = _pieces_of(body)
+            content = pieces_of(body)
         extensions = {"timeout": timeouts.as_dict()}
         request = httpx.Request(
             method, url, headers=headers, content=content, extensions=extensions
         )
         return await self._transport.handle_async_request(request)
-
-
-async def _pieces_of(body: bytes) -> AsyncGenerator[bytes]:
-    for start in range(0, len(body), _PIECE):
-        yield body[start : start + _PIECE]
 
 
 def _body_of(response: httpx.Response) -> AsyncGenerator[bytes]:
@@ -260,30 +279,82 @@ async def _read_some(response: httpx.Response, limit: int) -> bytes:
     return bytes(read)
 
 
-class _AnswerContext(AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]):
-    """The context of one answer, from the request until the connection is free or closed."""
+class AnswerReader(
+    AbstractAsyncContextManager["AnswerReader"], AsyncIterator[Sequence[ModelDelta]]
+):
+    """One answer, from its request until the connection is free or closed.
 
-    _arriving: AsyncGenerator[bytes]
+    It is an iterator over the deltas, one batch for each read. It raises `ModelError` where the
+    answer breaks off, after the deltas that came before.
+    """
+
     _stream: httpx.AsyncByteStream
+    _body: AsyncGenerator[bytes]
+    _first: bytes
     _decoder: Decoder
 
     def __init__(self, model: HttpModel, encoded: EncodedRequest) -> None:
         self._model = model
-        self._body, self._decoder_of = encoded.body, encoded.decoder
+        self._encoded = encoded
+        self._size = 0  # characters of the answer when it last grew
+        self._grew_at = 0.0
+        self._over = False
 
     @override
-    async def __aenter__(self) -> AnswerReader:
-        model = self._model
-        begun = await model.begin_answer(self._body)
-        self._arriving, self._stream = begun.body, begun.stream
-        self._decoder = self._decoder_of(whole=begun.whole)
-        del self._body, self._decoder_of  # the history is large, and the answer may take minutes
-        return AnswerReader(model.name, begun, self._decoder, model.bounds.content_timeout)
+    async def __aenter__(self) -> "AnswerReader":
+        begun = await self._model.begin_answer(self._encoded.body)
+        self._stream, self._body, self._first = begun.stream, begun.body, begun.first
+        self._decoder = self._encoded.decoder(whole=begun.whole)
+        del self._encoded  # the history is large, and the answer may take minutes
+        self._grew_at = time.monotonic()
+        return self
+
+    @override
+    async def __anext__(self) -> Sequence[ModelDelta]:
+        while not self._over:
+            self._decoder.check()
+            data = self._first or await self._read_body()
+            self._first = b""
+            if len(data) > LARGE:
+                await wait_for_large_work()
+            batch = self._decoder.feed(data)
+            if not data or self._decoder.done:
+                self._over = True
+                batch = (*batch, *self._decoder.end())
+            if batch:
+                return batch
+        self._decoder.check()
+        raise StopAsyncIteration
+
+    async def _read_body(self) -> bytes:
+        """Return the bytes that have arrived since the last read; none at the end.
+
+        Raises:
+            ModelError: the connection failed before the answer was complete.
+        """
+        try:
+            now = time.monotonic()
+            if self._decoder.size > self._size:
+                self._size, self._grew_at = self._decoder.size, now
+            elif now - self._grew_at > self._model.bounds.content_timeout:
+                raise httpx.ReadTimeout("nothing but keep-alives")
+            return await anext(self._body)
+        except StopAsyncIteration:
+            return b""
+        except TRANSPORT_ERRORS as error:
+            if self._decoder.finished:
+                return b""  # the connection broke after the last thing that matters
+            logger.warning("model=%s broke off error=%s", self._model.name, error_kind(error))
+            if is_stall(error):
+                raise _stall_error() from without_text(error)
+            raise ModelIncomplete(
+                "the connection to the model's service was cut"
+            ) from without_text(error)
 
     @override
     async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
-            async with aclosing(self._arriving) as body:
+            async with aclosing(self._body) as body:
                 # After an error or an early stop the rest of the body may be long.
                 if kind is None and self._decoder.done:
                     # an end that arrives at once lets the connection be used again
@@ -298,3 +369,8 @@ async def _close_stream(stream: httpx.AsyncByteStream) -> None:
     # Shielded: a cancelled run would leave the socket open otherwise.
     with anyio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
         await stream.aclose()
+
+
+def _stall_error() -> ModelError:
+    """Return the error for a service that was silent for longer than `content_timeout`."""
+    return ModelUnavailable("the model's service sent nothing for too long")

@@ -1,9 +1,12 @@
 """The decoder of chat completions, from bytes to deltas, with services' variants. Sans-IO."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 from typing_extensions import override
 
 from passback.core.deltas import (
@@ -12,14 +15,22 @@ from passback.core.deltas import (
     ModelDelta,
     ReasoningBlock,
     ReasoningChunk,
+    ToolCallChunk,
 )
 from passback.core.errors import ModelIncomplete, ModelUnavailable
 from passback.core.messages import Reasoning, Usage
+from passback.core.values import value
 from passback.hotpath.templates import DeltaTemplate
-from passback.models.http.decoding import MAX_ANSWER, Decoder, dicts_in, token_count
-from passback.models.http.events import JsonDict
+from passback.models.http.decoding import (
+    MAX_ANSWER,
+    MAX_CALLS,
+    Decoder,
+    JsonDict,
+    dicts_in,
+    token_count,
+    usable_id,
+)
 from passback.models.http.failures import reported_failure
-from passback.models.openai_chat.calls import CallSlots, TooManyCalls
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -36,6 +47,7 @@ _FUNCTION_CALL_INDEX = -1
 _BLANK_LINE = b"\n\n"
 _MAX_STUDIED = 8  # events of one read that are studied one by one
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
+_MAX_JSON_CHECKS = 64  # of one call
 
 
 class ChatDecoder(Decoder):
@@ -142,9 +154,9 @@ class ChatDecoder(Decoder):
                 self._set_failure(ModelUnavailable("the model's service broke its answer off"))
 
     def _read_delta(self, delta: JsonDict, content: JsonValue) -> None:
-        for field in _REASONING_FIELDS:
-            if isinstance(thought := delta.get(field), str) and thought:
-                self._add_reasoning(thought, field)
+        for name in _REASONING_FIELDS:
+            if isinstance(thought := delta.get(name), str) and thought:
+                self._add_reasoning(thought, name)
                 break  # some services send the same text in both fields
         if isinstance(content, str):
             self._add_text(content)
@@ -175,8 +187,8 @@ class ChatDecoder(Decoder):
     def _add_calls(self, calls: JsonValue) -> None:
         try:
             chunks = self._calls.feed(dicts_in(calls))
-        except TooManyCalls:
-            self._set_failure(ModelIncomplete("the model called too many tools at once"))
+        except ModelIncomplete as failure:
+            self._set_failure(failure)
             return
         for chunk in chunks:
             self.size += len(chunk.arguments) + len(chunk.name or "")
@@ -200,3 +212,144 @@ def _text_of_plain_chunk(chunk: Any) -> str | None:
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     return text if isinstance(text, str) and not says_more else None
+
+
+# ---------------------------------------------------------------- tool calls
+# Services disagree about indices and ids; here each call has a slot. They send a call whole or in
+# many pieces, with an index, without one, or all with index 0. They send the id in every piece,
+# only in the first, late, changing, empty, doubled or never. They send the name once or in every
+# piece, and the arguments as a string, an object or null. So a piece continues a call unless
+# something shows that it begins another one.
+@value
+class _Piece:
+    index: int | None
+    id: str | None
+    name: str | None
+    arguments: str
+
+    @classmethod
+    def parse(cls, item: Mapping[str, JsonValue]) -> "_Piece":
+        inner = item.get("function")
+        function = inner if isinstance(inner, dict) else item  # some leave the inner object out
+        index, name, arguments = item.get("index"), function.get("name"), function.get("arguments")
+        if arguments is None:
+            arguments = ""
+        return cls(
+            index=index if isinstance(index, int) else None,
+            id=usable_id(item.get("id")),
+            name=name.strip() or None if isinstance(name, str) else None,
+            arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
+        )
+
+
+@dataclass(slots=True)
+class _Call:
+    slot: int
+    id: str | None = None
+    name: str | None = None
+    pieces: list[str] = field(default_factory=list[str])
+    size: int = 0
+    checks: int = 0
+
+    def is_complete(self) -> bool:
+        """Return True if the arguments so far are JSON."""
+        # Each check reads all arguments, so their number is bounded.
+        if self.checks == _MAX_JSON_CHECKS or not self.pieces[-1].rstrip().endswith("}"):
+            return False
+        self.checks += 1
+        return _is_json("".join(self.pieces))
+
+    def is_repeated_by(self, piece: _Piece) -> bool:
+        """Return True if a piece repeats the whole call, as some services do at the end."""
+        if self.id is None or (self.id, self.name) != (piece.id, piece.name):
+            return False
+        if self.size != len(piece.arguments):
+            return False
+        return "".join(self.pieces) == piece.arguments and _is_json(piece.arguments)
+
+    def is_ended_by(self, piece: _Piece) -> bool:
+        """Return True if a piece that looks like this call's is the first of another call."""
+        if piece.name is None or self.name is None:
+            return False
+        if piece.name != self.name:
+            return True
+        # The same name once more: some services repeat it in every piece, so it takes another id or
+        # arguments that follow complete ones.
+        has_other_id = None not in (self.id, piece.id) and self.id != piece.id
+        if self.pieces:
+            return bool(piece.arguments or has_other_id) and self.is_complete()
+        return has_other_id and (not piece.arguments or _is_json(piece.arguments))
+
+    def add(self, piece: _Piece) -> ToolCallChunk:
+        """Add a piece, and return its delta; the id and the name are sent once."""
+        new_id = piece.id if self.id is None else None
+        new_name = piece.name if self.name is None else None
+        self.id, self.name = self.id or new_id, self.name or new_name
+        if piece.arguments:
+            self.pieces.append(piece.arguments)
+            self.size += len(piece.arguments)
+        return ToolCallChunk(self.slot, new_id, new_name, piece.arguments)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+class CallSlots:
+    """The calls of one answer: feed it the `tool_calls` of each chunk, in order.
+
+    Its length is the number of calls.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[tuple[int | None, str], _Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def feed(self, items: Sequence[Mapping[str, JsonValue]], /) -> list[ToolCallChunk]:
+        """Return the deltas of one chunk's pieces, each with the slot of its call.
+
+        Raises:
+            ModelIncomplete: there are more than `MAX_CALLS` calls.
+        """
+        # Pieces without index and id continue the newest calls, in their order.
+        newest = self._calls[-len(items) :] if len(items) <= len(self._calls) else []
+        chunks: list[ToolCallChunk] = []
+        seen_slots: set[int] = set()
+        for position, piece in enumerate(map(_Piece.parse, items)):
+            call = self._find_call(piece, newest[position] if newest else None)
+            if call and call.is_repeated_by(piece):
+                continue
+            # One chunk never has two first pieces of one call.
+            is_second = call is not None and piece.name and call.slot in seen_slots
+            if call is None or is_second or call.is_ended_by(piece):
+                if len(self._calls) == MAX_CALLS:
+                    raise ModelIncomplete("the model called too many tools at once")
+                call = _Call(len(self._calls))
+                self._calls.append(call)
+            if piece.index is not None:
+                self._by_index[piece.index] = call
+            if piece.id is not None:
+                self._by_id[piece.index, piece.id] = call
+                # Some services send the index in the first piece only, and the id in all.
+                self._by_id.setdefault((None, piece.id), call)
+            seen_slots.add(call.slot)
+            chunks.append(call.add(piece))
+        return chunks
+
+    def _find_call(self, piece: _Piece, newest: _Call | None) -> _Call | None:
+        """Return the call with the piece's index and id, or with its index, or else the newest."""
+        if piece.index is not None and piece.index not in self._by_index:
+            return None
+        if piece.id is not None and (call := self._by_id.get((piece.index, piece.id))):
+            return call
+        if piece.index is not None:
+            return self._by_index[piece.index]
+        return newest or (self._calls[-1] if self._calls else None)

@@ -33,7 +33,7 @@ from passback.core.errors import (
     ModelUnavailable,
 )
 from passback.core.messages import Reasoning, Usage
-from passback.models.anthropic.content import Block, Thought
+from passback.models.anthropic.encoding import Block, Thought
 
 STOP = Finish("stop")
 AB = TextChunk("ab")

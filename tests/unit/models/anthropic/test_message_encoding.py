@@ -38,8 +38,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.transcript import paired_messages
-from passback.models.anthropic.content import Block, Thought
-from passback.models.anthropic.encoding import MAX_TOKENS, encode_message
+from passback.models.anthropic.encoding import MAX_TOKENS, Block, Thought, encode_message
 
 
 # ---------------------------------------------------------------- the request

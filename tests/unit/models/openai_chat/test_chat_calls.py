@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from passback.core.deltas import ToolCallChunk
+from passback.core.errors import ModelIncomplete
 from passback.models.http.decoding import MAX_CALLS
-from passback.models.openai_chat.calls import CallSlots, TooManyCalls
+from passback.models.openai_chat.decoding import CallSlots
 
 Piece: TypeAlias = dict[str, JsonValue]
 Call: TypeAlias = tuple[str | None, str | None, str]
@@ -241,7 +242,7 @@ def test_calls_are_limited() -> None:
     slots = CallSlots()
     slots.feed([p(A, name="f", index=n) for n in range(MAX_CALLS)])
     assert len(slots) == MAX_CALLS
-    with pytest.raises(TooManyCalls):
+    with pytest.raises(ModelIncomplete, match="too many tools"):
         slots.feed([p(A, name="f", index=MAX_CALLS)])
 
 

@@ -29,8 +29,7 @@ from passback.core.deltas import (
 )
 from passback.core.errors import ModelError, ModelIncomplete, ModelRateLimited
 from passback.core.messages import Usage
-from passback.models.http.decoding import MAX_CALLS
-from passback.models.http.events import MAX_EVENT
+from passback.models.http.decoding import MAX_CALLS, MAX_EVENT
 from passback.models.openai_chat.decoding import ChatDecoder
 
 
