@@ -17,10 +17,15 @@ from tests.support.sentinels import SERVICE, sentinel
 
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.stores.redis import scripts
-from passback.stores.redis.link import RedisLink, is_closed_socket
+from passback.stores.redis.link import RedisLink
 from passback.stores.redis.scripts import Script, ScriptCall
-from passback.stores.redis.servers import open_servers
-from passback.stores.redis.url import RedisTarget, Topology, parse_redis_url
+from passback.stores.redis.servers import (
+    RedisTarget,
+    Topology,
+    is_closed_socket,
+    open_servers,
+    parse_redis_url,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 

@@ -40,7 +40,6 @@ from passback.core.messages import CallId, ConversationId, ConversationKey, Owed
 from passback.core.posts import Receipt, Receipts
 from passback.core.state import State
 from passback.core.values import value
-from passback.stores.options import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +52,10 @@ PAGE_SIZE = 8 * 2**20  # bytes of records in one page, unless its first message 
 
 # raised while unpacking a record that is damaged or of another version
 _UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+def milliseconds(seconds: float, /) -> int:
+    return round(seconds * 1000)
 
 
 @contextmanager

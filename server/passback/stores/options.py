@@ -4,6 +4,7 @@ import re
 
 from passback.core.errors import ConfigurationError
 from passback.core.values import value
+from passback.stores.layout import milliseconds
 
 DAY = 24 * 3600.0
 
@@ -47,10 +48,6 @@ class StoreOptions:
             raise ConfigurationError("a store's timeout has to be more than 0 seconds")
         if self.max_connections < 1:
             raise ConfigurationError("a store needs at least one connection")
-
-
-def milliseconds(seconds: float, /) -> int:
-    return round(seconds * 1000)
 
 
 @value

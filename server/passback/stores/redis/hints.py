@@ -8,9 +8,9 @@ import anyio
 
 from passback.core.errors import StoreError
 from passback.stores.coordination import LogNotifications, LogWaiter
-from passback.stores.redis.link import BROKEN, RedisLink
+from passback.stores.redis.link import RedisLink
 from passback.stores.redis.scripts import KeyNames
-from passback.stores.redis.servers import Subscriber
+from passback.stores.redis.servers import BROKEN, Subscriber
 
 logger = logging.getLogger(__name__)
 

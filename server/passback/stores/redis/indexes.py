@@ -8,7 +8,7 @@ from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.values import value
 from passback.stores.layout import InboxPageBuilder, conversation_tag, pack_key, unpack_key
-from passback.stores.redis import replies, scripts
+from passback.stores.redis import scripts
 from passback.stores.redis.link import RedisLink
 from passback.stores.redis.scripts import KeyNames, ScriptCall
 from passback.stores.redis.servers import Reply
@@ -178,7 +178,7 @@ class InboxIndex:
             status = None
             if not isinstance(reply, StoreError):
                 with suppress(StoreError):
-                    status = replies.parse_status(reply)
+                    status = scripts.parse_status(reply)
             statuses.append(status)
         return statuses
 

@@ -1,28 +1,31 @@
-"""Calls of Redis: scripts by digest, limits on connections and time, repeats, StoreErrors."""
+"""Calls of Redis: scripts by digest, limits on connections and time, repeats."""
 
 import asyncio
 import math
 import random
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
 from redis import exceptions as redis
 
-from passback.core.errors import StoreError, StoreFull, StoreUnavailable
+from passback.core.errors import StoreError, StoreUnavailable
 from passback.stores.redis.scripts import ScriptCall
 from passback.stores.redis.servers import (
+    BROKEN,
+    LOST,
     Argument,
     Client,
+    RedisTarget,
     Reply,
     Servers,
     Subscriber,
+    is_closed_socket,
     open_listener,
     open_servers,
+    store_error,
 )
-from passback.stores.redis.url import RedisTarget
 
 ATTEMPT_TIMEOUT = 6.0  # seconds for one attempt, the wait for a connection included
 PAUSES = (0.05, 0.1)  # seconds before each repeat, up to twice as long
@@ -143,7 +146,9 @@ class RedisLink:
                 if isinstance(error, RuntimeError) and not is_closed_socket(error):
                     raise
                 wait = math.inf if pause is None else _jitter.uniform(pause, 2 * pause)
-                is_lost = isinstance(error, _LOST) and not isinstance(error, _REFUSED_LOGIN)
+                # a refused login is a ConnectionError for redis-py
+                is_refused = isinstance(error, redis.AuthenticationError)
+                is_lost = isinstance(error, LOST) and not is_refused
                 if not is_lost or now() + wait >= until:
                     raise store_error(error) from error
             await asyncio.sleep(wait)
@@ -182,75 +187,3 @@ async def _send_pipeline(client: Client, commands: Sequence[tuple[Argument, ...]
     for command in commands:
         pipeline.execute_command(*command)
     return await pipeline.execute(raise_on_error=False)
-
-
-# ---------------------------------------------------------------- errors
-REDIS_ERRORS = (redis.RedisError, redis.RedisClusterException)
-BROKEN = (*REDIS_ERRORS, OSError, RuntimeError)  # uvloop has no other error for a closed socket
-# what may have been done, or not, and what another server of a cluster may do
-_LOST = (
-    redis.ConnectionError,
-    redis.TimeoutError,
-    redis.ClusterDownError,
-    redis.SlotNotCoveredError,
-    OSError,
-    RuntimeError,
-)
-
-_REFUSED_LOGIN = redis.AuthenticationError  # for redis-py a ConnectionError
-
-_DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
-_FULL = StoreFull, "Redis has no memory left"
-_REFUSED = StoreError, "Redis refuses the user, the password or the command"
-_UNAVAILABLE = StoreUnavailable, "Redis cannot be reached, or takes no writes now"
-
-# redis-py has classes for some codes, and takes the code out of their text.
-_BY_CLASS: Mapping[type[Exception], tuple[type[StoreError], str]] = {
-    redis.AuthenticationError: _REFUSED,
-    redis.AuthenticationWrongNumberOfArgsError: _REFUSED,
-    redis.AuthorizationError: _REFUSED,
-    redis.NoPermissionError: _REFUSED,
-    redis.OutOfMemoryError: _FULL,
-    redis.ReadOnlyError: _UNAVAILABLE,
-    redis.ClusterError: _UNAVAILABLE,
-    redis.RedisClusterException: _UNAVAILABLE,
-    redis.TryAgainError: _UNAVAILABLE,
-    redis.AskError: _UNAVAILABLE,
-    redis.ConnectionError: _UNAVAILABLE,
-    redis.TimeoutError: _UNAVAILABLE,
-    RuntimeError: _UNAVAILABLE,
-}
-_BY_CODE: Mapping[str, tuple[type[StoreError], str]] = {
-    **dict.fromkeys(("NOAUTH", "WRONGPASS", "NOPERM"), _REFUSED),
-    **dict.fromkeys(("WRONGTYPE", "PBDAMAGED"), _DAMAGED),
-    **dict.fromkeys(("BUSY", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"), _UNAVAILABLE),
-    **dict.fromkeys(("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), _UNAVAILABLE),
-    "OOM": _FULL,
-}
-# Redis 6.2 wraps an error inside a script: "Error running script ...: -READONLY ...".
-_CODE = re.compile(rf"(?:^|[-\s])({'|'.join(_BY_CODE)})\b")
-
-
-def store_error(error: Exception, /) -> StoreError:
-    """Return the error to raise instead of one of `BROKEN`.
-
-    Its text is not Redis's: that one may quote a record.
-    """
-    if isinstance(error, OSError):
-        return StoreUnavailable("Redis does not answer in time", retry_after=1)
-    for kind, (made, message) in _BY_CLASS.items():
-        if isinstance(error, kind):
-            return made(message, retry_after=1 if made is StoreUnavailable else None)
-    found = _CODE.search(str(error))
-    if found is None:
-        return StoreError(f"Redis answered with an error ({type(error).__name__})")
-    made, message = _BY_CODE[found[1]]
-    return made(message, retry_after=1 if made is StoreUnavailable else None)
-
-
-def is_closed_socket(error: RuntimeError, /) -> bool:
-    """Return whether uvloop raised this for a connection that broke while it was used.
-
-    uvloop has no class for it.
-    """
-    return str(error).endswith("the handler is closed")

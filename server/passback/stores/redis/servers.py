@@ -1,14 +1,18 @@
-"""Clients of redis-py for a single server, Sentinel and a Cluster.
+"""Redis servers: their URLs, the clients of redis-py for each topology, and the errors of these.
 
-They run each command once: what is repeated, and for how long, is for `link.py` to say. The
+The clients run each command once: what is repeated, and for how long, is for `link.py` to say. The
 annotations of redis-py are partial: the Protocols here name the methods that are used.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, Protocol, TypeAlias
+from dataclasses import field
+from typing import Any, Literal, Protocol, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import hiredis
+from redis import exceptions as redis
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
@@ -16,12 +20,135 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from typing_extensions import override
 
-from passback.stores.redis.url import RedisTarget, Topology
+from passback.core.errors import ConfigurationError, StoreError, StoreFull, StoreUnavailable
+from passback.core.values import value
 
+Topology: TypeAlias = Literal["single", "sentinel", "cluster"]
+
+DEFAULT_PORTS: Mapping[Topology, int] = {"single": 6379, "sentinel": 26379, "cluster": 6379}
+TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 CONNECT_TIMEOUT = 2.0  # seconds
 REPLY_TIMEOUT = 5.0  # seconds, where redis-py itself has to notice that no reply comes
 HEALTH_CHECK = 30  # seconds without traffic after which a connection is tried before it is used
 
+
+@value
+class RedisTarget:
+    """The target of connections. `tls` names files for encryption; None: not encrypted."""
+
+    topology: Topology
+    nodes: tuple[tuple[str, int], ...]
+    service: str = ""
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: Mapping[str, str] | None = None
+
+    @property
+    def location(self) -> str:
+        """The URL without user, password and options."""
+        scheme = "redis" if self.tls is None else "rediss"
+        hosts = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in self.nodes)
+        match self.topology:
+            case "single":
+                return f"{scheme}://{hosts}/{self.db}"
+            case "sentinel":
+                return f"{scheme}+sentinel://{hosts}/{self.service}?db={self.db}"
+            case "cluster":
+                return f"{scheme}+cluster://{hosts}"
+
+
+def parse_redis_url(topology: Topology, rest: str, /, *, tls: bool) -> RedisTarget:
+    """Read the part of a URL behind its scheme and colon.
+
+    Raises:
+        ConfigurationError: the URL is wrong; the text never has the password.
+    """
+    if not rest.startswith("//"):
+        raise ConfigurationError("a Redis URL has // behind its scheme")
+    try:
+        parts = urlsplit(rest)
+    except ValueError:
+        raise ConfigurationError("the host in the Redis URL cannot be read") from None
+    # a / ? or # in a password ends the part with the login, and leaves its @ behind
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ConfigurationError(
+            "user and password in the Redis URL have to be percent-encoded "
+            "(/ is %2F, ? is %3F, # is %23)"
+        )
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, colon, password = login.partition(":")
+    options = _parse_options(parts.query, tls=tls)
+    path = unquote(parts.path.strip("/"))
+    service, db = _parse_path(topology, path, options.pop("db", None))
+    return RedisTarget(
+        topology,
+        _parse_nodes(hosts, topology),
+        service=service,
+        db=db,
+        # an empty user is Redis's default one, an empty password is a password
+        username=unquote(username) or None,
+        password=unquote(password) if colon else None,
+        tls=options if tls else None,
+    )
+
+
+def _parse_nodes(hosts: str, topology: Topology) -> tuple[tuple[str, int], ...]:
+    nodes: list[tuple[str, int]] = []
+    for host in filter(None, hosts.split(",")):
+        try:
+            parts = urlsplit(f"//{host}")
+            port = parts.port
+        except ValueError:
+            raise ConfigurationError(
+                "a port in the Redis URL is not a number below 65536"
+            ) from None
+        if not parts.hostname:
+            raise ConfigurationError("a host in the Redis URL is empty")
+        nodes.append((parts.hostname, DEFAULT_PORTS[topology] if port is None else port))
+    if not nodes:
+        raise ConfigurationError("the Redis URL names no host")
+    if topology == "single" and len(nodes) > 1:
+        raise ConfigurationError(
+            "several hosts need redis+sentinel:// or redis+cluster:// in the Redis URL"
+        )
+    return tuple(nodes)
+
+
+def _parse_path(topology: Topology, path: str, option: str | None) -> tuple[str, int]:
+    """Return the sentinel's service and the number of the database."""
+    # the path of a Sentinel's URL is the service, so that the database has to be an option
+    if topology == "sentinel":
+        if not path or "/" in path:
+            raise ConfigurationError("a Redis Sentinel URL ends with /NAME, the service's name")
+        return path, _parse_db(option or "0")
+    if path and option is not None:
+        raise ConfigurationError("the Redis URL names its database twice")
+    db = _parse_db(path or option or "0")
+    if topology == "cluster" and db:
+        raise ConfigurationError("a Redis Cluster has database 0 only")
+    return "", db
+
+
+def _parse_db(text: str) -> int:
+    # int() takes signs, spaces and digits of other scripts, too
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise ConfigurationError("the database in the Redis URL is not a number")
+    return int(text)
+
+
+def _parse_options(query: str, *, tls: bool) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - {"db", *TLS_FILES})
+    if unknown:
+        raise ConfigurationError(f"the Redis URL has an unknown option: {unknown[0]}")
+    files = sorted(options.keys() & set(TLS_FILES))
+    if files and not tls:
+        raise ConfigurationError(f"{files[0]} in the Redis URL needs rediss:// (TLS)")
+    return options
+
+
+# ---------------------------------------------------------------- clients
 _packer: Any = hiredis
 _pack: Callable[[tuple[Any, ...]], bytes] = _packer.pack_command
 
@@ -226,3 +353,73 @@ def _settings(target: RedisTarget, reply_timeout: float | None) -> dict[str, Any
         "health_check_interval": HEALTH_CHECK,
         **({"ssl": True, **target.tls} if target.tls is not None else {}),
     }
+
+
+# ---------------------------------------------------------------- errors
+# uvloop has no other error for a closed socket than RuntimeError
+BROKEN = (redis.RedisError, redis.RedisClusterException, OSError, RuntimeError)
+# what may have been done, or not, and what another server of a cluster may do
+LOST = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.ClusterDownError,
+    redis.SlotNotCoveredError,
+    OSError,
+    RuntimeError,
+)
+
+_DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
+_FULL = StoreFull, "Redis has no memory left"
+_REFUSED = StoreError, "Redis refuses the user, the password or the command"
+_UNAVAILABLE = StoreUnavailable, "Redis cannot be reached, or takes no writes now"
+
+# redis-py has classes for some codes, and takes the code out of their text.
+_BY_CLASS: Mapping[type[Exception], tuple[type[StoreError], str]] = {
+    redis.AuthenticationError: _REFUSED,
+    redis.AuthenticationWrongNumberOfArgsError: _REFUSED,
+    redis.AuthorizationError: _REFUSED,
+    redis.NoPermissionError: _REFUSED,
+    redis.OutOfMemoryError: _FULL,
+    redis.ReadOnlyError: _UNAVAILABLE,
+    redis.ClusterError: _UNAVAILABLE,
+    redis.RedisClusterException: _UNAVAILABLE,
+    redis.TryAgainError: _UNAVAILABLE,
+    redis.AskError: _UNAVAILABLE,
+    redis.ConnectionError: _UNAVAILABLE,
+    redis.TimeoutError: _UNAVAILABLE,
+    RuntimeError: _UNAVAILABLE,
+}
+_BY_CODE: Mapping[str, tuple[type[StoreError], str]] = {
+    **dict.fromkeys(("NOAUTH", "WRONGPASS", "NOPERM"), _REFUSED),
+    **dict.fromkeys(("WRONGTYPE", "PBDAMAGED"), _DAMAGED),
+    **dict.fromkeys(("BUSY", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"), _UNAVAILABLE),
+    **dict.fromkeys(("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), _UNAVAILABLE),
+    "OOM": _FULL,
+}
+# Redis 6.2 wraps an error inside a script: "Error running script ...: -READONLY ...".
+_CODE = re.compile(rf"(?:^|[-\s])({'|'.join(_BY_CODE)})\b")
+
+
+def store_error(error: Exception, /) -> StoreError:
+    """Return the error to raise instead of one of `BROKEN`.
+
+    Its text is not Redis's: that one may quote a record.
+    """
+    if isinstance(error, OSError):
+        return StoreUnavailable("Redis does not answer in time", retry_after=1)
+    for kind, (made, message) in _BY_CLASS.items():
+        if isinstance(error, kind):
+            return made(message, retry_after=1 if made is StoreUnavailable else None)
+    found = _CODE.search(str(error))
+    if found is None:
+        return StoreError(f"Redis answered with an error ({type(error).__name__})")
+    made, message = _BY_CODE[found[1]]
+    return made(message, retry_after=1 if made is StoreUnavailable else None)
+
+
+def is_closed_socket(error: RuntimeError, /) -> bool:
+    """Return whether uvloop raised this for a connection that broke while it was used.
+
+    uvloop has no class for it.
+    """
+    return str(error).endswith("the handler is closed")

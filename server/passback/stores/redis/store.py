@@ -54,6 +54,7 @@ from passback.stores.layout import (
     PackedEntry,
     conversation_tag,
     make_fence,
+    milliseconds,
     pack_change,
     pack_claim,
     pack_commit,
@@ -63,15 +64,14 @@ from passback.stores.layout import (
     pack_spending,
     unpack_spent,
 )
-from passback.stores.options import KeepTimes, StoreOptions, milliseconds
-from passback.stores.redis import replies, scripts
+from passback.stores.options import KeepTimes, StoreOptions
+from passback.stores.redis import scripts
 from passback.stores.redis.check import check_servers
 from passback.stores.redis.hints import Hints
 from passback.stores.redis.indexes import DueIndex, InboxIndex
 from passback.stores.redis.link import RedisLink
 from passback.stores.redis.scripts import KeyNames, ScriptCall
-from passback.stores.redis.servers import Argument, Reply
-from passback.stores.redis.url import RedisTarget
+from passback.stores.redis.servers import Argument, RedisTarget, Reply
 
 PING_TIMEOUT = 3.0  # seconds
 READY_TTL = 10_000  # milliseconds
@@ -143,7 +143,7 @@ class RedisStore:
             raise StoreUnavailable("Redis does not answer in time", retry_after=1)
 
     async def status(self, key: ConversationKey, /) -> Status:
-        return replies.parse_status(await self._run_read(key, (1, 0, 0)))
+        return scripts.parse_status(await self._run_read(key, (1, 0, 0)))
 
     async def load(
         self,
@@ -154,12 +154,12 @@ class RedisStore:
         within: int | None = None,
     ) -> LoadedConversation:
         asked, most = tuple(receipts), -1 if within is None else within
-        return replies.parse_loaded(
+        return scripts.parse_loaded(
             await self._run_read(key, (0, -1, most), asked, whole=True), asked
         )
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        return replies.parse_page(
+        return scripts.parse_page(
             await self._run_read(key, (start, start + limit - 1, PAGE_SIZE)), start
         )
 
@@ -356,7 +356,7 @@ class RedisStore:
         return [
             state
             for part, answer in zip(parts, answers, strict=True)
-            for state in replies.parse_lease_states(answer, len(part))
+            for state in scripts.parse_lease_states(answer, len(part))
         ]
 
     async def commit(self, commit: Commit, /, *, lease: float) -> bool:
@@ -410,7 +410,7 @@ class RedisStore:
         place, count = after, min(limit, ENTRIES_AT_ONCE)
         while len(logged) < limit:
             entries = await self._link.command("XRANGE", log, f"({place}", "+", "COUNT", count)
-            read, place = replies.parse_events(entries, place, limit - len(logged))
+            read, place = scripts.parse_events(entries, place, limit - len(logged))
             logged += read
             if len(entries) < count:
                 break

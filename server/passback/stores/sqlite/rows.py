@@ -111,17 +111,12 @@ def count_history_bytes(
 
     `anew`: count all of them, because more has changed than that `records` were added.
     """
-    if anew:
-        return sum_history_bytes(db, row["id"])
-    return int(row["history_bytes"]) + sum(map(len, records))
-
-
-def sum_history_bytes(db: sqlite3.Connection, conversation: int, /) -> int:
-    """Sum the bytes of the messages from `history_start` on."""
+    if not anew:
+        return int(row["history_bytes"]) + sum(map(len, records))
     found = db.execute(
         "SELECT SUM(LENGTH(record)) FROM messages WHERE conversation = :id"
         " AND position >= (SELECT history_start FROM extras WHERE conversation = :id)",
-        {"id": conversation},
+        {"id": row["id"]},
     ).fetchone()
     return found[0] or 0
 

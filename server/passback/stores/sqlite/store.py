@@ -47,6 +47,7 @@ from passback.stores.layout import (
     PackedChange,
     conversation_tag,
     make_fence,
+    milliseconds,
     pack_change,
     pack_claim,
     pack_commit,
@@ -59,7 +60,7 @@ from passback.stores.layout import (
     unpack_key,
     unpack_spent,
 )
-from passback.stores.options import StoreOptions, milliseconds
+from passback.stores.options import StoreOptions
 from passback.stores.sqlite import changes, leases, reads, rows
 from passback.stores.sqlite.changes import RunChange
 from passback.stores.sqlite.file import (
