@@ -48,8 +48,7 @@ from passback.toolsets.functions import (
     tool,
     validation_problems,
 )
-from passback.toolsets.mcp import MCPServer
-from passback.toolsets.mcp.server import refuse_clashes
+from passback.toolsets.mcp import MCPServer, refuse_clashes
 from passback.toolsets.plan import PlanTools
 
 

@@ -94,7 +94,7 @@ class ContentBuilder:
         Texts and lists are appended, numbers added, objects merged, other values replaced.
         """
         known, given = self._known_data(), copy_object(delta, "a delta of data")
-        self._fields = {"data": _merge_objects(known, given)}
+        self._fields = {"data": _merge_values(known, given)}
         self._has_begun = True
         return self._parent.emit(self._make_event({"data": given}, "in_progress", delta=True))
 
@@ -241,19 +241,16 @@ def _new_buffer(text: str) -> StringIO:
     return begun
 
 
-def _merge_objects(old: Event, delta: Event) -> Event:
-    return old | {
-        key: _merge_values(old[key], value) if key in old else value for key, value in delta.items()
-    }
-
-
 def _merge_values(old: JsonValue, new: JsonValue) -> JsonValue:
     if isinstance(old, str) and isinstance(new, str):
         return old + new
     if isinstance(old, list) and isinstance(new, list):
         return [*old, *new]
     if isinstance(old, dict) and isinstance(new, dict):
-        return _merge_objects(old, new)
+        return old | {
+            key: _merge_values(old[key], value) if key in old else value
+            for key, value in new.items()
+        }
     if _is_number(old) and _is_number(new):
         return old + new
     return new

@@ -258,7 +258,13 @@ class ResponseBuilder:
         given = (("usage", usage), ("metadata", metadata), ("error", error))
         checked: Event = {key: copy_object(value, key) for key, value in given if value is not None}
         self._refuse_transition(status)  # first: a refused step must not end the open message
-        self._end_open_message(status)
+        if status == "completed":
+            self._refuse_open_message("before the response ends")
+        if self._open is not None:  # its content so far goes into the output
+            message = self._open.stop_early("the response has ended: reset() begins another")
+            self._open = None
+            if message is not None:
+                self._add_output(message)
         more: Event = {
             "completed_at": int(self._clock()),
             "output": list[JsonValue](self._output.values()),
@@ -266,21 +272,6 @@ class ResponseBuilder:
         return self._enter_state(
             status, more | {key: value for key, value in checked.items() if value}
         )
-
-    def _end_open_message(self, status: str) -> None:
-        """End the open message with the response; its content so far goes into the output.
-
-        Raises:
-            Misuse: the response is to be completed, which needs a message that is complete.
-        """
-        if self._open is None:
-            return
-        if status == "completed":
-            self._refuse_open_message("before the response ends")
-        message = self._open.stop_early("the response has ended: reset() begins another")
-        self._open = None
-        if message is not None:
-            self._add_output(message)
 
     def _refuse_transition(self, status: str) -> None:
         if status in _NEXT_STATES[self._status]:

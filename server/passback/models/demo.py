@@ -116,7 +116,8 @@ def answer_deltas(request: ModelRequest, /) -> list[ModelDelta]:
     tools = [] if results else named_tools(words, request.tools)
     pieces: list[ModelDelta] = []
     for slot, tool in enumerate(tools):
-        arguments = json.dumps(arguments_for(tool, words), ensure_ascii=False)
+        given = _ArgumentReader(tool, words).read_object(tool.spec.parameters, 0)
+        arguments = json.dumps(given, ensure_ascii=False)
         # The first piece ends within the JSON, so that a client sees arguments arrive in parts.
         cut = arguments.find(":") + 1 or 1
         pieces.append(ToolCallChunk(slot, provider_id=f"demo_{slot}", name=tool.spec.name))
@@ -342,13 +343,11 @@ def _name_overlap(tool: NamedTool | None, words: SearchedText) -> int:
     return sum(part.casefold() in words.words for part in _NAME_PART.findall(tool.spec.name))
 
 
-def arguments_for(tool: NamedTool, words: str, /) -> dict[str, JsonValue]:
-    """Return arguments for a tool by its schema, as far as the words give them."""
-    return _ArgumentReader(tool, words).read_object(tool.spec.parameters, 0)
-
-
 class _ArgumentReader:
-    """A reader of values from the words. Each number and each quotation is used once."""
+    """A reader of a tool's arguments from the words, by its schema, as far as these give them.
+
+    Each number and each quotation is used once.
+    """
 
     def __init__(self, tool: NamedTool, words: str) -> None:
         self._tool = tool

@@ -19,7 +19,6 @@ from passback.core.changes import (
     Inbox,
     InboxPlace,
     Lease,
-    OpenTurns,
     OwingConversation,
     Status,
     dump_events,
@@ -124,12 +123,6 @@ def pack_state(state: State | None, /) -> PackedState | None:
     return None if state is None else PackedState(dump_state(state), state.history_start)
 
 
-def unpack_state(record: bytes | None, history_start: int, /) -> State:
-    """Return the state of a record, with its stored `history_start`; None is a new state."""
-    # `history_start` may have been set back since the record was written
-    return replace(load_state(record), history_start=history_start) if record else State()
-
-
 class PackedOpenTurns(NamedTuple):
     """An `OpenTurns` as a store writes it: a record, and the number of the event that is then the
     last committed one.
@@ -137,16 +130,6 @@ class PackedOpenTurns(NamedTuple):
 
     record: bytes
     committed: int
-
-
-def pack_open_turns(open_turns: OpenTurns | None, /) -> PackedOpenTurns | None:
-    if open_turns is None:
-        return None
-    return PackedOpenTurns(dump_open_turns(open_turns), open_turns.committed.seq)
-
-
-def unpack_open_turns(record: bytes | None, /) -> OpenTurns | None:
-    return load_open_turns(record) if record else None
 
 
 @value
@@ -279,7 +262,8 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
 
     running, answer_by = bool(number("running")), number("answer_by") or None
     committed = unpack_position(text("committed")) if fields["committed"] else START
-    owed = load_owed(fields["owed"])
+    owed, record, turns = load_owed(fields["owed"]), fields["state"], fields["open_turns"]
+    history_start = number("history_start")
     return Status(
         version=number("version"),
         run_id=RunId(text("run_id")) if fields["run_id"] else None,
@@ -292,7 +276,7 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
         # opening an epoch commits its first entry, so both positions are of one epoch
         logged=committed._replace(seq=number("seq")),
         committed=committed,
-        open_turns=unpack_open_turns(fields["open_turns"]),
+        open_turns=load_open_turns(turns) if turns else None,
         run_start=number("run_start"),
         cancelled=running and bool(number("cancelled")),
         stopped_early=bool(number("stopped_early")),
@@ -302,7 +286,8 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
         answer_by=answer_by,
         overdue=not running and answer_by is not None and answer_by <= now,
         claims=unpack_claims(text("claims"), owed, now),
-        state=unpack_state(fields["state"], number("history_start")),
+        # `history_start` may have been set back since the record was written
+        state=replace(load_state(record), history_start=history_start) if record else State(),
         history_bytes=number("history_bytes"),
     )
 
@@ -428,7 +413,9 @@ class PackedCommit:
 
 
 def pack_commit(commit: Commit, /) -> PackedCommit:
-    log = commit.log
+    log, open_turns = commit.log, None
+    if (turns := commit.open_turns) is not None:
+        open_turns = PackedOpenTurns(dump_open_turns(turns), turns.committed.seq)
     return PackedCommit(
         write=pack_write(log.lease, pack_entry(log.events, log.first)),
         step=commit.step,
@@ -439,7 +426,7 @@ def pack_commit(commit: Commit, /) -> PackedCommit:
         answer_within=None if commit.answer_within is None else milliseconds(commit.answer_within),
         hands_back=commit.ends and bool(commit.owed),
         state=pack_state(commit.state),
-        open_turns=pack_open_turns(commit.open_turns),
+        open_turns=open_turns,
     )
 
 

@@ -212,12 +212,13 @@ def result_block(message: ToolMessage, wire_id: str, /) -> Block:
 
 
 def _image_block(part: MediaPart) -> Block | None:
+    source: Block | None = None
     carried = inline_data(part)
     if carried is None:
-        return {"type": "image", "source": _url_source(part)} if _has_http_url(part) else None
-    if carried[0] not in _IMAGE_TYPES:
-        return None  # one refused image would fail the whole request
-    return {"type": "image", "source": _base64_source(*carried)}
+        source = {"type": "url", "url": part.url} if _has_http_url(part) else None
+    elif carried[0] in _IMAGE_TYPES:  # any other would fail the whole request
+        source = {"type": "base64", "media_type": carried[0], "data": carried[1]}
+    return None if source is None else {"type": "image", "source": source}
 
 
 def _document_block(part: MediaPart) -> Block | None:
@@ -229,9 +230,9 @@ def _document_block(part: MediaPart) -> Block | None:
         # The ending of the address counts only if no type is given.
         is_pdf = part.media_type == _PDF_TYPE or (part.media_type is None and path.endswith(".pdf"))
         if is_pdf and _has_http_url(part):
-            source = _url_source(part)
+            source = {"type": "url", "url": part.url}
     elif carried[0] == _PDF_TYPE:
-        source = _base64_source(*carried)
+        source = {"type": "base64", "media_type": carried[0], "data": carried[1]}
     elif carried[0].startswith("text/"):
         with suppress(binascii.Error):
             text = base64.b64decode(carried[1], validate=True).decode("utf-8", "replace")
@@ -241,14 +242,6 @@ def _document_block(part: MediaPart) -> Block | None:
         return None
     document: Block = {"type": "document", "source": source}
     return {**document, "title": part.name} if part.name else document
-
-
-def _base64_source(media_type: str, data: str) -> Block:
-    return {"type": "base64", "media_type": media_type, "data": data}
-
-
-def _url_source(part: MediaPart) -> Block:
-    return {"type": "url", "url": part.url}
 
 
 def _has_http_url(part: MediaPart) -> bool:

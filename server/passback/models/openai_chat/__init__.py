@@ -62,11 +62,12 @@ class OpenAIChat(HttpModel):
         )
         super().__init__(service, bounds=bounds, transport=transport)
         self._model = model
+        self._provider = service.name
 
     @override
     def encode(self, request: ModelRequest, /) -> EncodedRequest:
-        decoder = partial(ChatDecoder, self.name, max_answer=self.bounds.max_answer)
-        return EncodedRequest(encode_request(self._model, self.name, request), decoder)
+        decoder = partial(ChatDecoder, self._provider, max_answer=self.bounds.max_answer)
+        return EncodedRequest(encode_request(self._model, self._provider, request), decoder)
 
     @override
     def refuses(self, part: MediaPart, /) -> str | None:

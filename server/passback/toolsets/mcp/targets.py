@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import quote, quote_plus, urlsplit
 
 from pydantic import Field
 
-from passback.core.arguments import Takes
+from passback.core.arguments import Takes, check_arguments
 from passback.core.permissions import Permission
 
 # No `__` inside and no `_` at the end: so the first `__` in a tool's name ends the server's name.
@@ -96,21 +96,25 @@ class HttpTarget:
 Target: TypeAlias = StdioTarget | HttpTarget
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """The options of `MCPServer`; times are in seconds."""
 
     permission: Permission
+    write_permission: Permission | None
     trust_hints: bool
     seconds: float
     start_seconds: float
     result_limit: int
-    write_permission: Permission | None = None
 
-    def limits(self) -> dict[str, object]:
-        """Return the options that are checked by the annotations of `MCPServer`, by name."""
+    def check(self, owner: Callable[..., object], /, **others: object) -> None:
+        """Check them, and other arguments of their owner, by its annotations.
+
+        Raises:
+            ConfigurationError: names the first one that does not fit.
+        """
         names = ("trust_hints", "seconds", "start_seconds", "result_limit")
-        return {name: getattr(self, name) for name in names}
+        check_arguments(owner, **others, **{name: getattr(self, name) for name in names})
 
 
 def redacted(text: str, secrets: Sequence[str], /) -> str:
