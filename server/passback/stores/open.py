@@ -8,7 +8,8 @@ from urllib.parse import unquote
 from passback.core.errors import ConfigurationError
 from passback.core.ports import Store
 from passback.stores.options import StoreOptions
-from passback.stores.redis import RedisStore, Topology, parse_redis_url
+from passback.stores.redis import RedisStore
+from passback.stores.redis.servers import Topology, parse_redis_url
 from passback.stores.sqlite import SqliteStore
 
 Opener: TypeAlias = Callable[[str, StoreOptions], Store]

@@ -63,22 +63,6 @@ class EncodedRequest:
     decoder: Callable[..., Decoder]
 
 
-@value
-class StartedAnswer:
-    """An answer whose first bytes have arrived.
-
-    It holds only the parts of the response that reading needs: the response object is large.
-
-    Attributes:
-        whole: True if the answer is one object instead of a stream.
-    """
-
-    stream: httpx.AsyncByteStream
-    body: AsyncGenerator[bytes]
-    first: bytes
-    whole: bool
-
-
 class HttpModel(ABC):
     """The base class of models that are reached over HTTP, with streamed answers.
 
@@ -181,57 +165,10 @@ class HttpModel(ABC):
         """Close the connections; all answers must have been read to their ends or left."""
         await self._transport.aclose()
 
-    async def begin_answer(self, body: bytes, /) -> StartedAnswer:
-        """Post a request, with retries, and return the answer once its first bytes have arrived.
-
-        Raises:
-            ModelError: the last attempt failed, or it failed in a way that a retry cannot mend.
-        """
-        for attempt in range(self.bounds.retries + 1):
-            try:
-                return await self._attempt_request(body)
-            except ModelError as failure:
-                pause = self.bounds.retry_pause(failure, attempt)
-                logger.warning(
-                    "model=%s failed code=%s attempt=%s", self.name, failure.code, attempt
-                )
-                if pause is None:
-                    raise
-            await anyio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
-
-    async def _attempt_request(self, body: bytes) -> StartedAnswer:
-        """Post a request once.
-
-        Raises:
-            ModelError: there is no answer.
-        """
-        url = self._service.answers_url
-        try:
-            async with AsyncExitStack() as stack:
-                with anyio.fail_after(self._head_timeout):
-                    response = await self._send("POST", url, self._timeouts, body)
-                stream = cast("httpx.AsyncByteStream", response.stream)
-                stack.push_async_callback(_close_stream, stream)
-                status, headers = response.status_code, response.headers
-                if not response.is_success:
-                    logger.warning("model=%s status=%s", self.name, status)
-                    error_body = await _read_some(response, _MAX_ERROR_BODY)
-                    raise status_failure(status, error_body, headers.get("retry-after"))
-                media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-                if media_type == "text/html":
-                    raise ModelRejected("the model's address answers with a web page")
-                if _is_encoded(response):
-                    raise unexpected_encoding()
-                arriving = _body_of(response)
-                first = await anext(arriving, b"")
-                stack.pop_all()  # from here on the reader of the answer closes its stream
-            return StartedAnswer(stream, arriving, first, media_type == "application/json")
-        except (*TRANSPORT_ERRORS, TimeoutError) as error:
-            logger.warning("model=%s unreachable error=%s", self.name, error_kind(error))
-            if is_stall(error):
-                raise _stall_error() from without_text(error)
-            raise unreachable_error("the model's service", error) from without_text(error)
+    async def post(self, body: bytes, /) -> httpx.Response:
+        """Post a request once, and return the response without its body."""
+        with anyio.fail_after(self._head_timeout):
+            return await self._send("POST", self._service.answers_url, self._timeouts, body)
 
     async def _send(
         self, method: str, url: httpx.URL, timeouts: httpx.Timeout, body: bytes | None = None
@@ -284,8 +221,11 @@ class AnswerReader(
 ):
     """One answer, from its request until the connection is free or closed.
 
-    It is an iterator over the deltas, one batch for each read. It raises `ModelError` where the
-    answer breaks off, after the deltas that came before.
+    Entering it posts the request, with retries, until the first bytes have arrived. It is an
+    iterator over the deltas, one batch for each read. It raises `ModelError` where the answer
+    breaks off, after the deltas that came before.
+
+    It holds only the parts of the response that reading needs: the response object is large.
     """
 
     _stream: httpx.AsyncByteStream
@@ -302,12 +242,53 @@ class AnswerReader(
 
     @override
     async def __aenter__(self) -> "AnswerReader":
-        begun = await self._model.begin_answer(self._encoded.body)
-        self._stream, self._body, self._first = begun.stream, begun.body, begun.first
-        self._decoder = self._encoded.decoder(whole=begun.whole)
+        """Raises ModelError if the last attempt failed, or one in a way that no retry mends."""
+        name, bounds = self._model.name, self._model.bounds
+        for attempt in range(bounds.retries + 1):
+            try:
+                await self._begin()
+                return self
+            except ModelError as failure:
+                pause = bounds.retry_pause(failure, attempt)
+                logger.warning("model=%s failed code=%s attempt=%s", name, failure.code, attempt)
+                if pause is None:
+                    raise
+            await anyio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")  # pragma: no cover
+
+    async def _begin(self) -> None:
+        """Post the request once.
+
+        Raises:
+            ModelError: there is no answer.
+        """
+        name = self._model.name
+        try:
+            async with AsyncExitStack() as stack:
+                response = await self._model.post(self._encoded.body)
+                self._stream = cast("httpx.AsyncByteStream", response.stream)
+                stack.push_async_callback(_close_stream, self._stream)
+                status, headers = response.status_code, response.headers
+                if not response.is_success:
+                    logger.warning("model=%s status=%s", name, status)
+                    error_body = await _read_some(response, _MAX_ERROR_BODY)
+                    raise status_failure(status, error_body, headers.get("retry-after"))
+                media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+                if media_type == "text/html":
+                    raise ModelRejected("the model's address answers with a web page")
+                if _is_encoded(response):
+                    raise unexpected_encoding()
+                self._body = _body_of(response)
+                self._first = await anext(self._body, b"")
+                stack.pop_all()  # from here on `__aexit__` closes the stream
+        except (*TRANSPORT_ERRORS, TimeoutError) as error:
+            logger.warning("model=%s unreachable error=%s", name, error_kind(error))
+            if is_stall(error):
+                raise _stall_error() from without_text(error)
+            raise unreachable_error("the model's service", error) from without_text(error)
+        self._decoder = self._encoded.decoder(whole=media_type == "application/json")
         del self._encoded  # the history is large, and the answer may take minutes
         self._grew_at = time.monotonic()
-        return self
 
     @override
     async def __anext__(self) -> Sequence[ModelDelta]:
