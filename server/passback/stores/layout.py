@@ -137,6 +137,7 @@ class PackedChange:
     """A `Change` as a store writes it."""
 
     tag: str
+    key: bytes
     nonce: str
     expected: int
     messages: tuple[bytes, ...]
@@ -154,6 +155,7 @@ class PackedChange:
 def pack_change(change: Change, /) -> PackedChange:
     return PackedChange(
         tag=conversation_tag(change.key),
+        key=pack_key(change.key),
         nonce=change.nonce,
         expected=change.expected,
         messages=tuple(map(dump_message, change.append)),
@@ -340,6 +342,7 @@ class PackedEnqueue:
     """An `Enqueue` as a store writes it."""
 
     tag: str
+    key: bytes
     run_id: str
     record: bytes
     receipts: tuple[tuple[str, str], ...]
@@ -351,6 +354,7 @@ class PackedEnqueue:
 def pack_enqueue(entry: Enqueue, /) -> PackedEnqueue:
     return PackedEnqueue(
         tag=conversation_tag(entry.run.key),
+        key=pack_key(entry.run.key),
         run_id=entry.run.run_id,
         record=dump_queued(entry.queued),
         receipts=pack_receipts(entry.receipts),

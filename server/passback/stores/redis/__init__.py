@@ -231,7 +231,7 @@ class RedisStore:
         given = (
             kind,
             *scripts.change_arguments(packed),
-            pack_key(change.key),
+            packed.key,
             self._names.channel(packed.tag),
             *self._ttls,
             run_id,
@@ -258,15 +258,15 @@ class RedisStore:
         return None if reply is None else CallClaim(bool(reply[0]), reply[1], reply[2])
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
-        packed, key = pack_enqueue(entry), entry.run.key
-        await self._due.make_due(key, QUEUE_DUE, if_unknown=True)
+        packed = pack_enqueue(entry)
+        await self._due.make_due(entry.run.key, QUEUE_DUE, if_unknown=True)
         given = (
             packed.run_id,
             packed.record,
             packed.limit,
             int(packed.stops),
             QUEUE_DUE,
-            pack_key(key),
+            packed.key,
             self._names.channel(packed.tag),
             scripts.ttl_argument(self._keep_running),
             self._keep_running.log,

@@ -53,7 +53,6 @@ from passback.stores.layout import (
     pack_commit,
     pack_enqueue,
     pack_entry,
-    pack_key,
     pack_owner,
     pack_spending,
     pack_write,
@@ -181,13 +180,13 @@ class SqliteStore:
     async def begin(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        run = RunChange(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
+        run = RunChange(run_id, pack_entry(events), milliseconds(lease))
         return await self._take_lease(changes.begin_run, change, run)
 
     async def take_over(
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /, *, lease: float
     ) -> Lease | None:
-        run = RunChange(pack_key(change.key), run_id, pack_entry(events), milliseconds(lease))
+        run = RunChange(run_id, pack_entry(events), milliseconds(lease))
         return await self._take_lease(changes.take_over, change, run)
 
     async def _take_lease(self, rule: LeaseRule, change: Change, run: RunChange) -> Lease | None:
@@ -206,7 +205,7 @@ class SqliteStore:
         self, change: Change, run_id: RunId, events: tuple[RunEvent, ...], /
     ) -> bool:
         packed = pack_change(change)
-        run = RunChange(pack_key(change.key), run_id, pack_entry(events))
+        run = RunChange(run_id, pack_entry(events))
         return await self._run_write(
             packed.tag,
             lambda db: changes.fail_lost(db, packed, run, self._retention),
@@ -218,9 +217,9 @@ class SqliteStore:
         return await self._run_write(packed.tag, lambda db: changes.claim_call(db, packed))
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
-        packed, key = pack_enqueue(entry), pack_key(entry.run.key)
+        packed = pack_enqueue(entry)
         return await self._run_write(
-            packed.tag, lambda db: changes.enqueue_post(db, packed, key, self._retention)
+            packed.tag, lambda db: changes.enqueue_post(db, packed, self._retention)
         )
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:

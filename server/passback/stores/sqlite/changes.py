@@ -52,13 +52,11 @@ class RunChange:
     """A run that begins, is taken over, or fails because its worker is lost.
 
     Args:
-        key: the conversation's, as `layout.pack_key` writes it.
         run_id: the run.
         entry: the first entry of the new epoch in its log.
         lease: milliseconds; 0 when the run fails.
     """
 
-    key: bytes
     run_id: str
     entry: PackedEntry | None
     lease: int = 0
@@ -99,7 +97,7 @@ def begin_run(
     row = row or create_row(db, change.tag, change.nonce)
     if change.dequeues is not None:
         remove_queued(db, row["id"], change.dequeues)
-    _apply_change(db, row, change, retention.running, run.key)
+    _apply_change(db, row, change, retention.running, change.key)
     epoch, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(
         db,
@@ -131,7 +129,7 @@ def take_over(
     if row is None or not _is_lapsed_at(row, change.expected, run.run_id):
         return None
     _void_uncommitted(db, row)
-    _apply_change(db, row, change, retention.running, run.key)
+    _apply_change(db, row, change, retention.running, change.key)
     epoch, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(db, row["id"], **columns, attempt=row["attempt"] + 1)
     keep_log(db, Log(row["id"], run.run_id), retention.running.log)
@@ -148,7 +146,7 @@ def fail_lost(
         return False
     waits = has_queue(db, row["id"])
     _void_uncommitted(db, row)
-    _apply_change(db, row, change, retention.waiting if waits else retention.idle, run.key)
+    _apply_change(db, row, change, retention.waiting if waits else retention.idle, change.key)
     _, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(db, row["id"], **columns | {"running": 0, "due_at": now_ms() if waits else None})
     keep_log(db, Log(row["id"], run.run_id), retention.idle.log)
@@ -237,7 +235,7 @@ def _open_epoch(
 
 # ---------------------------------------------------------------- queues and cancelling
 def enqueue_post(
-    db: sqlite3.Connection, entry: PackedEnqueue, key: bytes, retention: Retention, /
+    db: sqlite3.Connection, entry: PackedEnqueue, retention: Retention, /
 ) -> EnqueueAnswer:
     row = find_row(db, entry.tag)
     if row is None:
@@ -258,7 +256,7 @@ def enqueue_post(
         return "full"
     add_queued(db, conversation, entry.run_id, entry.record)
     add_receipts(db, conversation, entry.receipts)
-    db.execute("UPDATE extras SET key = ? WHERE conversation = ?", (key, conversation))
+    db.execute("UPDATE extras SET key = ? WHERE conversation = ?", (entry.key, conversation))
     _log_outside_lease(db, row, log, entry.entry)
     keep_log(db, log, retention.waiting.log)
     update_row(
