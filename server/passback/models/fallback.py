@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -17,27 +16,10 @@ from passback.core.deltas import (
 from passback.core.errors import ModelError, ModelIncomplete
 from passback.core.messages import MediaPart, Usage, add_usages
 from passback.core.ports import ModelClient
-from passback.core.values import value
 
 Batches: TypeAlias = AsyncIterator[Sequence[ModelDelta]]
 
 logger = logging.getLogger(__name__)
-
-
-@value
-class _StartedAnswer:
-    """An answer with content: the batches read so far as one, and the rest."""
-
-    first: Sequence[ModelDelta]
-    rest: Batches
-
-
-@value
-class _FailedAttempt:
-    """An attempt that failed before any content, and its usage, None if unknown."""
-
-    error: ModelError
-    spent: Usage | None
 
 
 class Fallback:
@@ -100,18 +82,19 @@ class Fallback:
             ModelError: a model failed with an error that is not retryable, or the last one failed.
         """
         for model, following in pairwise(self._models):
-            attempted = await _try_answer(stack, model, request)
-            if isinstance(attempted, _StartedAnswer):
-                yield attempted.first
-                async for batch in attempted.rest:
+            attempt = _Attempt(model)
+            answer = await attempt.begin(stack, request)
+            if not isinstance(answer, ModelError):
+                yield attempt.first
+                async for batch in answer:
                     yield batch
                 return
-            if attempted.spent is not None:
-                yield (LostUsageChunk(attempted.spent),)  # it is paid for all the same
-            if not attempted.error.retryable:
-                raise attempted.error
+            if (spent := add_usages(attempt.lost, attempt.usage)) is not None:
+                yield (LostUsageChunk(spent),)  # it is paid for all the same
+            if not answer.retryable:
+                raise answer
             logger.warning(
-                "model=%s failed code=%s next=%s", model.name, attempted.error.code, following.name
+                "model=%s failed code=%s next=%s", model.name, answer.code, following.name
             )
         last = self._models[-1]
         batches = await stack.enter_async_context(last.stream(request))
@@ -121,48 +104,52 @@ class Fallback:
             yield batch
 
 
-async def _try_answer(
-    stack: AsyncExitStack, model: ModelClient, request: ModelRequest
-) -> _StartedAnswer | _FailedAttempt:
-    """Read an answer until its first content; if there is any, the stack holds the answer open."""
-    preamble = _Preamble(AnsweredBy(model.name))
-    try:
-        async with AsyncExitStack() as attempt:
-            batches = await attempt.enter_async_context(model.stream(request))
-            async for batch in batches:
-                if not preamble.add_batch(batch):
-                    # The caller's stack closes the answer from here on.
-                    stack.push_async_exit(attempt.pop_all())
-                    return _StartedAnswer((*preamble.as_deltas(), *batch), batches)
-            # An end without content counts as a failure, so that the next model is asked.
-            raise ModelIncomplete("the model's answer broke off")
-    except ModelError as error:
-        return _FailedAttempt(error, add_usages(preamble.lost, preamble.usage))
+class _Attempt:
+    """A model's answer until its first content.
 
+    Attributes:
+        usage: the usage that it has reported.
+        lost: the usage of attempts of its own that failed.
+        first: all deltas up to the first content, as one batch.
+    """
 
-@dataclass(slots=True)
-class _Preamble:
-    """The model and the usage that an answer has reported before its content."""
+    def __init__(self, model: ModelClient) -> None:
+        self._model = model
+        self._answered_by = AnsweredBy(model.name)
+        self.usage: Usage | None = None
+        self.lost: Usage | None = None
+        self.first: Sequence[ModelDelta] = ()
 
-    answered_by: AnsweredBy
-    usage: Usage | None = None
-    lost: Usage | None = None
+    async def begin(self, stack: AsyncExitStack, request: ModelRequest) -> Batches | ModelError:
+        """Read up to the first content, and return what follows it, which the stack holds open.
 
-    def add_batch(self, batch: Sequence[ModelDelta]) -> bool:
+        Without any content, return the error.
+        """
+        try:
+            async with AsyncExitStack() as attempt:
+                batches = await attempt.enter_async_context(self._model.stream(request))
+                async for batch in batches:
+                    if not self.add_report(batch):
+                        # The caller's stack closes the answer from here on.
+                        stack.push_async_exit(attempt.pop_all())
+                        lost = () if self.lost is None else (LostUsageChunk(self.lost),)
+                        usage = () if self.usage is None else (UsageChunk(self.usage),)
+                        self.first = (self._answered_by, *lost, *usage, *batch)
+                        return batches
+                # An end without content counts as a failure, so that the next model is asked.
+                raise ModelIncomplete("the model's answer broke off")
+        except ModelError as error:
+            return error
+
+    def add_report(self, batch: Sequence[ModelDelta]) -> bool:
         """Add a batch, or return False and add nothing if the batch has content."""
         if not all(isinstance(delta, UsageChunk | LostUsageChunk | AnsweredBy) for delta in batch):
             return False
         for delta in batch:
             if isinstance(delta, AnsweredBy):
-                self.answered_by = delta
+                self._answered_by = delta
             elif isinstance(delta, UsageChunk):
                 self.usage = delta.usage
             elif isinstance(delta, LostUsageChunk):
                 self.lost = add_usages(self.lost, delta.usage)
         return True
-
-    def as_deltas(self) -> Sequence[ModelDelta]:
-        """Return one delta for each thing reported: the model, the lost usage, the usage."""
-        lost = () if self.lost is None else (LostUsageChunk(self.lost),)
-        usage = () if self.usage is None else (UsageChunk(self.usage),)
-        return (self.answered_by, *lost, *usage)
