@@ -3,9 +3,9 @@
 Usage: scripts/faults [--quick | --nightly] [--only NAME] [--points N] [--seed N] [--jobs N]
        [--json FILE] [--report PAGE]
 
-The scenarios are in tests/faults. Without redis-server or nginx nothing is played: half a proof is
-none. With --nightly the proofs of tests/faults/proofs.py follow, which need all programs of the
-tests; what is missing then is a fault.
+tests/faults/scenarios.py has the scenarios. Without redis-server or nginx none of them is played.
+With --nightly the tests of tests/faults/nightly_tests.py follow, which need all programs of the
+tests; a test that is skipped because one is missing is a violation.
 """
 
 import os
@@ -25,7 +25,8 @@ def main() -> int:
     found = {name: os.environ.get(name) or finder() for name, finder in finders.items()}
     missing = [PROGRAMS[name] for name, path in found.items() if not path]
     if missing:
-        print(f"{' and '.join(missing)} cannot be had: install it, or set its variable")
+        names = " and ".join(missing)
+        print(f"Not found: {names}. Install it, or set its variable (see CONTRIBUTING.md).")
         return 1
     os.environ.update(run_tests.COMPILED)
     environment = os.environ | {name: path for name, path in found.items() if path}

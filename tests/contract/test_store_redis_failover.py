@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import anyio
 import pytest
-from tests.faults.pace import pause
 from tests.support.redis_server import RedisKind
 from tests.support.sentinels import QUORUM, SERVICE, Failover, failover
 from tests.support.store_values import (
@@ -23,6 +22,7 @@ from tests.support.store_values import (
     user,
 )
 from tests.support.transcript_rules import said_in
+from tests.support.waiting import pause
 
 from passback.core.changes import Lease, LeaseState, LogWrite
 from passback.core.errors import LeaseLost, StoreUnavailable, UnknownRun

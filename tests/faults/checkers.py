@@ -1,100 +1,185 @@
-"""What must be true of the evidence, whatever went wrong. Pure functions; each gives the faults that it found, as text.
+"""The checkers: pure functions that return the violations in the evidence, as text.
 
-Histories are lists of messages as `GET /conversations/{id}/messages` has them.
+`check_all` runs them for all conversations and runs. Histories are lists of messages as
+`GET /conversations/{id}/messages` has them.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import chain, groupby
 
-from tests.faults.records import Operation, events_of, outcome_of, token_of
-from tests.faults.traced_model import order_in
+from tests.faults.evidence import (
+    FinalState,
+    Operation,
+    message_token,
+    run_outcome,
+    select_events,
+)
+from tests.faults.mock_model import match_prompt
 from tests.support.wire import DONE, Frame, Json
+
+COMPLETED = frozenset({"completed", "handed-back"})
+"""Outcomes of a run that nobody stops, whatever happens to its workers."""
+STORE_FAILED = frozenset({"failed: store_unavailable"})
+"""Its other outcome where the store itself fails: readers are told."""
 
 _WORD = re.compile(r"(?P<call>\d+)\.(?P<index>\d+|end)")
 
 
-# ---------------------------------------------------------------- messages
-def kept(
-    operations: Iterable[Operation], history: Sequence[Json], *, taken_back: Collection[str] = ()
+# ---------------------------------------------------------------- all of them
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """The conditions that differ between scenarios.
+
+    Attributes:
+        outcomes: how runs may end.
+        acknowledged_share: share of the user messages that have to be acknowledged.
+        allows_rollback: whether acknowledged messages may be removed again.
+    """
+
+    outcomes: frozenset[str] = COMPLETED
+    acknowledged_share: float = 0.8
+    allows_rollback: bool = False
+
+
+def check_all(
+    operations: Sequence[Operation],
+    state: FinalState,
+    shown: Mapping[int, Sequence[str]],
+    expected: Expectations,
 ) -> list[str]:
-    """Every acknowledged message is there once, no refused one is, any other at most once.
+    """Return the violations that all checkers found.
+
+    Args:
+        operations: all that clients did.
+        state: the histories and runs in the end.
+        shown: the tokens of the user messages that each model call was shown.
+        expected: what this scenario expects.
+    """
+    found = [
+        state.unreadable,
+        check_protocol(operations),
+        check_acknowledged_share(operations, expected.acknowledged_share),
+    ]
+    for conversation, history in state.histories.items():
+        own = [each for each in operations if each.post.conversation == conversation]
+        removed = _rolled_back(own, state) if expected.allows_rollback else set[str]()
+        problems = [
+            *check_messages(own, history, rolled_back=removed),
+            *check_order(own, history),
+            *check_answers(history),
+            *check_tool_results(history),
+            *check_context(history, shown),
+            *chain.from_iterable(
+                check_answer_stored(history, each) for each in own if each.post.token not in removed
+            ),
+        ]
+        found.append([f"{conversation}: {problem}" for problem in problems])
+    for run_id, frames in state.replays.items():
+        found.append(check_single_end(run_id, frames))
+        found.append(check_outcome(run_id, frames, expected.outcomes))
+    found += [
+        check_stream(each, state.replays[each.run_id])
+        for each in operations
+        if each.run_id in state.replays
+    ]
+    return list(chain.from_iterable(found))
+
+
+def _rolled_back(operations: Sequence[Operation], state: FinalState) -> set[str]:
+    """Return the tokens of stopped runs, if any post asked for a rollback."""
+    if not any(each.post.policy == "rollback" for each in operations):
+        return set()
+    return {
+        each.post.token
+        for each in operations
+        if run_outcome(state.replays.get(each.run_id, ())) == "cancelled"
+    }
+
+
+# ---------------------------------------------------------------- messages
+def check_messages(
+    operations: Iterable[Operation], history: Sequence[Json], *, rolled_back: Collection[str] = ()
+) -> list[str]:
+    """Check that acknowledged messages are there once, refused ones never, others at most once.
 
     Args:
         operations: all posts to one conversation.
         history: of that conversation.
-        taken_back: tokens of acknowledged messages that a rollback may have removed.
+        rolled_back: tokens of acknowledged messages that a rollback may have removed.
     """
-    return list(_kept(list(operations), history, taken_back))
+    return list(_message_violations(operations, history, rolled_back))
 
 
-def _kept(
-    operations: list[Operation], history: Sequence[Json], taken_back: Collection[str]
+def _message_violations(
+    operations: Iterable[Operation], history: Sequence[Json], rolled_back: Collection[str]
 ) -> Iterator[str]:
-    times = Counter(token for message in history if (token := token_of(message)))
+    times = Counter(token for message in history if (token := message_token(message)))
     for operation in operations:
         token, found = operation.post.token, times.pop(operation.post.token, 0)
         if found > 1:
             yield f"{token} was posted once and is there {found} times"
-        if found and operation.verdict == "refused":
+        if found and operation.completion == "refused":
             yield f"{token} was refused ({operation.refusal}) and is there"
-        if not found and operation.verdict == "ok" and token not in taken_back:
+        if not found and operation.completion == "ok" and token not in rolled_back:
             yield f"{token} was acknowledged and is lost"
     yield from (f"{token} is there and was never posted" for token in times)
 
 
-def in_order(operations: Iterable[Operation], history: Sequence[Json]) -> list[str]:
-    """What was acknowledged before another post was sent stands before it."""
-    places = {token_of(message): place for place, message in enumerate(history)}
-    there = [each for each in operations if each.post.token in places]
-    there.sort(key=lambda each: places[each.post.token])
-    wrong: list[str] = []
-    latest = float("-inf")
-    by = ""
-    for operation in there:
+def check_order(operations: Iterable[Operation], history: Sequence[Json]) -> list[str]:
+    """Check that a message acknowledged before another post was sent comes before it."""
+    places = {message_token(message): place for place, message in enumerate(history)}
+    stored = [each for each in operations if each.post.token in places]
+    stored.sort(key=lambda each: places[each.post.token])
+    violations: list[str] = []
+    latest, latest_token = float("-inf"), ""
+    for operation in stored:
+        token = operation.post.token
         if operation.acknowledged is not None and operation.acknowledged < latest:
-            wrong.append(
-                f"{operation.post.token} was acknowledged before {by} was posted, and is behind it"
+            violations.append(
+                f"{token} was acknowledged before {latest_token} was posted, and comes after it"
             )
         if operation.invoked > latest:
-            latest, by = operation.invoked, operation.post.token
-    return wrong
+            latest, latest_token = operation.invoked, token
+    return violations
 
 
-def prefixes(history: Sequence[Json], seen: Mapping[int, Sequence[str]]) -> list[str]:
-    """Each kept answer was given to exactly the user messages that stand before it: list-append.
+def check_context(history: Sequence[Json], shown: Mapping[int, Sequence[str]]) -> list[str]:
+    """Check that each stored answer was given to exactly the user messages before it.
 
     Args:
         history: of one conversation.
-        seen: the tokens of the user messages that each call of the model was shown.
+        shown: the tokens of the user messages that each model call was shown.
     """
     before: list[str] = []
-    wrong: list[str] = []
+    violations: list[str] = []
     for message in history:
-        if found := order_in(message):
+        if found := match_prompt(message):
             before.append(found["token"])
-        for call in _calls_of(message):
-            shown = list(seen.get(call, ()))
-            if shown != before:
-                wrong.append(
-                    f"call {call} of the model was shown {shown[-3:]}, its answer follows {before[-3:]}"
+        for call in _model_calls(message):
+            tokens = list(shown.get(call, ()))
+            if tokens != before:
+                violations.append(
+                    f"model call {call} was shown {tokens[-3:]}, its answer follows {before[-3:]}"
                 )
-    return wrong
+    return violations
 
 
-# ---------------------------------------------------------------- answers
-def _calls_of(message: Json) -> list[int]:
+def _model_calls(message: Json) -> list[int]:
+    """Return the numbers of the model calls that wrote an answer."""
     if message["role"] != "assistant":
         return []
     return sorted({int(word["call"]) for word in _WORD.finditer(str(message["content"]))})
 
 
-def torn(text: str, *, partial: bool = False) -> str:
-    """What is wrong with an answer: it has to come from one call of the model, without a gap, to its end."""
+# ---------------------------------------------------------------- answers
+def find_answer_defect(text: str, *, partial: bool = False) -> str:
+    """Say why a text is not the answer of one model call, without gaps and to its end; or ""."""
     words = list(_WORD.finditer(text))
     if len({word["call"] for word in words}) > 1:
-        return "it mixes several calls of the model"
+        return "it mixes several model calls"
     indexes = [word["index"] for word in words if word["index"] != "end"]
     if indexes != [str(place) for place in range(1, len(indexes) + 1)]:
         return "it has gaps or repeats"
@@ -104,26 +189,26 @@ def torn(text: str, *, partial: bool = False) -> str:
     return ""
 
 
-def whole(history: Sequence[Json]) -> list[str]:
-    """Each answer of a history is one model call's, whole unless it is marked, and answers what stands before it."""
-    wrong: list[str] = []
+def check_answers(history: Sequence[Json]) -> list[str]:
+    """Check that each answer follows its message, and is complete unless it is marked partial."""
+    violations: list[str] = []
     last = ""
     for message in history:
-        if found := order_in(message):
+        if found := match_prompt(message):
             last = found["token"]
         if message["role"] != "assistant":
             continue
         text, partial = str(message["content"]), bool(message.get("partial"))
-        if problem := torn(text, partial=partial):
-            wrong.append(f"answer to {last}: {problem}: {text[:60]!r}")
+        if problem := find_answer_defect(text, partial=partial):
+            violations.append(f"answer to {last}: {problem}: {text[:60]!r}")
         if _WORD.search(text) and not text.startswith(f"re {last}: "):
-            wrong.append(f"answer to {last} is another's: {text[:60]!r}")
-    return wrong
+            violations.append(f"answer to {last} is another's: {text[:60]!r}")
+    return violations
 
 
-def paired(history: Sequence[Json]) -> list[str]:
-    """Each call is answered once, behind its message and before anything else, or still open at the tail."""
-    wrong: list[str] = []
+def check_tool_results(history: Sequence[Json]) -> list[str]:
+    """Check that each call has one result, next to it, or is still open at the end."""
+    violations: list[str] = []
     open_calls: list[str] = []
     for message in history:
         if message["role"] == "tool":
@@ -131,42 +216,54 @@ def paired(history: Sequence[Json]) -> list[str]:
             if call in open_calls:
                 open_calls.remove(call)
             else:
-                wrong.append(f"a result answers no open call: {call}")
+                violations.append(f"a result answers no open call: {call}")
             continue
         if open_calls:
-            wrong.append(f"calls were left open: {open_calls}")
+            violations.append(f"calls were left open: {open_calls}")
         open_calls = [call["id"] for call in message.get("toolCalls") or ()]
-    return wrong
+    return violations
+
+
+def check_unsafe_tools(starts: Iterable[str]) -> list[str]:
+    """Check that no call of the server tool `once`, which is unsafe to repeat, started twice.
+
+    Args:
+        starts: tool, run and call of each start.
+    """
+    times = Counter(each for each in starts if each.startswith("once "))
+    return [f"{each} was started {count} times" for each, count in times.items() if count > 1]
 
 
 # ---------------------------------------------------------------- runs
-def ended_once(run_id: str, frames: Sequence[Frame]) -> list[str]:
-    """A run that is over has one terminal event, the last of its log, which says so once."""
+def check_single_end(run_id: str, frames: Sequence[Frame]) -> list[str]:
+    """Check that a run has one terminal event, the last of its log, and then one `[DONE]`."""
     kinds = [frame.type for frame in frames]
     if kinds.count("run-end") != 1 or kinds.count(DONE) != 1:
         return [f"{run_id} has {kinds.count('run-end')} ends and {kinds.count(DONE)} [DONE]"]
     if kinds[-2:] != ["run-end", DONE]:
-        return [f"{run_id} says more after its end: {kinds[-3:]}"]
+        return [f"{run_id} continues after its end: {kinds[-3:]}"]
     return []
 
 
-def ended_well(run_id: str, frames: Sequence[Frame], allowed: Collection[str]) -> list[str]:
-    """A run ended in one of these ways, such as `completed` or `failed: lost`."""
-    outcome = outcome_of(frames)
+def check_outcome(run_id: str, frames: Sequence[Frame], allowed: Collection[str]) -> list[str]:
+    """Check that a run ended in one of these ways, such as `completed` or `failed: lost`."""
+    outcome = run_outcome(frames)
     return [] if outcome in allowed else [f"{run_id} ended as {outcome or 'nothing'}"]
 
 
-def told(history: Sequence[Json], operation: Operation) -> list[str]:
-    """The answer that a client saw to its end is in the history, word for word."""
-    if not operation.ended or operation.outcome not in {"completed", "handed-back"}:
+# ---------------------------------------------------------------- streams
+def check_answer_stored(history: Sequence[Json], operation: Operation) -> list[str]:
+    """Check that an answer that a client read to its end is in the history, word for word."""
+    if not operation.ended or operation.outcome not in COMPLETED:
         return []
-    if operation.text in _texts(history):
+    if operation.text in _answer_texts(history):
         return []
-    return [f"{operation.post.token}: its client saw {operation.text[:60]!r}, which is not kept"]
+    text = operation.text[:60]
+    return [f"{operation.post.token}: its client read {text!r}, which is not stored"]
 
 
-def _texts(history: Sequence[Json]) -> set[str]:
-    """Of each answer, and of all that follow on one another with nothing but tools between them."""
+def _answer_texts(history: Sequence[Json]) -> set[str]:
+    """Return the text of each answer, and of those joined that only tools separate."""
     texts: set[str] = set()
     joined_text = ""
     for message in history:
@@ -178,21 +275,11 @@ def _texts(history: Sequence[Json]) -> set[str]:
     return texts
 
 
-def done_once(work: Iterable[str]) -> list[str]:
-    """No call of the server's tool `once`, which is not safe to repeat, was begun twice.
-
-    Args:
-        work: what was begun: tool and call.
-    """
-    times = Counter(each for each in work if each.startswith("once "))
-    return [f"{each} was begun {count} times" for each, count in times.items() if count > 1]
-
-
-def adds_up(operation: Operation, replay: Sequence[Frame]) -> list[str]:
-    """What a client holds after cuts, resumes and rewinds is what a fresh read of the run gives."""
+def check_stream(operation: Operation, replay: Sequence[Frame]) -> list[str]:
+    """Check that after disconnects and rewinds a client has what a fresh read of the run gives."""
     if not operation.ended:
         return [f"{operation.post.token} never ended for its client"]
-    held, fresh = joined(operation.frames), joined(replay)
+    held, fresh = join_pieces(operation.frames), join_pieces(replay)
     if held == fresh:
         return []
     differs = next((pair for pair in zip(held, fresh, strict=False) if pair[0] != pair[1]), None)
@@ -200,10 +287,13 @@ def adds_up(operation: Operation, replay: Sequence[Frame]) -> list[str]:
     return [f"{operation.post.token}: its stream is not the run's: {what}"]
 
 
-def joined(frames: Iterable[Frame]) -> list[Json]:
-    """The events of a stream with neighbouring pieces of one text or one call's arguments as one."""
+def join_pieces(frames: Iterable[Frame]) -> list[Json]:
+    """Return the events, with neighbouring pieces of a text or of a call's arguments as one.
+
+    Unlike `wire.merged` it ignores ids, and keeps an event that comes twice.
+    """
     pieces: list[Json] = []
-    for _, group in groupby(events_of(frames), key=_kind_of):
+    for _, group in groupby(select_events(frames), key=_event_kind):
         first, *rest = [dict(event) for event in group]
         for field in {"content", "delta"} & first.keys():
             first[field] = "".join(str(each[field]) for each in (first, *rest))
@@ -211,32 +301,32 @@ def joined(frames: Iterable[Frame]) -> list[Json]:
     return pieces
 
 
-def _kind_of(event: Json) -> tuple[str, str]:
+def _event_kind(event: Json) -> tuple[str, str]:
     return str(event["type"]), str(event.get("toolCallId"))
 
 
 # ---------------------------------------------------------------- clients
-def polite(operations: Iterable[Operation]) -> list[str]:
-    """Nothing was noted that a server must not do: a 500, a resume that was refused, a malformed frame."""
-    return [f"{each.post.token}: {note}" for each in operations for note in each.notes]
+def check_protocol(operations: Iterable[Operation]) -> list[str]:
+    """Check that no client got a 500, a refused resume, or a malformed frame."""
+    return [f"{each.post.token}: {error}" for each in operations for error in each.protocol_errors]
 
 
-def usable(seconds: Iterable[float | None], bound: float) -> list[str]:
-    """After each fault a post was accepted again within the bound; None: never."""
+def check_recovery_times(seconds: Iterable[float | None], limit: float) -> list[str]:
+    """Check that after each fault a post was accepted again within the limit; None: never."""
     return [
-        "a conversation was not usable again" if each is None else f"usable after {each:.1f} s only"
+        "a conversation did not recover" if each is None else f"recovered only after {each:.1f} s"
         for each in seconds
-        if each is None or each > bound
+        if each is None or each > limit
     ]
 
 
-def enough(operations: Collection[Operation], share: float) -> list[str]:
-    """So many user messages were acknowledged; a run of nothing but failures proves nothing.
+def check_acknowledged_share(operations: Iterable[Operation], share: float) -> list[str]:
+    """Check that so many user messages were acknowledged: a run of failures proves nothing.
 
-    A tool's result is refused by right where another post has superseded its call.
+    Tool results do not count: they are refused if another post has superseded their call.
     """
-    said = [each for each in operations if not each.post.answers]
-    acknowledged = sum(each.verdict == "ok" for each in said)
-    if acknowledged >= share * len(said):
+    posts = [each for each in operations if not each.post.call_id]
+    acknowledged = sum(each.completion == "ok" for each in posts)
+    if acknowledged >= share * len(posts):
         return []
-    return [f"only {acknowledged} of {len(said)} user messages were acknowledged"]
+    return [f"only {acknowledged} of {len(posts)} user messages were acknowledged"]

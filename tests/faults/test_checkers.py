@@ -1,23 +1,25 @@
-"""The checkers find what is wrong: one planted fault each, and nothing where nothing is."""
+"""The checkers find each planted violation, and none where there is none."""
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import TypeAlias
 
 import pytest
 from tests.faults import checkers
-from tests.faults.records import Operation, Post, as_json, from_json, open_calls
-from tests.faults.traced_model import order
+from tests.faults.evidence import Operation, Post, open_calls, operation_from_json
+from tests.faults.mock_model import prompt
 from tests.support.wire import DONE, Frame, Json
 
-Spoil = Callable[[list[Json]], object]
+Spoil: TypeAlias = Callable[[list[Json]], object]
+"""Plants a violation in a history."""
 
 
-def said(token: str) -> Json:
-    return {"role": "user", "content": order(token)}
+def question(token: str) -> Json:
+    return {"role": "user", "content": prompt(token)}
 
 
-def answered(token: str, call: int, words: int = 3, **more: object) -> Json:
+def answer(token: str, call: int, words: int = 3, **more: object) -> Json:
     text = " ".join(f"{call}.{index}" for index in [*range(1, words + 1), "end"])
     return {"role": "assistant", "content": f"re {token}: {text}", **more}
 
@@ -26,8 +28,8 @@ def result(call: str, content: str) -> Json:
     return {"role": "tool", "toolCallId": call, "content": content}
 
 
-def calling(token: str, call: int, *ids: str) -> Json:
-    return answered(token, call, toolCalls=[{"id": each} for each in ids])
+def answer_with_calls(token: str, call: int, *ids: str) -> Json:
+    return answer(token, call, toolCalls=[{"id": each} for each in ids])
 
 
 def operation(token: str, invoked: float, acknowledged: float | None, **more: object) -> Operation:
@@ -39,14 +41,14 @@ def operation(token: str, invoked: float, acknowledged: float | None, **more: ob
 
 def history() -> list[Json]:
     return [
-        said("a"),
-        calling("a", 1, "x", "y"),
+        question("a"),
+        answer_with_calls("a", 1, "x", "y"),
         result("x", "r"),
         {"role": "tool", "toolCallId": "y", "content": "superseded", "synthetic": "superseded"},
-        said("b"),
-        answered("b", 2),
-        said("c"),
-        answered("c", 3, words=2, content="re c: 3.1 3.2", partial=True),
+        question("b"),
+        answer("b", 2),
+        question("c"),
+        answer("c", 3, words=2, content="re c: 3.1 3.2", partial=True),
     ]
 
 
@@ -56,58 +58,64 @@ OPERATIONS = (
     operation("b", 4, 5),
     operation("c", 4.5, 6),
     operation("refused", 4, None, refusal="409 conversation_busy"),
-    operation("unknown", 4, None, doubtful=True, refusal="409 conversation_busy"),
+    operation("unknown", 4, None, indeterminate=True, refusal="409 conversation_busy"),
 )
-SEEN = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c")}
+SHOWN = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c")}
 
 
-def test_a_history_as_it_should_be_has_no_fault() -> None:
-    assert checkers.kept(OPERATIONS, history()) == []
-    assert checkers.in_order(OPERATIONS, history()) == []
-    assert checkers.whole(history()) == []
-    assert checkers.paired(history()) == []
-    assert checkers.prefixes(history(), SEEN) == []
+def test_a_history_as_it_should_be_has_no_violation() -> None:
+    assert checkers.check_messages(OPERATIONS, history()) == []
+    assert checkers.check_order(OPERATIONS, history()) == []
+    assert checkers.check_answers(history()) == []
+    assert checkers.check_tool_results(history()) == []
+    assert checkers.check_context(history(), SHOWN) == []
 
 
 @pytest.mark.parametrize(
-    ("spoil", "fault"),
+    ("spoil", "violation"),
     [
-        (lambda told: told.pop(0), "a was acknowledged and is lost"),
-        (lambda told: told.pop(2), "r was acknowledged and is lost"),
-        (lambda told: told.append(said("a")), "a was posted once and is there 2 times"),
-        (lambda told: told.append(said("refused")), "refused was refused (409 conversation_busy)"),
-        (lambda told: told.extend([said("unknown")] * 2), "unknown was posted once and is there 2"),
-        (lambda told: told.append(said("z")), "z is there and was never posted"),
+        (lambda messages: messages.pop(0), "a was acknowledged and is lost"),
+        (lambda messages: messages.pop(2), "r was acknowledged and is lost"),
+        (lambda messages: messages.append(question("a")), "a was posted once and is there 2 times"),
+        (
+            lambda messages: messages.append(question("refused")),
+            "refused was refused (409 conversation_busy)",
+        ),
+        (
+            lambda messages: messages.extend([question("unknown")] * 2),
+            "unknown was posted once and is there 2",
+        ),
+        (lambda messages: messages.append(question("z")), "z is there and was never posted"),
     ],
 )
-def test_lost_doubled_and_refused_messages_are_found(spoil: Spoil, fault: str) -> None:
-    told = history()
-    spoil(told)
-    [found] = checkers.kept(OPERATIONS, told)
-    assert found.startswith(fault)
+def test_lost_doubled_and_refused_messages_are_found(spoil: Spoil, violation: str) -> None:
+    messages = history()
+    spoil(messages)
+    [found] = checkers.check_messages(OPERATIONS, messages)
+    assert found.startswith(violation)
 
 
-def test_a_message_in_doubt_may_be_there_and_one_taken_back_may_be_missing() -> None:
-    told = [*history(), said("unknown")]
-    assert checkers.kept(OPERATIONS, told) == []
-    assert checkers.kept(OPERATIONS, told[1:], taken_back={"a"}) == []
+def test_an_indeterminate_message_may_be_there_and_one_rolled_back_may_be_missing() -> None:
+    messages = [*history(), question("unknown")]
+    assert checkers.check_messages(OPERATIONS, messages) == []
+    assert checkers.check_messages(OPERATIONS, messages[1:], rolled_back={"a"}) == []
 
 
-def test_an_order_that_is_not_that_of_time_is_found() -> None:
-    told = [said("b"), said("a"), said("c")]
-    assert checkers.in_order(OPERATIONS, told) == [
-        "a was acknowledged before b was posted, and is behind it"
+def test_messages_in_another_order_than_that_of_time_are_found() -> None:
+    messages = [question("b"), question("a"), question("c")]
+    assert checkers.check_order(OPERATIONS, messages) == [
+        "a was acknowledged before b was posted, and comes after it"
     ]
 
 
 def test_posts_at_the_same_time_may_stand_in_any_order() -> None:
-    assert checkers.in_order(OPERATIONS, [said("a"), said("c"), said("b")]) == []
+    assert checkers.check_order(OPERATIONS, [question("a"), question("c"), question("b")]) == []
 
 
 def test_an_answer_to_other_messages_than_those_before_it_is_found() -> None:
-    shown = SEEN | {2: ("b",)}
-    [fault] = checkers.prefixes(history(), shown)
-    assert fault == "call 2 of the model was shown ['b'], its answer follows ['a', 'b']"
+    shown = SHOWN | {2: ("b",)}
+    [found] = checkers.check_context(history(), shown)
+    assert found == "model call 2 was shown ['b'], its answer follows ['a', 'b']"
 
 
 @pytest.mark.parametrize(
@@ -115,40 +123,43 @@ def test_an_answer_to_other_messages_than_those_before_it_is_found() -> None:
     [
         ("re a: 1.1 1.2 1.end", False, ""),
         ("re a: 1.1 1.2", True, ""),
-        ("re a: 1.1 2.2 2.end", False, "it mixes several calls of the model"),
+        ("re a: 1.1 2.2 2.end", False, "it mixes several model calls"),
         ("re a: 1.1 1.1 1.2 1.end", False, "it has gaps or repeats"),
         ("re a: 1.1 1.3", True, "it has gaps or repeats"),
         ("re a: 1.1", False, "its end is missing"),
         ("re a: 1.1 1.end 1.end", False, "it ends twice"),
     ],
 )
-def test_a_torn_answer_is_found(text: str, partial: bool, problem: str) -> None:
-    assert checkers.torn(text, partial=partial) == problem
+def test_a_damaged_answer_is_found(text: str, partial: bool, problem: str) -> None:
+    assert checkers.find_answer_defect(text, partial=partial) == problem
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem"),
+    ("message", "problem"),
     [
-        (answered("a", 1, content="re a: 1.1 1.end 2.end"), "it mixes several calls"),
-        (answered("b", 1), "is another's"),
+        (answer("a", 1, content="re a: 1.1 1.end 2.end"), "it mixes several model calls"),
+        (answer("b", 1), "is another's"),
     ],
 )
-def test_a_wrong_answer_of_a_history_is_found(answer: Json, problem: str) -> None:
-    [fault] = checkers.whole([said("a"), answer])
-    assert problem in fault
+def test_a_wrong_answer_of_a_history_is_found(message: Json, problem: str) -> None:
+    [found] = checkers.check_answers([question("a"), message])
+    assert problem in found
 
 
 @pytest.mark.parametrize(
-    ("told", "fault"),
+    ("messages", "violation"),
     [
-        ([calling("a", 1, "x"), said("b")], "calls were left open: ['x']"),
-        ([said("a"), result("x", "r")], "a result answers no open call: x"),
-        ([calling("a", 1, "x"), result("x", "r"), result("x", "r")], "a result answers no open"),
+        ([answer_with_calls("a", 1, "x"), question("b")], "calls were left open: ['x']"),
+        ([question("a"), result("x", "r")], "a result answers no open call: x"),
+        (
+            [answer_with_calls("a", 1, "x"), result("x", "r"), result("x", "r")],
+            "a result answers no open",
+        ),
     ],
 )
-def test_calls_that_are_not_answered_once_are_found(told: list[Json], fault: str) -> None:
-    [found] = checkers.paired(told)
-    assert found.startswith(fault)
+def test_calls_that_are_not_answered_once_are_found(messages: list[Json], violation: str) -> None:
+    [found] = checkers.check_tool_results(messages)
+    assert found.startswith(violation)
 
 
 # ---------------------------------------------------------------- runs
@@ -157,34 +168,47 @@ def frame(number: int, kind: str, **more: object) -> Frame:
 
 
 END = frame(9, "run-end", outcome="completed", reason="end_turn")
-LAST = Frame("run.1-9", DONE)
-RUN = [frame(1, "run-start", runId="run"), frame(2, "text", content="re a: 1.1 1.end"), END, LAST]
+LAST_FRAME = Frame("run.1-9", DONE)
+RUN = [
+    frame(1, "run-start", runId="run"),
+    frame(2, "text", content="re a: 1.1 1.end"),
+    END,
+    LAST_FRAME,
+]
 
 
-def test_a_run_as_it_should_be_has_no_fault() -> None:
-    assert checkers.ended_once("run", RUN) == []
-    assert checkers.ended_well("run", RUN, {"completed"}) == []
+def test_a_run_as_it_should_be_has_no_violation() -> None:
+    assert checkers.check_single_end("run", RUN) == []
+    assert checkers.check_outcome("run", RUN, {"completed"}) == []
 
 
 @pytest.mark.parametrize(
-    "frames", [RUN[:-1], RUN[:-2], [*RUN, END], [*RUN[:-1], END, LAST], [END, *RUN[:2], LAST], []]
+    "frames",
+    [
+        RUN[:-1],
+        RUN[:-2],
+        [*RUN, END],
+        [*RUN[:-1], END, LAST_FRAME],
+        [END, *RUN[:2], LAST_FRAME],
+        [],
+    ],
 )
 def test_a_run_without_exactly_one_end_as_its_last_event_is_found(frames: list[Frame]) -> None:
-    assert len(checkers.ended_once("run", frames)) == 1
+    assert len(checkers.check_single_end("run", frames)) == 1
 
 
 def test_a_run_that_failed_is_found() -> None:
     lost = frame(3, "run-end", outcome="failed", reason="lost")
-    assert checkers.ended_well("run", [lost], {"completed"}) == ["run ended as failed: lost"]
-    assert checkers.ended_well("run", [], {"completed"}) == ["run ended as nothing"]
+    assert checkers.check_outcome("run", [lost], {"completed"}) == ["run ended as failed: lost"]
+    assert checkers.check_outcome("run", [], {"completed"}) == ["run ended as nothing"]
 
 
 # ---------------------------------------------------------------- streams
-def test_a_stream_that_was_cut_into_other_pieces_adds_up() -> None:
+def test_a_stream_in_other_pieces_is_the_same_stream() -> None:
     pieces = [RUN[0], frame(2, "text", content="re a: "), frame(3, "text", content="1.1 1.end")]
-    held = operation("a", 0, 1, frames=[*pieces, *RUN[2:]], ended=True)
-    assert checkers.adds_up(held, RUN) == []
-    assert checkers.told([answered("a", 1, content="re a: 1.1 1.end")], held) == []
+    done = operation("a", 0, 1, frames=[*pieces, *RUN[2:]], ended=True)
+    assert checkers.check_stream(done, RUN) == []
+    assert checkers.check_answer_stored([answer("a", 1, content="re a: 1.1 1.end")], done) == []
 
 
 @pytest.mark.parametrize(
@@ -192,31 +216,31 @@ def test_a_stream_that_was_cut_into_other_pieces_adds_up() -> None:
     [[*RUN[:2], *RUN[1:]], [RUN[0], *RUN[2:]], [*RUN[:1], frame(2, "text", content="?"), *RUN[2:]]],
 )
 def test_a_stream_with_a_gap_a_repeat_or_another_text_is_found(frames: list[Frame]) -> None:
-    held = operation("a", 0, 1, frames=frames, ended=True)
-    assert len(checkers.adds_up(held, RUN)) == 1
+    done = operation("a", 0, 1, frames=frames, ended=True)
+    assert len(checkers.check_stream(done, RUN)) == 1
 
 
 def test_a_stream_that_never_ends_is_found() -> None:
-    held = operation("a", 0, 1, frames=RUN[:2])
-    assert checkers.adds_up(held, RUN) == ["a never ended for its client"]
+    done = operation("a", 0, 1, frames=RUN[:2])
+    assert checkers.check_stream(done, RUN) == ["a never ended for its client"]
 
 
-def test_an_answer_that_a_client_saw_and_nobody_kept_is_found() -> None:
-    held = operation("a", 0, 1, frames=RUN, ended=True)
-    assert len(checkers.told([said("a")], held)) == 1
+def test_an_answer_that_a_client_read_and_nobody_stored_is_found() -> None:
+    done = operation("a", 0, 1, frames=RUN, ended=True)
+    assert len(checkers.check_answer_stored([question("a")], done)) == 1
 
 
 def test_an_answer_in_several_turns_is_found_in_the_history() -> None:
-    frames = [frame(1, "text", content="re a: 1.1 1.endre a: 2.1 2.end"), END, LAST]
-    held = operation("a", 0, 1, frames=frames, ended=True)
-    turns = [said("a"), answered("a", 1, words=1), result("x", "(done)"), answered("a", 2, words=1)]
-    assert checkers.told(turns, held) == []
-    assert len(checkers.told(turns[:3], held)) == 1
+    frames = [frame(1, "text", content="re a: 1.1 1.endre a: 2.1 2.end"), END, LAST_FRAME]
+    done = operation("a", 0, 1, frames=frames, ended=True)
+    turns = [question("a"), answer("a", 1, words=1), result("x", "(done)"), answer("a", 2, words=1)]
+    assert checkers.check_answer_stored(turns, done) == []
+    assert len(checkers.check_answer_stored(turns[:3], done)) == 1
 
 
-def test_work_that_was_begun_twice_is_found() -> None:
-    assert checkers.done_once(["once 1", "again 2", "again 2"]) == []
-    assert checkers.done_once(["once 1", "once 1"]) == ["once 1 was begun 2 times"]
+def test_a_tool_that_was_started_twice_is_found() -> None:
+    assert checkers.check_unsafe_tools(["once 1", "again 2", "again 2"]) == []
+    assert checkers.check_unsafe_tools(["once 1", "once 1"]) == ["once 1 was started 2 times"]
 
 
 def test_calls_are_open_until_the_server_answers_them() -> None:
@@ -225,28 +249,28 @@ def test_calls_are_open_until_the_server_answers_them() -> None:
 
 
 # ---------------------------------------------------------------- clients
-def test_what_a_server_must_not_do_is_found() -> None:
-    assert checkers.polite([operation("a", 0, 1, notes=["500"])]) == ["a: 500"]
-    assert checkers.polite(OPERATIONS) == []
+def test_protocol_errors_are_found() -> None:
+    assert checkers.check_protocol([operation("a", 0, 1, protocol_errors=["500"])]) == ["a: 500"]
+    assert checkers.check_protocol(OPERATIONS) == []
 
 
-def test_a_conversation_that_is_not_usable_in_time_is_found() -> None:
-    assert checkers.usable([0.1, 4.0], 4) == []
-    assert len(checkers.usable([0.1, 4.1, None], 4)) == 2
+def test_a_conversation_that_does_not_recover_in_time_is_found() -> None:
+    assert checkers.check_recovery_times([0.1, 4.0], 4) == []
+    assert len(checkers.check_recovery_times([0.1, 4.1, None], 4)) == 2
 
 
 def test_too_few_acknowledged_posts_are_found() -> None:
-    assert checkers.enough(OPERATIONS, 0.6) == []
-    [fault] = checkers.enough(OPERATIONS, 0.8)
-    assert fault == "only 4 of 6 user messages were acknowledged"
+    assert checkers.check_acknowledged_share(OPERATIONS, 0.6) == []
+    [found] = checkers.check_acknowledged_share(OPERATIONS, 0.8)
+    assert found == "only 4 of 6 user messages were acknowledged"
 
 
 def test_a_result_whose_call_was_superseded_is_no_missing_acknowledgement() -> None:
     late = operation("late", 7, None, refusal="409 already_answered")
-    late = replace(late, post=replace(late.post, answers="call"))
-    assert checkers.enough([OPERATIONS[0], late], 1.0) == []
+    late = replace(late, post=replace(late.post, call_id="call"))
+    assert checkers.check_acknowledged_share([OPERATIONS[0], late], 1.0) == []
 
 
 def test_operations_pass_between_processes_unchanged() -> None:
     done = replace(OPERATIONS[0], frames=list(RUN), run_id="run", ended=True)
-    assert from_json(json.loads(json.dumps(as_json(done)))) == done
+    assert operation_from_json(json.loads(json.dumps(asdict(done)))) == done

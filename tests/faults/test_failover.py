@@ -1,4 +1,4 @@
-"""Workers behind three Sentinels go on when the Redis master is killed: nothing that was replicated is lost."""
+"""Workers behind three Sentinels, whose Redis master is killed: no replicated data is lost."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
@@ -9,13 +9,13 @@ from time import monotonic
 import anyio
 import pytest
 from tests.faults import checkers
-from tests.faults.caller import Caller, caller
-from tests.faults.fleet import Fleet, fleet
-from tests.faults.judgement import Rules, gather, judge
-from tests.faults.pace import pause
-from tests.faults.records import Operation, Post
-from tests.faults.traced_model import TracedModel, order, traced_model
+from tests.faults.checkers import Expectations
+from tests.faults.evidence import Operation, Post, read_final_state
+from tests.faults.mock_model import MockModel, mock_model, prompt
+from tests.faults.retrying_client import ClientOptions, RetryingClient, retrying_client
+from tests.faults.workers import WorkerConfig, Workers, running_workers
 from tests.support.sentinels import Failover, failover
+from tests.support.waiting import pause
 from tests.support.wire import (
     DONE,
     Client,
@@ -33,9 +33,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.nightly, pytest.
 
 CONVERSATIONS = 4
 LEASE = 3
-"""Seconds: longer than a failover takes, so that it is not for its length that a run is taken over."""
-USABLE = 30.0
-"""Seconds: on an idle machine it is some three, but tests share theirs with others."""
+"""Seconds: longer than a failover takes, so that no run is taken over because of its length."""
+RECOVERY_LIMIT = 30.0
+"""Seconds: on an idle machine it takes some three, but tests share theirs with others."""
 REWINDS = ["run", "rewind"]
 
 
@@ -46,73 +46,75 @@ async def servers(tmp_path: Path) -> AsyncGenerator[Failover]:
 
 
 @pytest.fixture
-async def model() -> AsyncGenerator[TracedModel]:
-    async with traced_model() as model:
+async def model() -> AsyncGenerator[MockModel]:
+    async with mock_model() as model:
         yield model
 
 
 @pytest.fixture
-async def workers(servers: Failover, model: TracedModel, tmp_path: Path) -> AsyncGenerator[Fleet]:
-    async with fleet(
-        2,
-        *("--timing", f"lease={LEASE}", "--timing", "ping=1"),
-        *("--model", "openai:parrot", "--model-base-url", model.base_url),
+async def workers(servers: Failover, model: MockModel, tmp_path: Path) -> AsyncGenerator[Workers]:
+    config = WorkerConfig(
+        arguments=[
+            *("--timing", f"lease={LEASE}", "--timing", "ping=1"),
+            *("--model", "openai:mock", "--model-base-url", model.base_url),
+        ],
         environment={"PASSBACK_MODEL_API_KEY": "sk-faults"},
         folder=tmp_path,
         stores=[servers.url],
-    ) as workers:
+    )
+    async with running_workers(2, config) as workers:
         yield workers
 
 
-# ---------------------------------------------------------------- what the replica had
+# ---------------------------------------------------------------- with a complete replica
 @pytest.mark.promise("P6", "P10")
 async def test_under_load_nothing_that_was_replicated_is_lost_and_each_run_ends_once(
-    servers: Failover, model: TracedModel, workers: Fleet
+    servers: Failover, model: MockModel, workers: Workers
 ) -> None:
     operations: list[Operation] = []
 
-    async def perform(client: Caller, post: Post) -> None:
-        operations.append(await client.perform(post, insists=True))
+    async def perform(client: RetryingClient, post: Post) -> None:
+        operations.append(await client.perform(post, retry_busy=True))
 
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-        callers = {
-            f"conversation-{number}": await stack.enter_async_context(
-                caller(workers, Random(number), patience=60, rewinds=number % 2 == 0)
-            )
-            for number in range(CONVERSATIONS)
-        }
-        for name, client in callers.items():
+        clients: dict[str, RetryingClient] = {}
+        for number in range(CONVERSATIONS):
+            options = ClientOptions(timeout=60, accepts_rewinds=number % 2 == 0)
+            opening = retrying_client(workers, Random(number), options)
+            clients[f"conversation-{number}"] = await stack.enter_async_context(opening)
+        for name, client in clients.items():
             # longer than the failover takes
-            tasks.start_soon(perform, client, Post(name, f"first-{name}", words=60, pace=40))
-        with anyio.fail_after(USABLE):
-            while len(model.asked) < CONVERSATIONS:
+            tasks.start_soon(perform, client, Post(name, f"first-{name}", words=60, delay=40))
+        with anyio.fail_after(RECOVERY_LIMIT):
+            while len(model.call_counts) < CONVERSATIONS:
                 await pause(0.01)
         await servers.replicated()
         servers.master.stop()
-        struck = monotonic()
-        for name, client in callers.items():
+        killed_at = monotonic()
+        for name, client in clients.items():
             tasks.start_soon(perform, client, Post(name, f"second-{name}", words=5))
         await servers.promoted()
-        await workers.ready()
+        await workers.wait_until_ready()
 
-    evidence = await gather(workers.urls()[0], operations)
-    usable = [each.acknowledged and each.acknowledged - struck for each in operations]
-    assert judge(operations, evidence, model.seen, Rules(share=1)) == []
-    assert checkers.usable(usable, USABLE) == []
-    assert [*model.violations, *workers.deaths] == []
+    state = await read_final_state(workers.urls()[0], operations)
+    recovery_times = [each.acknowledged and each.acknowledged - killed_at for each in operations]
+    expected = Expectations(acknowledged_share=1)
+    assert checkers.check_all(operations, state, model.tokens_shown, expected) == []
+    assert checkers.check_recovery_times(recovery_times, RECOVERY_LIMIT) == []
+    assert [*model.violations, *workers.unexpected_exits] == []
 
 
-# ---------------------------------------------------------------- what it had not
-async def read(stream: Stream, count: int) -> None:
-    """So many pieces of text."""
-    with anyio.fail_after(USABLE):
+# ---------------------------------------------------------------- with a replica that was cut off
+async def read_text(stream: Stream, count: int) -> None:
+    """Read so many pieces of text."""
+    with anyio.fail_after(RECOVERY_LIMIT):
         for _ in range(count):
             await stream.until("text")
 
 
 async def read_to_the_end(client: Client, conversation: str, stream: Stream) -> list[Frame]:
-    """Come back with the last id until the run has ended."""
-    with anyio.fail_after(USABLE):
+    """Resume with the last id until the run has ended."""
+    with anyio.fail_after(RECOVERY_LIMIT):
         frames = [*(await stream.whole()).frames]
         while frames[-1].data != DONE:
             rest = await client.replay(conversation, after=frames[-1].id, include=REWINDS)
@@ -123,26 +125,26 @@ async def read_to_the_end(client: Client, conversation: str, stream: Stream) -> 
 
 @pytest.mark.promise("P3", "P6", "P10")
 async def test_readers_are_told_what_was_lost_and_none_waits_for_it(
-    servers: Failover, model: TracedModel, workers: Fleet
+    servers: Failover, model: MockModel, workers: Workers
 ) -> None:
     one_url, other_url = workers.urls()
     model.gates["long"] = anyio.Event()
     async with (
         client_of(one_url) as one,
         client_of(other_url) as other,
-        one.stream("long", [user(order("long", 40, 40))], include=REWINDS) as stream,
+        one.stream("long", [user(prompt("long", 40, 40))], include=REWINDS) as stream,
         other.follow("long", include=REWINDS) as followed,
     ):
-        await read(stream, 1)
-        await read(followed, 1)
+        await read_text(stream, 1)
+        await read_text(followed, 1)
         await servers.replicated()
         await servers.cut()
         model.gates["long"].set()
-        await read(stream, 5)
-        await read(followed, 5)
-        lost, key = [user(order("lost", 40, 40))], keyed("lost")
-        async with one.stream("lost", lost, headers=key, include=REWINDS) as gone:
-            await read(gone, 1)
+        await read_text(stream, 5)
+        await read_text(followed, 5)
+        lost, key = [user(prompt("lost", 40, 40))], keyed("lost")
+        async with one.stream("lost", lost, headers=key, include=REWINDS) as lost_stream:
+            await read_text(lost_stream, 1)
             servers.master.stop()
             await servers.promoted()
             seen, seen_elsewhere, end = (list[Frame]() for _ in range(3))
@@ -153,8 +155,8 @@ async def test_readers_are_told_what_was_lost_and_none_waits_for_it(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(finish, one, stream, seen)
                 tasks.start_soon(finish, other, followed, seen_elsewhere)
-                with anyio.fail_after(USABLE):
-                    end += (await gone.whole()).frames
+                with anyio.fail_after(RECOVERY_LIMIT):
+                    end += (await lost_stream.whole()).frames
         again = await other.post("lost", *lost, headers=key)
         good = await other.replay(
             "long", after=f"{stream.headers['x-run-id']}.0-0", include=["run"]
@@ -163,6 +165,6 @@ async def test_readers_are_told_what_was_lost_and_none_waits_for_it(
     for frames in (seen, seen_elsewhere):
         assert merged(without_void(frames)) == merged(good.frames)
         assert [frame.type for frame in frames].count("run-end") == 1
-    assert checkers.torn(good.text) == ""
+    assert checkers.find_answer_defect(good.text) == ""
     assert [frame.type for frame in end][-3:] == ["error", "run-end", DONE]
-    assert checkers.torn(text_of(again.frames)) == ""
+    assert checkers.find_answer_defect(text_of(again.frames)) == ""

@@ -1,4 +1,7 @@
-"""Posts while a run goes on, against a model of the four policies: hypothesis chooses what happens and in which order."""
+"""Random posts during a run, against a model of the four policies.
+
+`ExpectedConversation` is the model. Hypothesis chooses what happens and in which order.
+"""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -10,34 +13,34 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-from tests.faults.pace import pause
-from tests.faults.policies import exchanges_of
-from tests.faults.records import Post
-from tests.faults.world import Plan, StoreKind, World, world
+from tests.faults.deployment import Deployment, DeploymentPlan, StoreKind, running_deployment
+from tests.faults.evidence import Post
+from tests.faults.post_scenarios import answers_by_token
 from tests.support.lanes import rounds
+from tests.support.waiting import pause
 from tests.support.wire import Client, Json, client_of
 from typing_extensions import override
 
 SECONDS = 15
-WHOLE, CUT = "whole", "cut"
+COMPLETE, STOPPED = "complete", "stopped"
 
 
 @dataclass
-class Expected:
-    """The model: what the conversation must look like.
+class ExpectedConversation:
+    """The conversation as the policies say it must be.
 
     Attributes:
-        exchanges: the posted messages that are kept, and whether their answers are whole.
-        running: whose run goes on; empty: none.
-        waiting: whose runs wait.
+        answers: the tokens of the stored messages, and whether their answers are complete.
+        running: the token of the active run; empty: none.
+        waiting: the tokens of the queued runs.
     """
 
-    exchanges: dict[str, str] = field(default_factory=dict[str, str])
+    answers: dict[str, str] = field(default_factory=dict[str, str])
     running: str = ""
     waiting: list[str] = field(default_factory=list[str])
 
     def post(self, token: str, policy: str) -> bool:
-        """False: it is refused."""
+        """Post a message. False: it is refused."""
         if not self.running:
             self._begin(token)
         elif policy == "reject":
@@ -50,62 +53,62 @@ class Expected:
         return True
 
     def _begin(self, token: str) -> None:
-        self.exchanges[token] = WHOLE
+        self.answers[token] = COMPLETE
         self.running = token
 
     def _stop_all(self, *, rolls_back: bool) -> None:
-        """What runs and what waits is cut, one after the other; a rollback takes the last of them back."""
+        """Stop the active run and the queued ones in turn; a rollback removes the last message."""
         for token in (self.running, *self.waiting):
-            self.exchanges[token] = CUT
+            self.answers[token] = STOPPED
         if rolls_back:
-            self.exchanges.popitem()
+            self.answers.popitem()
         self.waiting.clear()
 
     def end(self) -> None:
-        """The run that goes on ends, the next one begins."""
+        """End the active run; the next one begins."""
         self.running = ""
         if self.waiting:
             self._begin(self.waiting.pop(0))
 
     def cancel(self, token: str) -> None:
-        """One that waits leaves without a trace."""
+        """Cancel a run; a queued one leaves without a trace."""
         if token in self.waiting:
             self.waiting.remove(token)
             return
-        self.exchanges[token] = CUT
+        self.answers[token] = STOPPED
         self.end()
 
-    def one(self, place: int) -> str:
-        """Of those that run or wait."""
+    def choose_run(self, number: int) -> str:
+        """Return the token of an active or queued run."""
         tokens = [self.running, *self.waiting]
-        return tokens[place % len(tokens)]
+        return tokens[number % len(tokens)]
 
 
 class Driver:
-    """Does to a real conversation, by any of the workers, what the model does to itself."""
+    """Takes each step on a real conversation, by any of the workers, and on its model."""
 
-    def __init__(self, scene: World) -> None:
-        self.conversation = scene.token("conversation-")
-        self.expected = Expected()
-        self._scene = scene
+    def __init__(self, deployment: Deployment) -> None:
+        self.conversation = deployment.new_token("conversation-")
+        self.expected = ExpectedConversation()
+        self._deployment = deployment
         self._runs: dict[str, str] = {"": ""}
 
     async def post(self, policy: str) -> None:
-        token = self._scene.token()
-        self._scene.model.gates[token] = anyio.Event()
+        token = self._deployment.new_token()
+        self._deployment.model.gates[token] = anyio.Event()
         accepted = self.expected.post(token, policy)
         status, self._runs[token] = await self._send(token, policy)
         assert status == (200 if accepted else 409)
-        await self._settled()
+        await self._wait_until_as_expected()
 
     async def repeat(self, token: str, policy: str) -> None:
-        """A post that runs or waits comes once more, and changes nothing."""
+        """Repeat a post whose run is active or queued; it changes nothing."""
         assert await self._send(token, policy) == (200, self._runs[token])
-        await self._settled()
+        await self._wait_until_as_expected()
 
     async def _send(self, token: str, policy: str) -> tuple[int, str]:
-        """The status and the run; the stream is left."""
-        post = Post(self.conversation, token, words=2, pace=1)
+        """Post, and leave the stream; return the status and the run."""
+        post = Post(self.conversation, token, words=2, delay=1)
         headers = {"idempotency-key": token}
         async with (
             self._client() as client,
@@ -116,10 +119,10 @@ class Driver:
             return stream.status, stream.headers.get("x-run-id", "")
 
     async def end(self) -> None:
-        """The run that goes on may say the rest."""
-        self._scene.model.gates[self.expected.running].set()
+        """Let the active run write the rest of its answer."""
+        self._deployment.model.gates[self.expected.running].set()
         self.expected.end()
-        await self._settled()
+        await self._wait_until_as_expected()
 
     async def cancel(self, token: str) -> None:
         path = f"/conversations/{self.conversation}/cancel"
@@ -127,76 +130,77 @@ class Driver:
             answer = await client.http.post(path, params={"runId": self._runs[token]})
         assert answer.status_code == 202
         self.expected.cancel(token)
-        await self._settled()
+        await self._wait_until_as_expected()
 
-    async def _settled(self) -> None:
-        """Wait until the conversation stands as the model does, and its run has begun to answer."""
+    async def _wait_until_as_expected(self) -> None:
+        """Wait until the runs are those of the model, and the active one has called its model."""
         running, waiting = self.expected.running, self.expected.waiting
         wanted = (self._runs[running], [self._runs[token] for token in waiting])
-        stands: Json = {}
+        found: Json = {}
         async with self._client() as client:
             with anyio.move_on_after(SECONDS):
-                while _stands(stands) != wanted or (running and not self._asked(running)):
+                while _runs_of(found) != wanted or (running and not self._call_count(running)):
                     await pause(0.01)
-                    stands = await client.conversation(self.conversation)
-        assert _stands(stands) == wanted
-        assert not running or self._asked(running) == 1
+                    found = await client.conversation(self.conversation)
+        assert _runs_of(found) == wanted
+        assert not running or self._call_count(running) == 1
 
-    def _asked(self, token: str) -> int:
-        return self._scene.model.asked[token]
+    def _call_count(self, token: str) -> int:
+        return self._deployment.model.call_counts[token]
 
     async def finish(self) -> None:
-        """Let all end, and compare the histories."""
+        """End all runs, and compare the histories."""
         while self.expected.running:
             await self.end()
         async with self._client() as client:
-            stands = await client.conversation(self.conversation)
-        exchanges = exchanges_of(stands.get("messages", []))
-        assert {token: _state(answers) for token, answers in exchanges.items()} == (
-            self.expected.exchanges
-        )
-        assert list(exchanges) == list(self.expected.exchanges)
+            found = await client.conversation(self.conversation)
+        stored = {
+            token: _answer_state(answers)
+            for token, answers in answers_by_token(found.get("messages", [])).items()
+        }
+        assert list(stored.items()) == list(self.expected.answers.items())
 
     def _client(self) -> AbstractAsyncContextManager[Client]:
-        return client_of(self._scene.random.choice(self._scene.fleet.urls()))
+        return client_of(self._deployment.random.choice(self._deployment.workers.urls()))
 
 
-def _stands(stands: Json) -> tuple[str, list[str]] | None:
-    if "queued" not in stands:
-        return ("", []) if stands.get("code") == "conversation_not_found" else None
-    return (stands["runId"] if stands["status"] == "running" else ""), stands["queued"]
+def _runs_of(conversation: Json) -> tuple[str, list[str]] | None:
+    """Return the active run and the queued ones; None: they could not be read."""
+    if "queued" not in conversation:
+        return ("", []) if conversation.get("code") == "conversation_not_found" else None
+    active = conversation["runId"] if conversation["status"] == "running" else ""
+    return active, conversation["queued"]
 
 
-def _state(answers: Sequence[Json]) -> str:
-    """A run that was cut before it said anything has no answer."""
+def _answer_state(answers: Sequence[Json]) -> str:
     match [bool(answer.get("partial")) for answer in answers]:
         case [False]:
-            return WHOLE
-        case [] | [True]:
-            return CUT
+            return COMPLETE
+        case [] | [True]:  # nothing, if the run was stopped before its first word
+            return STOPPED
         case _:
             return f"{len(answers)} answers"
 
 
-# ---------------------------------------------------------------- what hypothesis does
+# ---------------------------------------------------------------- the state machine
 POLICIES = st.sampled_from(["reject", "enqueue", "enqueue", "interrupt", "rollback"])
-PLACES = st.integers(0, 3)
+RUN_NUMBERS = st.integers(0, 3)
 
 
-def machine_of(portal: BlockingPortal, scene: World) -> type[RuleBasedStateMachine]:
+def build_machine(portal: BlockingPortal, deployment: Deployment) -> type[RuleBasedStateMachine]:
     class Conversation(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
-            self.driver = Driver(scene)
+            self.driver = Driver(deployment)
 
         @rule(policy=POLICIES)
         def post(self, policy: str) -> None:
             portal.call(self.driver.post, policy)
 
         @precondition(lambda self: self.driver.expected.running)
-        @rule(place=PLACES, policy=POLICIES)
-        def repeat(self, place: int, policy: str) -> None:
-            portal.call(self.driver.repeat, self.driver.expected.one(place), policy)
+        @rule(number=RUN_NUMBERS, policy=POLICIES)
+        def repeat(self, number: int, policy: str) -> None:
+            portal.call(self.driver.repeat, self.driver.expected.choose_run(number), policy)
 
         @precondition(lambda self: self.driver.expected.running)
         @rule()
@@ -204,9 +208,9 @@ def machine_of(portal: BlockingPortal, scene: World) -> type[RuleBasedStateMachi
             portal.call(self.driver.end)
 
         @precondition(lambda self: self.driver.expected.running)
-        @rule(place=PLACES)
-        def cancel(self, place: int) -> None:
-            portal.call(self.driver.cancel, self.driver.expected.one(place))
+        @rule(number=RUN_NUMBERS)
+        def cancel(self, number: int) -> None:
+            portal.call(self.driver.cancel, self.driver.expected.choose_run(number))
 
         @override
         def teardown(self) -> None:
@@ -218,12 +222,13 @@ def machine_of(portal: BlockingPortal, scene: World) -> type[RuleBasedStateMachi
 @pytest.mark.promise("P8")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("redis", marks=pytest.mark.redis)])
-def test_posts_while_a_run_goes_on_do_what_the_model_of_their_policy_says(store: StoreKind) -> None:
+def test_posts_during_a_run_do_what_the_model_of_their_policy_says(store: StoreKind) -> None:
+    plan = DeploymentPlan(store, 2, lease=10)
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(world(Plan(store, 2, lease=10), 0)) as scene,
+        portal.wrap_async_context_manager(running_deployment(plan, 0)) as deployment,
     ):
-        run_state_machine_as_test(machine_of(portal, scene), settings=SETTINGS)
+        run_state_machine_as_test(build_machine(portal, deployment), settings=SETTINGS)
 
 
 SETTINGS = settings(

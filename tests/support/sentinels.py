@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.faults.pace import pause
 from tests.support.redis_server import RedisKind, RedisServer, free_port, redis_server, start
+from tests.support.waiting import pause
 
 SERVICE = "main"
 QUORUM = 2

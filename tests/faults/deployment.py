@@ -1,0 +1,136 @@
+"""The deployment under test: a store, workers on it, a mock model, and proxies to the store."""
+
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Literal, TypeAlias
+
+from tests.faults.mock_model import MockModel, mock_model
+from tests.faults.retrying_client import ClientOptions, RetryingClient, retrying_client
+from tests.faults.workers import FOLDER_VARIABLE, WorkerConfig, Workers, running_workers, tool_log
+from tests.support.proxies import LossyProxy, lossy_proxy
+from tests.support.redis_server import StoppableRedis, stoppable_redis
+from tests.support.server import SERVE
+
+StoreKind: TypeAlias = Literal["sqlite", "redis"]
+
+LEASE = 2.0  # seconds
+RECOVERY_SLACK = 2.0  # seconds
+LOG_LINES = 200  # of each worker's log
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentPlan:
+    """The parts of a deployment.
+
+    Attributes:
+        store: where conversations are kept.
+        workers: how many serve.
+        lease: seconds, the setting of the workers.
+        proxied: whether each worker has a proxy to Redis, which can lose replies and cut it off.
+        recovery_slack: seconds beyond the lease within which a conversation has to accept a post.
+        client_timeout: seconds that a client gives one post, its answer included.
+        settings: further flags of `passback serve`.
+        command: how a worker is started.
+    """
+
+    store: StoreKind = "sqlite"
+    workers: int = 1
+    lease: float = LEASE
+    proxied: bool = False
+    recovery_slack: float = RECOVERY_SLACK
+    client_timeout: float = 30
+    settings: tuple[str, ...] = ()
+    command: tuple[str, ...] = SERVE
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A running deployment: use `running_deployment`."""
+
+    plan: DeploymentPlan
+    workers: Workers
+    model: MockModel
+    random: Random
+    folder: Path
+    redis: StoppableRedis | None
+    proxies: tuple[LossyProxy, ...]
+    _clients: AsyncExitStack
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def new_token(self, prefix: str = "t") -> str:
+        """Return a word that no message or conversation had before."""
+        return f"{prefix}{next(self._numbers)}"
+
+    @property
+    def recovery_limit(self) -> float:
+        """Seconds after a fault within which a conversation has to accept a post again."""
+        return self.plan.lease + self.plan.recovery_slack
+
+    async def client(self, options: ClientOptions) -> RetryingClient:
+        """Open a client with at least the plan's timeout; every other one accepts rewinds."""
+        options = replace(
+            options,
+            timeout=max(options.timeout, self.plan.client_timeout),
+            accepts_rewinds=self.random.random() < 0.5,
+        )
+        client = retrying_client(self.workers, Random(self.random.random()), options)
+        return await self._clients.enter_async_context(client)
+
+    def read_tool_starts(self) -> list[str]:
+        """Return the server tools that were started: tool, run and call."""
+        log = tool_log(self.folder)
+        return log.read_text().splitlines() if log.exists() else []
+
+    def read_worker_logs(self) -> list[str]:
+        """Return the last lines of each worker's log."""
+        return [
+            f"{log.name}: {line}"
+            for log in sorted(self.folder.glob("worker-*.log"))
+            for line in log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        ]
+
+
+@asynccontextmanager
+async def running_deployment(plan: DeploymentPlan, seed: int) -> AsyncGenerator[Deployment]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
+        model = await stack.enter_async_context(mock_model())
+        redis, proxies = None, list[LossyProxy]()
+        stores = [f"sqlite:///{folder}/passback.db"]
+        if plan.store == "redis":
+            (folder / "redis").mkdir()
+            redis = await stack.enter_async_context(stoppable_redis(folder / "redis"))
+            for _ in range(plan.workers if plan.proxied else 0):
+                proxies.append(await stack.enter_async_context(lossy_proxy(redis.port)))
+            stores = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies] or [redis.url]
+        config = WorkerConfig(
+            arguments=[
+                *("--timing", f"lease={plan.lease:g}", "--timing", "ping=1"),
+                *("--model", "openai:mock", "--model-base-url", model.base_url),
+                *plan.settings,
+            ],
+            environment=_worker_environment(folder),
+            folder=folder,
+            stores=stores,
+            command=plan.command,
+        )
+        workers = await stack.enter_async_context(running_workers(plan.workers, config))
+        clients = await stack.enter_async_context(AsyncExitStack())
+        random = Random(seed)
+        yield Deployment(plan, workers, model, random, folder, redis, tuple(proxies), clients)
+
+
+def _worker_environment(folder: Path) -> dict[str, str]:
+    # workers find the tests' modules, but after a server that PYTHONPATH names
+    paths = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parents[2])]
+    return {
+        "PASSBACK_MODEL_API_KEY": "sk-faults",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        FOLDER_VARIABLE: str(folder),
+    }
