@@ -1,14 +1,15 @@
 """The checkers find each planted violation, and none where there is none."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TypeAlias
 
 import pytest
 from tests.faults import checkers
-from tests.faults.evidence import Operation, Post, open_calls, operation_from_json
+from tests.faults.evidence import FinalState, Operation, Post, open_calls, operation_from_json
 from tests.faults.mock_model import prompt
+from tests.faults.post_scenarios import check_policy
 from tests.support.wire import DONE, Frame, Json
 
 Spoil: TypeAlias = Callable[[list[Json]], object]
@@ -274,3 +275,98 @@ def test_a_result_whose_call_was_superseded_is_no_missing_acknowledgement() -> N
 def test_operations_pass_between_processes_unchanged() -> None:
     done = replace(OPERATIONS[0], frames=list(RUN), run_id="run", ended=True)
     assert operation_from_json(json.loads(json.dumps(asdict(done)))) == done
+
+
+# ---------------------------------------------------------------- policies
+def run_of(token: str, policy: str, outcome: str) -> tuple[Operation, list[Frame]]:
+    done = operation(token, 0, 1, run_id=f"run-{token}")
+    done.post = replace(done.post, policy=policy)
+    return done, [frame(1, "run-end", outcome=outcome)]
+
+
+def policy_violations(
+    messages: list[Json], *runs: tuple[Operation, list[Frame]], refused: Sequence[Operation] = ()
+) -> list[str]:
+    replays: dict[str, Sequence[Frame]] = {done.run_id: frames for done, frames in runs}
+    state = FinalState(histories={"c": messages}, replays=replays)
+    return check_policy([*(done for done, _ in runs), *refused], state, "c")
+
+
+INTERRUPTED = run_of("a", "interrupt", "cancelled")
+ROLLED_BACK = run_of("a", "rollback", "cancelled")
+LAST = run_of("b", "interrupt", "completed")
+LAST_ROLLBACK = run_of("b", "rollback", "completed")
+PART = answer("a", 1, content="re a: 1.1", partial=True)
+EXCHANGE = [question("b"), answer("b", 2)]
+
+
+def test_a_history_as_its_policy_says_has_no_violation() -> None:
+    assert policy_violations([question("a"), PART, *EXCHANGE], INTERRUPTED, LAST) == []
+    assert policy_violations([question("a"), *EXCHANGE], INTERRUPTED, LAST) == []
+    assert policy_violations(EXCHANGE, ROLLED_BACK, LAST_ROLLBACK) == []
+    busy = operation("x", 0, None, refusal="409 conversation_busy")
+    assert policy_violations(EXCHANGE, LAST, refused=[busy]) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "runs", "violation"),
+    [
+        (EXCHANGE, [INTERRUPTED, LAST], "a is missing, its run cancelled"),
+        (
+            [question("a"), answer("a", 1), *EXCHANGE],
+            [INTERRUPTED, LAST],
+            "a has a complete answer, its run was cancelled",
+        ),
+        (
+            [question("a"), PART, *EXCHANGE],
+            [run_of("a", "enqueue", "completed"), LAST],
+            "a has no complete answer, its run completed",
+        ),
+        ([question("a"), *EXCHANGE], [ROLLED_BACK, LAST_ROLLBACK], "a was not rolled back"),
+        ([question("a")], [INTERRUPTED], "the last message has no complete answer"),
+    ],
+)
+def test_a_history_that_its_policy_forbids_is_found(
+    messages: list[Json], runs: list[tuple[Operation, list[Frame]]], violation: str
+) -> None:
+    assert policy_violations(messages, *runs) == [violation]
+
+
+def test_a_refusal_that_a_policy_does_not_give_is_found() -> None:
+    full = operation("x", 0, None, refusal="429 queue_full")
+    assert policy_violations(EXCHANGE, LAST, refused=[full]) == [
+        "x (reject) was refused with 429 queue_full"
+    ]
+    busy = operation("x", 0, None, refusal="409 conversation_busy")
+    assert policy_violations([], refused=[busy]) == ["all posts were refused"]
+
+
+# ---------------------------------------------------------------- all of them
+def test_all_checkers_look_at_the_whole_evidence() -> None:
+    lost = operation("a", 0, 1, run_id="run", frames=RUN[:2], protocol_errors=["500"])
+    unanswered = operation("b", 2, None)
+    state = FinalState({"c": [question("z")]}, {"run": RUN[:2]}, ["d cannot be read"])
+    found = checkers.check_all([lost, unanswered], state, {}, checkers.Expectations())
+    assert found == [
+        "d cannot be read",
+        "a: 500",
+        "only 1 of 2 user messages were acknowledged",
+        "c: a was acknowledged and is lost",
+        "c: z is there and was never posted",
+        "run has 0 ends and 0 [DONE]",
+        "run ended as nothing",
+        "a never ended for its client",
+    ]
+
+
+def test_only_a_stopped_run_may_be_rolled_back_and_only_where_it_is_expected() -> None:
+    stopped, frames = run_of("a", "rollback", "cancelled")
+    stopped.frames, stopped.ended = [*frames, LAST_FRAME], True
+    state = FinalState({"c": []}, {"run-a": stopped.frames})
+    outcomes = frozenset({"cancelled"})
+    allowed = checkers.Expectations(outcomes, allows_rollback=True)
+    assert checkers.check_all([stopped], state, {}, allowed) == []
+    forbidden = checkers.Expectations(outcomes)
+    assert checkers.check_all([stopped], state, {}, forbidden) == [
+        "c: a was acknowledged and is lost"
+    ]
