@@ -136,12 +136,12 @@ FAULT_INTERVAL = 1.5
 
 
 async def play_random_faults(deployment: Deployment, points: int, progress: Progress) -> Result:
-    """Make so many posts, by `CLIENTS` clients."""
+    """Make so many posts, by `CLIENTS` clients; each makes at least one."""
     result = Result()
     operations: list[Operation] = []
     options = ClientOptions(timeout=60)
     clients = [await deployment.client(options) for _ in range(CLIENTS)]
-    count = points // CLIENTS
+    count = max(1, points // CLIENTS)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_inject_faults, deployment, result)
         async with anyio.create_task_group() as posting:
