@@ -162,7 +162,8 @@ async def _await_own_task(work: _Work, function: Callable[..., Any]) -> Any:
         if not task.done():
             name = getattr(function, "__qualname__", type(function).__name__)
             extra = {"action": "left_behind"}
-            logger.error("%s still runs although it was cancelled", name, extra=extra)
+            # without the traceback, which is the caller's
+            logger.log(logging.ERROR, "%s still runs although it was cancelled", name, extra=extra)
         raise
     if task.cancelled():
         raise StrayCancellation
