@@ -13,9 +13,9 @@
 
 from passback.agent import Agent, Fork
 from passback.core.budgets import Budget, BudgetLimits
-from passback.core.commands import CommandContext
 from passback.core.permissions import Permission
 from passback.core.toolsets import ToolContext
+from passback.engine.commands import CommandContext
 from passback.toolsets.functions import ToolError, tool
 from passback.toolsets.mcp import MCPServer
 from passback.toolsets.results import Result

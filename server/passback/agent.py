@@ -27,14 +27,14 @@ from passback.context.prompt import (
     output_guide,
     static_prompt,
 )
-from passback.core.arguments import Takes, accepts, check_fields, is_instance
 from passback.core.budgets import Budget
-from passback.core.commands import COMMAND_NAME, CommandHandler
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.permissions import Decision, Rule, pattern_rule
 from passback.core.ports import ExtraPrompt, ModelClient, prompt_section
 from passback.core.toolsets import Toolset
+from passback.core.values import Takes, accepts, check_fields, is_instance
+from passback.engine.commands import COMMAND_NAME, CommandHandler
 from passback.engine.guarding import ExtraPromptFunction, extra_prompt
 from passback.engine.judging import AnswerCheck
 from passback.models.choice import check_model_names

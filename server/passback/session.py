@@ -16,7 +16,6 @@ from pydantic import BaseModel, JsonValue
 
 from passback.agent import Agent
 from passback.backend import Backend, request_limits
-from passback.core.arguments import check_arguments
 from passback.core.errors import InvalidRequest, UnknownConversation
 from passback.core.events import RunEvent
 from passback.core.messages import (
@@ -35,6 +34,7 @@ from passback.core.messages import (
 from passback.core.ports import Parked, Runs
 from passback.core.posts import StartRun
 from passback.core.state import ConversationState, owner_view
+from passback.core.values import check_arguments
 from passback.http.requests import check_conversation_id as checked_id
 from passback.http.wires import RequestLimits
 from passback.native.submissions import (

@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from passback.core.budgets import Left
 from passback.core.changes import CallClaim, Inbox, InboxPlace, OwingConversation, Page, Status
-from passback.core.commands import Command
 from passback.core.errors import (
     CallClaimed,
     InvalidCursor,
@@ -28,7 +27,7 @@ from passback.core.messages import (
     RunId,
     RunRef,
 )
-from passback.core.ports import Parked, TakeBatch
+from passback.core.ports import Command, Parked, TakeBatch
 from passback.core.posts import StartRun
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))

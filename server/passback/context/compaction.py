@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from passback.context.shown import Levels, Shown, TakenStep
+from passback.context.shown import (
+    Levels,
+    Shown,
+    TakenStep,
+    frame_tokens,
+    message_tokens,
+    request_tokens,
+    text_tokens,
+)
 from passback.context.summary import (
     Division,
     divide,
@@ -17,7 +25,6 @@ from passback.context.summary import (
     summary_message,
     summary_request,
 )
-from passback.context.tokens import frame_tokens, message_tokens, request_tokens, text_tokens
 from passback.core.context import Context, CountUsage, Fitted
 from passback.core.deltas import (
     AnsweredBy,

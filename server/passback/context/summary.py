@@ -3,8 +3,15 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from passback.context.shown import MIN_RESULT_TOKENS, Entry, Shown
-from passback.context.tokens import message_tokens, plain_text, shortened, text_tokens
+from passback.context.shown import (
+    MIN_RESULT_TOKENS,
+    Entry,
+    Shown,
+    message_tokens,
+    plain_text,
+    shortened,
+    text_tokens,
+)
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
     AssistantMessage,

@@ -32,26 +32,24 @@ from passback.core.messages import (
 )
 from passback.core.permissions import refuse_too_many_denials
 from passback.core.posts import (
+    OTHER_MESSAGE,
+    TIMED_OUT,
     Receipt,
     ReceiptName,
     Receipts,
     StartRun,
     call_receipt_name,
-    key_receipt_name,
-    message_receipt_name,
-)
-from passback.core.questions import check_question_answer
-from passback.core.repeats import (
-    OTHER_MESSAGE,
-    TIMED_OUT,
     count_resent,
+    key_receipt_name,
     message_fingerprint,
+    message_receipt_name,
     new_messages,
     result_conflict,
     run_by_key,
     run_of_last_message,
     server_made_ids,
 )
+from passback.core.questions import check_question_answer
 from passback.core.state import State
 from passback.core.transcript import (
     MintMessageId,

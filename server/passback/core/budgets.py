@@ -6,9 +6,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from passback.core.arguments import check_fields
 from passback.core.messages import RunId, RunRef, Usage
-from passback.core.values import value
+from passback.core.values import check_fields, value
 
 Number = TypeVar("Number", int, float)
 

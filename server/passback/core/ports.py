@@ -5,6 +5,7 @@ Arguments are positional-only and values frozen. A method raises only what its d
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from pydantic import JsonValue
@@ -26,7 +27,6 @@ from passback.core.changes import (
     Page,
     Status,
 )
-from passback.core.commands import Command
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
 from passback.core.events import START, Logged, Position, RunEvent, RunFinished
@@ -333,6 +333,14 @@ class Parked:
 
 TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
 """Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command's name and description, as users see them."""
+
+    name: str
+    description: str
 
 
 class Runs(Protocol):

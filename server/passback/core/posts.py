@@ -1,26 +1,36 @@
-"""A client's post, and the receipts by which a repeated one is recognised (P8, P9)."""
+"""A client's post, and how a repeated or resent one is recognised (P8, P9). Pure."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
+from passback.core.errors import ResultConflict, Reused
 from passback.core.messages import (
     Answer,
+    ApprovalMessage,
+    AssistantMessage,
     CallId,
     Content,
     ConversationKey,
     HistoryMessage,
+    Message,
     MessageContext,
     MessageId,
     PostedMessage,
     RunId,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
     ToolSpec,
     UserMessage,
+    is_server_made,
+    single_text,
 )
+from passback.core.transcript import SYNTHETIC_TEXT
 from passback.core.values import value
 
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]
@@ -159,3 +169,200 @@ def _context_content(context: MessageContext | None) -> dict[str, JsonValue] | N
 
 def _digest_json(value: object) -> str:
     return hashlib.sha256(_encode_canonical(value).encode()).hexdigest()
+
+
+OTHER_MESSAGE = "this message id was used for another message"
+
+# The fingerprint of the result that the server writes for a call that timed out.
+TIMED_OUT = content_fingerprint(SYNTHETIC_TEXT["timeout"], True)
+
+
+def message_fingerprint(message: PostedMessage, /) -> str:
+    """Return the fingerprint by which a repeat of a message or an answer is recognised."""
+    if isinstance(message, ApprovalMessage):
+        given = "approved" if message.approved else "denied"
+        decision = f"{given} always" if message.always else given
+        return content_fingerprint((TextPart(decision), TextPart(message.reason)))
+    is_error = message.is_error if isinstance(message, ToolMessage) else False
+    brief = message.brief if isinstance(message, UserMessage) else None
+    return content_fingerprint(message.content, is_error, brief)
+
+
+ResentRole: TypeAlias = Literal["user", "answer", "text", "call", "ignored"]
+"""The kind of a message in a resent conversation: the user's, an answer to a call, the agent's
+text, its call or thought, or one that does not count."""
+
+
+def new_indexes(roles: Sequence[ResentRole], /) -> list[int]:
+    """Return the indexes of the new messages where a client resends the whole conversation.
+
+    They are those after the agent's last text. Answers may stand between the calls that they
+    answer. Messages of the user before these calls are history.
+    """
+    new: list[int] = []
+    behind_calls = False
+    for at in reversed(range(len(roles))):
+        role = roles[at]
+        # all before a text of the agent is history
+        if role == "text" or (role == "user" and behind_calls):
+            break
+        if role in {"answer", "user"}:
+            new.append(at)
+        behind_calls = behind_calls or role == "call"
+    return new[::-1]
+
+
+def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
+    """Return the run that a post with the same idempotency key started; None if there is none.
+
+    Raises:
+        Reused: the key was used for another post.
+    """
+    if post.idempotency_key is None:
+        return None
+    known = receipts.get(key_receipt_name(post.idempotency_key))
+    if known is None:
+        return None
+    if known.fingerprint != post.fingerprint:
+        raise Reused("this idempotency key was used for another post")
+    # a post that started no run is judged by its results: by now they may have started one
+    return known.run_id
+
+
+def server_made_ids(
+    named: Collection[MessageId], messages: Iterable[Message], /, *, start: int
+) -> Collection[MessageId]:
+    """Return those of a client's message ids that the server gave to earlier messages.
+
+    Messages before `start`, where history begins, are not loaded: any id in the server's format may
+    be one of theirs.
+    """
+    if not named:
+        return ()
+    given = {each.id for each in messages if each.id in named}
+    return given.union(filter(is_server_made, named)) if start > 0 else given
+
+
+def new_messages(
+    post: StartRun, receipts: Receipts, given: Collection[MessageId], /
+) -> list[PostedMessage]:
+    """Return the posted messages, without answers and those known by an id of the client's.
+
+    Raises:
+        Reused: an id was used for another message, or is one of the `given` ids.
+    """
+    new: list[PostedMessage] = []
+    seen: dict[ReceiptName, str] = {}
+    for message in post.messages:
+        if isinstance(message, Answer):
+            continue
+        if message.id not in post.named:
+            new.append(message)
+            continue
+        name = message_receipt_name(message.id)
+        known = receipts.get(name)
+        first = seen.get(name, known.fingerprint if known else None)
+        if first is None and message.id in given:
+            raise Reused("the server gave this id to another message")
+        if first is None:
+            new.append(message)
+            seen[name] = message_fingerprint(message)
+        elif first != message_fingerprint(message):
+            raise Reused(OTHER_MESSAGE)
+    return new
+
+
+def run_of_last_message(post: StartRun, receipts: Receipts, /) -> RunId | None:
+    """Return the run that the first post of a repeat has led to; None if it has led to none yet."""
+    last = post.messages[-1]
+    name = (
+        call_receipt_name(last.call_id)
+        if isinstance(last, Answer)
+        else message_receipt_name(last.id)
+    )
+    known = receipts.get(name)
+    return known.run_id if known else None
+
+
+def result_conflict(first: str, /) -> ResultConflict:
+    """Return the error for a second result of a call whose answer has the fingerprint `first`."""
+    if first == TIMED_OUT:
+        return ResultConflict("the time for this tool call's result is over")
+    return ResultConflict("this tool call was already answered")
+
+
+_ComparableText: TypeAlias = tuple[str, str | Content]
+
+
+def count_resent(
+    post: StartRun, new: Sequence[PostedMessage], stored: Sequence[Message], /, *, running: bool
+) -> int:
+    """Return how many of a post's first new messages are stored already, although no id shows it.
+
+    Args:
+        post: says whether its client resends messages at all.
+        new: its messages, without answers to calls and those known by their ids.
+        stored: the transcript, then the queued messages.
+        running: True while a run goes on.
+    """
+    # a rollback removes the messages of the run, so none of them counts as stored
+    if not post.resends or (running and post.on_busy == "rollback"):
+        return 0
+    return count_repeated(stored, new, post.named, answers=isinstance(post.messages[-1], Answer))
+
+
+def count_repeated(
+    stored: Sequence[Message],
+    posted: Sequence[PostedMessage],
+    named: Collection[MessageId] = (),
+    /,
+    *,
+    answers: bool = False,
+) -> int:
+    """Return how many of the first posted messages are stored, in order, after the last answer.
+
+    The last posted message is always new: a client that says the same again wants another answer.
+
+    Args:
+        stored: the transcript, then the queued messages.
+        posted: messages that may be new.
+        named: ids that the client chose; such a message is recognised by its id instead.
+        answers: an answer to a call follows, which the client need not repeat; then the last posted
+            message may be stored, too.
+    """
+    candidates = posted if answers else posted[:-1]
+    said: list[_ComparableText] = []  # after the agent's last answer
+    for earlier in reversed(stored):
+        if isinstance(earlier, UserMessage | SystemMessage):
+            said.append(_comparable_text(earlier))
+        elif not _may_be_unseen(earlier, answers=answers):
+            break
+    # an iterator: each `in` goes on where the one before ended, so the order has to be the same
+    left = reversed(said)
+    known = 0
+    for message in candidates:
+        if (
+            isinstance(message, Answer)
+            or message.id in named
+            or _comparable_text(message) not in left
+        ):
+            break
+        known += 1
+    return known
+
+
+def _may_be_unseen(message: Message, *, answers: bool) -> bool:
+    """Return whether a client may lack a message.
+
+    That is an answer without content, one that was interrupted, or one whose calls it answers in
+    this post.
+    """
+    if isinstance(message, AssistantMessage):
+        silent = not (message.content or message.tool_calls)
+        return silent or message.partial or (answers and bool(message.tool_calls))
+    return answers and isinstance(message, ToolMessage)
+
+
+def _comparable_text(message: UserMessage | SystemMessage) -> _ComparableText:
+    text = single_text(message.content)
+    return (message.role, message.content if text is None else text)

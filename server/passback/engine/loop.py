@@ -7,7 +7,6 @@ from functools import partial
 
 import anyio
 
-from passback.core.commands import CommandCall, CommandContext
 from passback.core.context import Context
 from passback.core.deltas import TextChunk
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
@@ -63,7 +62,7 @@ from passback.engine.assembler import (
     turn_records,
 )
 from passback.engine.children import CallContext, Journal, Origin, Progress, nest_event
-from passback.engine.commands import state_after_command
+from passback.engine.commands import CommandCall, CommandContext, state_after_command
 from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.judging import OutputJudge
 from passback.engine.log import End

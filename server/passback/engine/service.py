@@ -38,7 +38,6 @@ from passback.core.changes import (
     QueuedPost,
     Status,
 )
-from passback.core.commands import Command, refuse_accompanied_command
 from passback.core.errors import (
     CallClaimed,
     ClientError,
@@ -74,7 +73,7 @@ from passback.core.messages import (
     new_nonce,
     new_run_id,
 )
-from passback.core.ports import ModelClient, Parked, Store, TakeBatch
+from passback.core.ports import Command, ModelClient, Parked, Store, TakeBatch
 from passback.core.posts import (
     Receipt,
     ReceiptName,
@@ -85,6 +84,7 @@ from passback.core.posts import (
 )
 from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
+from passback.engine.commands import refuse_accompanied_command
 from passback.engine.loading import ConversationLoader, refuse_too_large
 from passback.engine.reader import Reader, StoredLog
 from passback.engine.recovery import Recovery, new_run, posted_change

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, TypeAlias, cast, overload
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from passback.core.arguments import Takes, check_arguments
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
     TOOL_NAME,
@@ -27,6 +26,7 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
 from passback.core.text import describe_validation_error, replace_surrogates, shorten_result
 from passback.core.toolsets import ToolContext
+from passback.core.values import Takes, check_arguments
 from passback.engine.guarding import CallBroken, CallLate, call_and_drain, call_function, guarded
 from passback.toolsets.results import NoResult, Yields, refuse_return
 

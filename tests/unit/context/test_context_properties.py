@@ -11,7 +11,7 @@ from tests.support.lanes import examples
 from tests.support.provider_rules import violations_of
 
 from passback.context.compaction import Compaction
-from passback.context.tokens import (
+from passback.context.shown import (
     Scale,
     frame_tokens,
     message_tokens,

@@ -33,7 +33,6 @@ from passback.core.admission import (
     Queues,
     decide_unread_post,
 )
-from passback.core.commands import parse_command
 from passback.core.errors import (
     ConversationBusy,
     InvalidRequest,
@@ -60,11 +59,12 @@ from passback.core.posts import (
     Receipt,
     ReceiptName,
     StartRun,
+    count_repeated,
     key_receipt_name,
     message_receipt_name,
 )
-from passback.core.repeats import count_repeated
 from passback.core.transcript import owed_answers
+from passback.engine.commands import parse_command
 
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 MORE = user("more", "m1")

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import JsonValue
 
-from passback.core.arguments import Takes, accepts, check_arguments, is_instance
 from passback.core.budgets import Budget, BudgetLimits
 from passback.core.errors import ConfigurationError
+from passback.core.values import Takes, accepts, check_arguments, is_instance
 
 
 def two(_one: object, _other: object) -> None: ...

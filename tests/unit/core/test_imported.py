@@ -28,8 +28,12 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.posts import StartRun, key_receipt_name, message_receipt_name
-from passback.core.repeats import message_fingerprint
+from passback.core.posts import (
+    StartRun,
+    key_receipt_name,
+    message_fingerprint,
+    message_receipt_name,
+)
 from passback.core.transcript import SYNTHETIC_TEXT, owed_answers, paired_messages, unanswered_calls
 from passback.models.anthropic.encoding import encode_message
 from passback.models.openai_chat.encoding import encode_request

@@ -25,7 +25,6 @@ from typing_extensions import override
 
 from passback.agent import Agent
 from passback.backend import Backend
-from passback.core.commands import CommandContext
 from passback.core.errors import (
     ConfigurationError,
     InvalidRequest,
@@ -44,6 +43,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
+from passback.engine.commands import CommandContext
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.settings import load_settings
 from passback.toolsets.functions import tool

@@ -13,13 +13,12 @@ from tests.support.transcript_rules import faults_of
 from tests.unit.engine.counted_tools import CountedTools, called, results
 from typing_extensions import override
 
-from passback.core.commands import CommandContext
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import Cancelled, Completed, Outcome, TextDelta, ToolCallStarted
 from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
 from passback.core.ports import Store
-from passback.engine.commands import Commands
+from passback.engine.commands import CommandContext, Commands
 from passback.engine.guarding import EXTRA_PROMPT_MISSING, count_left_behind, extra_prompt
 from passback.engine.judging import CallJudge
 from passback.engine.supervisor import BROKEN_RUN

@@ -24,9 +24,9 @@ from tests.support.runs import KEY
 from typing_extensions import override
 
 from passback.agent import Agent
-from passback.core.commands import CommandContext
 from passback.core.messages import CallId, RunId, RunRef, ToolCall, ToolResult
 from passback.core.toolsets import ToolContext
+from passback.engine.commands import CommandContext
 from passback.toolsets.functions import FunctionTool, tool
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from urllib.parse import quote, quote_plus, urlsplit
 
 from pydantic import Field
 
-from passback.core.arguments import Takes, check_arguments
 from passback.core.permissions import Permission
+from passback.core.values import Takes, check_arguments
 
 # No `__` inside and no `_` at the end: so the first `__` in a tool's name ends the server's name.
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")

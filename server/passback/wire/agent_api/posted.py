@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from passback.core.posts import OnBusy, OnDisconnect
-from passback.core.repeats import ResentRole
+from passback.core.posts import OnBusy, OnDisconnect, ResentRole
 from passback.http.requests import OptionalId
 from passback.native.declarations import DeclaredTool
 from passback.native.message_context import PostedBrief

@@ -33,8 +33,7 @@ from passback.core.messages import (
     as_text,
     new_message_id,
 )
-from passback.core.posts import StartRun
-from passback.core.repeats import new_indexes
+from passback.core.posts import StartRun, new_indexes
 from passback.http.body import work_on
 from passback.http.requests import posted_conversation_id, validate_model
 from passback.http.wires import Services
