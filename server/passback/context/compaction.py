@@ -11,7 +11,6 @@ from typing import Final
 from passback.context.shown import (
     Levels,
     Shown,
-    TakenStep,
     frame_tokens,
     message_tokens,
     request_tokens,
@@ -112,7 +111,7 @@ class _RunWindow:
             events.append(ContextWarned(shown.used, shown.levels.window))
         append: tuple[SummaryMessage, ...] = ()
         if shown.used >= shown.levels.compact:
-            events += _compaction_events(shown.ease())
+            events += shown.ease()
             # the cheap steps may be enough
             if shown.used > shown.levels.warn:
                 append = await self._summarise_if_worth(messages, events, count)
@@ -168,7 +167,7 @@ class _RunWindow:
         shown = self._shown
         self._warned = shown.used >= shown.levels.warn
         if self._automatic and shown.used > shown.levels.stop:
-            events += _compaction_events(shown.tighten())
+            events += shown.tighten()
             self._check_window(shown.estimate)
         return Fitted(self._shown_messages(), append, tuple(events))
 
@@ -197,7 +196,7 @@ class _RunWindow:
             return ()
         worth = division.saves * shown.scale.ratio * _WORTH_DIVISOR >= shown.levels.window
         if not worth:
-            events += _compaction_events(shown.tighten())
+            events += shown.tighten()
         must = shown.used > shown.levels.stop
         if not must and (self._gave_up or not worth):
             return ()
@@ -222,7 +221,7 @@ class _RunWindow:
         summary = summary_message(division, new_message_id(), written.text, written.usage)
         shown.feed([*messages, summary])
         events.append(Compacted("summary" if written.text else "cut", before, shown.used))
-        events += _compaction_events(shown.ease())
+        events += shown.ease()
         return (summary,)
 
     async def _ask_model(self, division: Division, count: CountUsage) -> "_WrittenSummary":
@@ -321,7 +320,3 @@ class _SummaryReader:
     def spent(self) -> Usage | None:
         """The usage including earlier attempts."""
         return add_usages(self._lost_usage, self.usage)
-
-
-def _compaction_events(taken: Sequence[TakenStep]) -> list[Compacted]:
-    return [Compacted(each.step, each.before, each.after) for each in taken]

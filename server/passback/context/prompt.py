@@ -86,18 +86,18 @@ def escape_content(content: Content, /) -> Content:
     """Apply `escape_tags` to all texts, the strings in data, and the names of media."""
     if isinstance(content, str):
         return escape_tags(content)
-    parts = tuple(map(_escape_part, content))
-    return content if parts == content else parts
-
-
-def _escape_part(part: Part) -> Part:
-    if isinstance(part, MediaPart):
-        return part if part.name is None else replace(part, name=escape_tags(part.name))
-    if isinstance(part, DataPart):
-        text = to_json(part.data).decode()
-        escaped = escape_tags(text)  # outside of its strings JSON has no "<"
-        return part if escaped == text else replace(part, data=from_json(escaped))
-    return replace(part, text=escape_tags(part.text))
+    parts: list[Part] = []
+    for part in content:
+        if isinstance(part, MediaPart):
+            part = replace(part, name=part.name and escape_tags(part.name))
+        elif isinstance(part, DataPart):
+            text = to_json(part.data).decode()
+            escaped = escape_tags(text)  # outside of its strings JSON has no "<"
+            part = part if escaped == text else replace(part, data=from_json(escaped))
+        else:
+            part = replace(part, text=escape_tags(part.text))
+        parts.append(part)
+    return content if tuple(parts) == content else tuple(parts)
 
 
 _MAX_OUTLINE_BYTES = 6 * 1024
@@ -281,9 +281,20 @@ class PromptLayers:
 
     def shown(self, message: Message, /) -> Message:
         match message:
-            case UserMessage():
-                return self._with_context_text(message, escape_content(message.content))
-            case ToolMessage():
+            case UserMessage() if message.brief is not None:
+                context, content = message.brief, escape_content(message.content)
+                before, behind = self._texts_around(context)
+                if isinstance(content, str):
+                    content = "\n\n".join(filter(None, (before, content, behind)))
+                else:
+                    first = (TextPart(before),) if before else ()
+                    last = (TextPart(behind),) if behind else ()
+                    content = (*first, *content, *last)
+                # generation options are for the model's client, not for the prompt
+                options = context.generation
+                rest = None if options is None else MessageContext(generation=options)
+                return replace(message, content=content, brief=rest)
+            case UserMessage() | ToolMessage():
                 content = escape_content(message.content)
                 return message if content is message.content else replace(message, content=content)
             case SummaryMessage():
@@ -298,22 +309,6 @@ class PromptLayers:
             for name, text in said.items()
         )
         return "\n".join((SERVERS_GUIDE, *blocks))
-
-    def _with_context_text(self, message: UserMessage, content: Content) -> UserMessage:
-        """Return the message with its context fields as text around its content."""
-        context = message.brief
-        if context is None:
-            return message if content is message.content else replace(message, content=content)
-        before, behind = self._texts_around(context)
-        if isinstance(content, str):
-            content = "\n\n".join(filter(None, (before, content, behind)))
-        else:
-            first = (TextPart(before),) if before else ()
-            last = (TextPart(behind),) if behind else ()
-            content = (*first, *content, *last)
-        # generation options are for the model's client, not for the prompt
-        rest = None if context.generation is None else MessageContext(generation=context.generation)
-        return replace(message, content=content, brief=rest)
 
     def _texts_around(self, context: MessageContext) -> tuple[str, str]:
         """Return the texts before and behind the content of a message."""

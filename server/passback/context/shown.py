@@ -6,12 +6,12 @@ worker, sends the same bytes again, so that the provider's prompt cache stays va
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from passback.core.deltas import ModelRequest
-from passback.core.events import CompactionStep
+from passback.core.events import Compacted, CompactionStep
 from passback.core.messages import (
     AssistantMessage,
     Content,
@@ -199,15 +199,6 @@ class Entry:
         return before - self.tokens
 
 
-@value
-class TakenStep:
-    """A compaction step that made room, with the tokens before and after it."""
-
-    step: CompactionStep
-    before: int
-    after: int
-
-
 class Shown:
     """The messages that the model of one run is shown.
 
@@ -294,35 +285,12 @@ class Shown:
         self.entries.append(Entry(place, message, message, tokens))
         self.estimate += tokens
 
-    def ease(self) -> list[TakenStep]:
+    def ease(self) -> list[Compacted]:
         """Take the cheap steps in order until there is enough room, and return those taken."""
-        taken: list[TakenStep] = []
-        if self.used < self.levels.compact:
-            return taken
-        steps: tuple[tuple[CompactionStep, Callable[[], None]], ...] = (
-            ("snip", self._omit_old_results),
-            ("micro", self._shorten_large_results),
-        )
-        for step, make_room in steps:
-            before = self.used
-            make_room()
-            if self.used < before:
-                taken.append(TakenStep(step, before, self.used))
-            if self.used <= self.levels.warn:
-                break
-        return taken
-
-    def tighten(self) -> list[TakenStep]:
-        """Shorten results more and more until the model can be called."""
-        before, single = self.used, self.levels.single
-        while self.used > self.levels.stop and single > MIN_RESULT_TOKENS:
-            single = max(MIN_RESULT_TOKENS, single // 4)
-            for entry in self.entries:
-                self._shorten_result(entry, single)
-        return [TakenStep("micro", before, self.used)] if self.used < before else []
-
-    def _omit_old_results(self) -> None:
-        """Replace large results before the newest turns by a stub."""
+        before = self.used
+        if before < self.levels.compact:
+            return []
+        # replace large results before the newest turns by a stub
         recent = self._turn_starts[0] if len(self._turn_starts) == _RECENT_TURNS else 0
         for entry in self.entries[self._omitted_until : recent]:
             result = entry.message
@@ -331,12 +299,27 @@ class Shown:
                 stub = f"[An older result, left out to save room: {length} characters]"
                 self.estimate -= entry.show(replace(result, content=stub))
         self._omitted_until = max(self._omitted_until, recent)
+        taken = self._step_taken("snip", before)
+        before = self.used
+        if before > self.levels.warn:
+            # shorten every result above the limit for a single one
+            for entry in self.entries[self._shortened_until :]:
+                self._shorten_result(entry, self.levels.single)
+            self._shortened_until = len(self.entries)
+            taken += self._step_taken("micro", before)
+        return taken
 
-    def _shorten_large_results(self) -> None:
-        """Shorten every result above the limit for a single one."""
-        for entry in self.entries[self._shortened_until :]:
-            self._shorten_result(entry, self.levels.single)
-        self._shortened_until = len(self.entries)
+    def tighten(self) -> list[Compacted]:
+        """Shorten results more and more until the model can be called."""
+        before, single = self.used, self.levels.single
+        while self.used > self.levels.stop and single > MIN_RESULT_TOKENS:
+            single = max(MIN_RESULT_TOKENS, single // 4)
+            for entry in self.entries:
+                self._shorten_result(entry, single)
+        return self._step_taken("micro", before)
+
+    def _step_taken(self, step: CompactionStep, before: int) -> list[Compacted]:
+        return [Compacted(step, before, self.used)] if self.used < before else []
 
     def _shorten_result(self, entry: Entry, tokens: int) -> None:
         result = entry.message

@@ -47,12 +47,12 @@ from passback.core.posts import (
     result_conflict,
     run_by_key,
     run_of_last_message,
-    server_made_ids,
 )
 from passback.core.questions import check_question_answer
 from passback.core.state import State
 from passback.core.transcript import (
     MintMessageId,
+    OpenCall,
     answer_messages,
     child_transcript,
     closing_results,
@@ -165,18 +165,17 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
         return _begin_imported(post)
     # while a run goes on nothing is owed: its calls are still being made
     open_calls = () if snapshot.running else waiting_calls(snapshot.messages)
-    answers = [message for message in post.messages if isinstance(message, Answer)]
-    fresh = _fresh_answers(answers, {each.call.id: each.call for each in open_calls}, snapshot)
-    _refuse_too_many_denials(snapshot, fresh.values())
+    fresh = _fresh_answers(snapshot, post, open_calls)
     # posted messages that are no repeats of earlier ones
-    given = server_made_ids(post.named, snapshot.messages, start=snapshot.start)
-    new = new_messages(post, snapshot.receipts, given)
+    new = new_messages(post, snapshot.receipts, snapshot.messages, start=snapshot.start)
     stored = (*snapshot.messages, *snapshot.queued)
     others = new[count_resent(post, new, stored, running=bool(snapshot.running)) :]
+    nothing_new = not (fresh or others)
+    repeat = (
+        _answer_repeat(snapshot, owed_answers(snapshot.messages), post) if nothing_new else None
+    )
     # a repeat that led to no run starts one if what was owed then is overdue
-    if not (fresh or others) and not (
-        isinstance(repeat := _answer_repeat(snapshot, post), Parks) and snapshot.overdue
-    ):
+    if repeat is not None and not (isinstance(repeat, Parks) and snapshot.overdue):
         return repeat
     if post.history and not post.resends:
         raise Conflict(
@@ -203,14 +202,6 @@ def _refuse_without_conversation(snapshot: ConversationSnapshot, post: StartRun)
     if post.continues and not snapshot.exists:
         raise InvalidRequest(post.flaw or _NEEDS_CONVERSATION)
     refuse_empty(post)
-
-
-def _refuse_too_many_denials(snapshot: ConversationSnapshot, fresh: Collection[Answer]) -> None:
-    """Check the denials, those in the queue included: a queued post is not judged again."""
-    newer = [each for each in lasting_permissions(fresh) if not each.approved]
-    if newer:
-        answered = lasting_permissions((*snapshot.queued, *fresh))
-        refuse_too_many_denials(snapshot.state.permissions(snapshot.messages), answered)
 
 
 def refuse_empty(post: StartRun, /) -> None:
@@ -316,16 +307,17 @@ def _make_receipts(
 
 
 def _fresh_answers(
-    answers: Sequence[Answer], open_calls: Mapping[CallId, ToolCall], snapshot: ConversationSnapshot
+    snapshot: ConversationSnapshot, post: StartRun, open_calls: Sequence[OpenCall]
 ) -> dict[CallId, Answer]:
     """Return the posted answers to open calls, without equal repeats, by call."""
+    calls = {each.call.id: each.call for each in open_calls}
     fresh: dict[CallId, Answer] = {}
-    for answer in answers:
+    for answer in [message for message in post.messages if isinstance(message, Answer)]:
         known = snapshot.receipts.get(call_receipt_name(answer.call_id))
         first = known.fingerprint if known else None
         if answer.call_id in fresh:  # two answers to one call in one post have to be equal
             first = message_fingerprint(fresh[answer.call_id])
-        elif known is None and (call := open_calls.get(answer.call_id)):
+        elif known is None and (call := calls.get(answer.call_id)):
             # an approval, where one is asked for
             fits = (call.asks == "approval") is isinstance(answer, ApprovalMessage)
             if fits and not snapshot.overdue:
@@ -337,6 +329,10 @@ def _fresh_answers(
             raise UnknownToolCall(NOT_WAITING)
         if first != message_fingerprint(answer):
             raise result_conflict(first)
+    if fresh and not all(each.approved for each in lasting_permissions(fresh.values())):
+        # with those in the queue: a queued post is not judged again
+        newer = lasting_permissions((*snapshot.queued, *fresh.values()))
+        refuse_too_many_denials(snapshot.state.permissions(snapshot.messages), newer)
     return fresh
 
 
@@ -348,9 +344,12 @@ def _complete_answer(call: ToolCall, answer: Answer) -> Answer:
     return answer
 
 
-def _answer_repeat(snapshot: ConversationSnapshot, post: StartRun) -> Verdict:
+def _answer_repeat(
+    snapshot: ConversationSnapshot, owing: Collection[Owed], post: StartRun
+) -> Joins | Parks:
+    """Return where a post leads that repeats an earlier one; `owing` is what is still owed."""
     run_id = run_of_last_message(post, snapshot.receipts)
-    return Parks((), {}, owed_answers(snapshot.messages)) if run_id is None else Joins(run_id)
+    return Parks((), {}, tuple(owing)) if run_id is None else Joins(run_id)
 
 
 def _write_answers(
@@ -449,12 +448,10 @@ def decide_unread_post(
         elif post.on_busy == "reject" and not answered and not may_be_known:
             raise ConversationBusy(BUSY, retry_after=1)
         return None
-    run_id = run_of_last_message(post, snapshot.receipts)
-    if run_id is not None:
-        return Joins(run_id)
+    repeat = _answer_repeat(snapshot, owing, post)
     # tools are checked against the server's and stored, even with a repeat
     takes_messages = snapshot.running or snapshot.overdue or post.tools is not None
-    return None if takes_messages else Parks((), {}, tuple(owing))
+    return None if isinstance(repeat, Parks) and takes_messages else repeat
 
 
 def _is_known(message: PostedMessage, post: StartRun, receipts: Receipts) -> bool:

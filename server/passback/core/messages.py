@@ -470,15 +470,15 @@ _MESSAGE_ID: Final = re.compile("msg_[0-9a-f]{24}")
 
 
 def new_conversation_id() -> ConversationId:
-    return ConversationId(_random_id("conv"))
+    return ConversationId(f"conv_{secrets.token_hex(12)}")
 
 
 def new_run_id() -> RunId:
-    return RunId(_random_id("run"))
+    return RunId(f"run_{secrets.token_hex(12)}")
 
 
 def new_message_id() -> MessageId:
-    return MessageId(_random_id("msg"))
+    return MessageId(f"msg_{secrets.token_hex(12)}")
 
 
 def is_server_made(message_id: MessageId, /) -> bool:
@@ -487,12 +487,8 @@ def is_server_made(message_id: MessageId, /) -> bool:
 
 
 def new_call_id() -> CallId:
-    return CallId(_random_id("call"))
+    return CallId(f"call_{secrets.token_hex(12)}")
 
 
 def new_nonce() -> str:
     return secrets.token_hex(8)  # 64 bits: unique among the writes of one conversation
-
-
-def _random_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(12)}"

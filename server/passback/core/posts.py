@@ -229,28 +229,18 @@ def run_by_key(post: StartRun, receipts: Receipts, /) -> RunId | None:
     return known.run_id
 
 
-def server_made_ids(
-    named: Collection[MessageId], messages: Iterable[Message], /, *, start: int
-) -> Collection[MessageId]:
-    """Return those of a client's message ids that the server gave to earlier messages.
-
-    Messages before `start`, where history begins, are not loaded: any id in the server's format may
-    be one of theirs.
-    """
-    if not named:
-        return ()
-    given = {each.id for each in messages if each.id in named}
-    return given.union(filter(is_server_made, named)) if start > 0 else given
-
-
 def new_messages(
-    post: StartRun, receipts: Receipts, given: Collection[MessageId], /
+    post: StartRun, receipts: Receipts, earlier: Iterable[Message], /, *, start: int
 ) -> list[PostedMessage]:
     """Return the posted messages, without answers and those known by an id of the client's.
 
+    `earlier` are the messages from position `start` of the conversation on. Those before are not
+    loaded: any id in the server's format may be one of theirs.
+
     Raises:
-        Reused: an id was used for another message, or is one of the `given` ids.
+        Reused: an id was used for another message, or the server gave it to one.
     """
+    given = {each.id for each in earlier if each.id in post.named} if post.named else ()
     new: list[PostedMessage] = []
     seen: dict[ReceiptName, str] = {}
     for message in post.messages:
@@ -262,9 +252,9 @@ def new_messages(
         name = message_receipt_name(message.id)
         known = receipts.get(name)
         first = seen.get(name, known.fingerprint if known else None)
-        if first is None and message.id in given:
-            raise Reused("the server gave this id to another message")
         if first is None:
+            if message.id in given or (start > 0 and is_server_made(message.id)):
+                raise Reused("the server gave this id to another message")
             new.append(message)
             seen[name] = message_fingerprint(message)
         elif first != message_fingerprint(message):

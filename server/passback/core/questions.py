@@ -1,6 +1,7 @@
 """`ask_user`, the client tool that asks the user: its schema, and the check of answers. Pure."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -120,20 +121,17 @@ def find_question_flaw(arguments: str, /) -> str | None:
         questions = Questions.model_validate_json(arguments).questions
     except ValidationError as error:
         return _first_error(error, "the arguments")
-    flaws = ((number, _find_flaw(question)) for number, question in enumerate(questions))
-    return next((f"at $.questions[{number}].{flaw}" for number, flaw in flaws if flaw), None)
-
-
-def _find_flaw(question: Question) -> str | None:
-    """Return a flaw that the schema cannot express, with its place in the question."""
-    if not (question.options or question.free_text):
-        return "freeText: it is false, and there are no options: nothing could be answered"
-    seen: set[str] = set()
-    for number, option in enumerate(question.options):
-        label = " ".join(option.label.split())
-        if label in seen:
-            return f"options[{number}].label: another option of this question has the same label"
-        seen.add(label)
+    # what the schema cannot express
+    for number, question in enumerate(questions):
+        place = f"at $.questions[{number}]"
+        if not (question.options or question.free_text):
+            flaw = "it is false, and there are no options: nothing could be answered"
+            return f"{place}.freeText: {flaw}"
+        labels = [" ".join(option.label.split()) for option in question.options]
+        for at, label in enumerate(labels):
+            if label in labels[:at]:
+                flaw = "another option of this question has the same label"
+                return f"{place}.options[{at}].label: {flaw}"
     return None
 
 
@@ -158,12 +156,15 @@ def check_question_answer(arguments: str, answer: ToolMessage, /) -> None:
 
 def _parse_answers(content: Content, asked: int) -> Sequence[Answer]:
     match content:
-        case str() if (parsed := _parse_json_answers(content)) is not None:
-            given: JsonValue = parsed
-        case str() if asked == 1:  # any other text answers a single question
-            given = {"answers": [{"text": content}]}
         case str():
-            raise InvalidAnswer("a plain text answers one question, and there are several")
+            # clients that can post text only write answers as JSON; any other text is plain words
+            given: JsonValue = None
+            with suppress(ValueError):
+                given = from_json(content)
+            if not (isinstance(given, dict) and "answers" in given):
+                if asked != 1:
+                    raise InvalidAnswer("a plain text answers one question, and there are several")
+                given = {"answers": [{"text": content}]}
         case (DataPart(given),):
             pass
         case _:
@@ -178,15 +179,6 @@ def _first_error(error: ValidationError, whole: str) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(step) for step in first["loc"]) or whole
     return f"{place}: {describe_validation_error(first)}"
-
-
-def _parse_json_answers(text: str) -> JsonValue:
-    """Parse a text as answers, for clients that can post text only. None if it is plain words."""
-    try:
-        value: JsonValue = from_json(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) and "answers" in value else None
 
 
 def _answer_problem(question: Question, answer: Answer) -> str | None:

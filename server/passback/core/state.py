@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from passback.core.budgets import RunSpent
 from passback.core.messages import (
     UNUSED,
+    Answer,
     AssistantMessage,
     CallId,
     JsonObject,
@@ -108,11 +109,14 @@ class State:
 
         Lasting permissions and denials in it are added.
         """
+        answers = [said for said in map(innermost_message, append) if isinstance(said, Answer)]
+        if not answers:  # a user's message, or what a model says
+            return self
         state = self
         # if answers that are given together disagree, the denial wins: it is added last
-        if newer := sorted(lasting_permissions(append), key=lambda one: not one.approved):
+        if newer := sorted(lasting_permissions(answers), key=lambda one: not one.approved):
             state = replace(state, lasting=merge_lasting(self.permissions(messages), newer))
-        results = [said for said in map(innermost_message, append) if isinstance(said, ToolMessage)]
+        results = [said for said in answers if isinstance(said, ToolMessage)]
         denied = [result for result in results if result.synthetic == "denied"]
         if not denied:  # nearly always: then the messages need not be searched
             return state

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from pydantic import JsonValue
 from pydantic_core import ErrorDetails, from_json
 
 _WANTS_OBJECT: Final = "Input should be an object"
@@ -103,6 +104,16 @@ MAX_ARGUMENT_CHARACTERS: Final = (
     256 * 1024
 )  # of a call's arguments: more would block the event loop
 
+
+def read_json(text: str, /) -> JsonValue:
+    """Return the value of a JSON text, None if it is none; numbers are finite."""
+    try:
+        value: JsonValue = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return value
+
+
 _MAX_SHOWN = 200  # characters of wrong arguments that an error repeats
 
 
@@ -110,11 +121,7 @@ def find_arguments_flaw(arguments: str, /) -> str | None:
     """Return what is wrong with a call's arguments, to follow "the arguments"; None if nothing."""
     if len(arguments) > MAX_ARGUMENT_CHARACTERS:
         return f"are longer than {MAX_ARGUMENT_CHARACTERS} characters."
-    try:
-        parsed = from_json(arguments, allow_inf_nan=False)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
+    if not isinstance(read_json(arguments), dict):
         return f"are not a JSON object: {arguments[:_MAX_SHOWN]}"
     if (key := _repeated_key(arguments)) is not None:
         return f"have the key {key[:_MAX_SHOWN]!r} twice in one object."

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from itertools import chain, starmap
 from typing import NamedTuple, TypeAlias
 
 from pydantic import JsonValue
@@ -84,9 +85,21 @@ def unanswered_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
     return _find_last_turn(messages).calls
 
 
-def waiting_calls(messages: Sequence[Message], /) -> tuple[OpenCall, ...]:
-    """Return the open calls that the client has to answer, those of sub-agents included."""
-    return tuple(_find_waiting(messages, ()))
+def waiting_calls(
+    messages: Sequence[Message], path: tuple[CallId, ...] = (), /
+) -> tuple[OpenCall, ...]:
+    """Return the open calls that the client has to answer, those of sub-agents included.
+
+    `path` are the calls on which the sub-agents around the transcript work.
+    """
+    turn = _find_last_turn(messages)
+    waiting: list[OpenCall] = []
+    for call in turn.calls:
+        if turn.is_owed(call):
+            waiting.append(OpenCall(call, path))
+        elif call.id in turn.children:
+            waiting += waiting_calls(turn.children[call.id], (*path, call.id))
+    return tuple(waiting)
 
 
 def runnable_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
@@ -113,7 +126,7 @@ def resumable_calls(messages: Sequence[Message], /) -> tuple[ToolCall, ...]:
 
 def owed_answers(messages: Sequence[Message], /) -> tuple[Owed, ...]:
     """Return the answers that the client owes before the conversation can go on."""
-    return tuple(each.owed for each in _find_waiting(messages, ()))
+    return tuple(each.owed for each in waiting_calls(messages))
 
 
 def child_transcript(call_id: CallId, messages: Sequence[Message], /) -> tuple[Message, ...]:
@@ -128,15 +141,6 @@ def wrap_in_children(path: Sequence[CallId], message: Message, /) -> Message:
     for call_id in reversed(path):
         message = ChildMessage(call_id, message)
     return message
-
-
-def _find_waiting(messages: Sequence[Message], path: tuple[CallId, ...]) -> Iterator[OpenCall]:
-    turn = _find_last_turn(messages)
-    for call in turn.calls:
-        if turn.is_owed(call):
-            yield OpenCall(call, path)
-        elif call.id in turn.children:
-            yield from _find_waiting(turn.children[call.id], (*path, call.id))
 
 
 @value
@@ -372,47 +376,34 @@ def paired_messages(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
     a transcript that keeps the invariant only the order of answers changes. A missing answer (never
     by our own writes) is filled in as `interrupted`, and an answer without its call is left out.
     """
-    shown: list[ModelMessage] = []
+    shown: list[tuple[ModelMessage, Mapping[CallId, ToolMessage]]] = []
+    answers: dict[CallId, ToolMessage] = {}  # to the calls of the message before
     generation: Generation | None = None
-    messages = shown_messages(messages)
-    answers = _answers_by_turn(messages)
-    for position, message in enumerate(messages):
-        if is_command(message):
-            continue
-        if isinstance(message, AssistantMessage):
-            shown.extend(_with_answers(message, answers.get(position, {})))
-        elif isinstance(message, SystemMessage) and message.synthetic:
-            # it rejects the model's last answer; providers take such a reply from the user only
-            asked = None if generation is None else MessageContext(generation=generation)
-            shown.append(UserMessage(message.id, message.content, brief=asked))
-        elif isinstance(message, UserMessage | SystemMessage):
+    for message in shown_messages(messages):
+        if isinstance(message, ToolMessage):
+            # of several answers to one call the first counts
+            answers.setdefault(message.call_id, message)
+        elif not isinstance(message, SideMessage):
+            answers = {}
+            if is_command(message):
+                continue
             if isinstance(message, UserMessage):
                 generation = message.brief.generation if message.brief else None
-            shown.append(message)
-    return tuple(shown)
-
-
-def _answers_by_turn(messages: Sequence[Message]) -> dict[int, dict[CallId, ToolMessage]]:
-    turns: dict[int, dict[CallId, ToolMessage]] = {}
-    current: dict[CallId, ToolMessage] = {}
-    for position, message in enumerate(messages):
-        if isinstance(message, AssistantMessage):
-            current = turns[position] = {}
-        elif isinstance(message, ToolMessage):
-            # of several answers to one call the first counts
-            current.setdefault(message.call_id, message)
-        elif not isinstance(message, SideMessage):
-            current = {}
-    return turns
+            elif isinstance(message, SystemMessage) and message.synthetic:
+                # it rejects the model's last answer; providers take such a reply from the user only
+                asked = None if generation is None else MessageContext(generation=generation)
+                message = UserMessage(message.id, message.content, brief=asked)
+            shown.append((message, answers))
+    return tuple(chain.from_iterable(starmap(_with_answers, shown)))
 
 
 def _with_answers(
-    message: AssistantMessage, answers: Mapping[CallId, ToolMessage]
+    message: ModelMessage, answers: Mapping[CallId, ToolMessage]
 ) -> Iterable[ModelMessage]:
+    calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
     # providers refuse an empty assistant message
-    if not message.content and not message.tool_calls:
-        return
-    yield message
-    for call in message.tool_calls:
+    if message.content or calls or not isinstance(message, AssistantMessage):
+        yield message
+    for call in calls:
         filler = partial(MessageId, f"{call.id}-interrupted")
         yield answers.get(call.id) or closing_results([call], "interrupted", filler)[0]

@@ -54,16 +54,16 @@ class Takes:
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        def refuse_misfit(given: object) -> object:
+            if not self.fits(given):
+                raise PydanticCustomError("takes", "the schema around it has the words")
+            return given
+
         return core_schema.custom_error_schema(
-            core_schema.no_info_after_validator_function(self._refuse_misfit, handler(source)),
+            core_schema.no_info_after_validator_function(refuse_misfit, handler(source)),
             custom_error_type="takes",
             custom_error_message=f"Input should be {self.words}",
         )
-
-    def _refuse_misfit(self, given: object) -> object:
-        if not self.fits(given):
-            raise PydanticCustomError("takes", "the schema around it has the words")
-        return given
 
 
 def accepts(arguments: int, /) -> Callable[[Callable[..., object]], bool]:
