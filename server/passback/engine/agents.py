@@ -8,19 +8,19 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.budgets import Budget, Price
-from passback.core.context import Context, ContextPolicy, Unbounded
+from passback.core.context import ContextPolicy, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import UnknownAgent, UnknownModel
 from passback.core.messages import (
     JsonObject,
     Message,
     MessageContext,
-    ModelMessage,
     SystemMessage,
     UserMessage,
 )
 from passback.core.ports import ExtraPrompt, ModelClient, PromptBuilder
 from passback.core.posts import StartRun
+from passback.core.state import State
 from passback.core.transcript import AddressedAgent, is_command, last_addressed_agent
 from passback.core.values import value
 from passback.engine.commands import Commands
@@ -77,27 +77,10 @@ class AgentSpec:
         shown = isinstance(last, UserMessage | SystemMessage) and not is_command(last)
         return shown and self.context.is_large(self.seen(append))
 
-    def watch(self, toolbox: Toolbox, extra: str = "") -> Context:
-        """Return the context window of a run whose extra prompt is `extra`."""
-        return self.context.watch(self.model, self._model_request(toolbox, (), None, extra))
-
-    def ask(
-        self,
-        toolbox: Toolbox,
-        messages: Sequence[ModelMessage],
-        schema: JsonObject | None = None,
-        extra: str = "",
-    ) -> Answering:
-        """Return the model request as a context manager; entering it sends the request."""
-        return self.model.stream(self._model_request(toolbox, messages, schema, extra))
-
-    def _model_request(
-        self,
-        toolbox: Toolbox,
-        messages: Sequence[ModelMessage],
-        schema: JsonObject | None,
-        extra: str,
-    ) -> ModelRequest:
+    def request_frame(self, toolbox: Toolbox, extra: str = "") -> ModelRequest:
+        """Return a request without messages: what all requests of a run share, whose extra prompt
+        is `extra`.
+        """
         system, static = self.prompt, None
         said, builder = toolbox.instructions, self.builder
         if said and builder is not None and (instructed := builder.instructed(said)):
@@ -105,14 +88,7 @@ class AgentSpec:
         # what changes from run to run comes last, so that the provider can cache what is before it
         if extra:
             system, static = "\n\n".join(filter(None, (system, extra))), len(system)
-        return ModelRequest(
-            messages=messages,
-            system=system,
-            tools=toolbox.specs(),
-            options=self.options,
-            output_schema=schema,
-            static=static,
-        )
+        return ModelRequest((), system, tools=toolbox.specs(), options=self.options, static=static)
 
 
 @value
@@ -128,12 +104,6 @@ class ServedAgent:
     tool_sources: ToolSources = field(default_factory=ToolSources)
     name: str = ""
     models: Mapping[str, AgentSpec] = field(default_factory=dict[str, AgentSpec])
-
-    def with_model(self, name: str) -> "ServedAgent":
-        """Return the agent with the named model, or with its own if that cannot be chosen."""
-        # the model may have been configured away since it was chosen
-        spec = self.models.get(name)
-        return self if spec is None else replace(self, spec=spec)
 
     def full_model_name(self, name: str) -> str:
         """Return the full name of the model that a post chooses; empty if there is no choice.
@@ -180,41 +150,44 @@ class Agents:
             model = "" if brief is None else brief.model
             if not message.agent and not model:
                 continue
-            agent = self._known_name(message.agent)
+            agent = self.agent_named(message.agent)
             if brief is not None and model:
-                brief = replace(brief, model=self.agent_named(agent).full_model_name(model))
+                brief = replace(brief, model=agent.full_model_name(model))
             brief = None if brief == MessageContext() else brief
-            messages[place] = replace(message, agent=agent, brief=brief)
+            name = message.agent if len(self._agents) > 1 else ""
+            messages[place] = replace(message, agent=name, brief=brief)
         addressed = tuple(messages)
         return post if addressed == post.messages else replace(post, messages=addressed)
 
     def agent_named(self, name: str) -> ServedAgent:
         """Return the agent of a name, or the default agent. Raises UnknownAgent."""
-        return self._agents.get(self._known_name(name), self._first)
+        # with one agent every name means it: a protocol has a path that must hold some name
+        if not name or len(self._agents) == 1:
+            return self._first
+        if name not in self._agents:
+            raise UnknownAgent("this server has no agent of that name")
+        return self._agents[name]
 
     def addressed_agent(
-        self, messages: Sequence[Message], before: AddressedAgent | None = None
+        self, messages: Sequence[Message], state: State | None = None
     ) -> ServedAgent:
         """Return the agent that the user addressed last, with the model that was chosen.
 
-        `before` is the address in force before the first of the messages.
+        `state` is that of the conversation before the first of the messages.
 
         Raises:
             UnknownAgent: that agent is on another server.
         """
-        agent, model = last_addressed_agent(messages) or before or AddressedAgent()
+        asked = last_addressed_agent(messages)
+        if asked is None:
+            asked = AddressedAgent() if state is None else state.addressed_agent
         try:
-            return self.agent_named(agent).with_model(model)
+            agent = self.agent_named(asked.agent)
         except UnknownAgent:
             raise UnknownAgent(
                 "the agent that was asked last here is not on this server; "
                 "send a message to another agent to continue"
             ) from None
-
-    def _known_name(self, name: str) -> str:
-        # with one agent every name means it: a protocol has a path that must hold some name
-        if not name or len(self._agents) == 1:
-            return ""
-        if name not in self._agents:
-            raise UnknownAgent("this server has no agent of that name")
-        return name
+        # the model may have been configured away since it was chosen
+        spec = agent.models.get(asked.model)
+        return agent if spec is None else replace(agent, spec=spec)

@@ -20,7 +20,6 @@ from passback.core.messages import (
 )
 from passback.core.ports import Command
 from passback.core.posts import StartRun
-from passback.core.state import State
 from passback.core.text import replace_surrogates
 from passback.core.transcript import is_command
 from passback.core.values import value
@@ -197,8 +196,3 @@ class Commands:
             case _:
                 lines = (f"/{each.name}  {each.description}" for each in self.all_commands)
                 return CommandReply("\n".join(lines))
-
-
-def state_after_command(state: State, call: CommandCall) -> State:
-    """Return the state after a command: /clear removes the plan."""
-    return replace(state, plan=()) if call.name == "clear" else state

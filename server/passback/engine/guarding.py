@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import AbstractContextManager, aclosing, closing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from functools import partial
 from math import inf
 from threading import Event
@@ -47,7 +47,14 @@ class CallLate(CallBroken):
     """Code of others did not end in time."""
 
 
-class _Containment:
+class ContainedExits:
+    """Turn what would end all other runs into errors of the code that raises it.
+
+    Raises:
+        StrayCancellation: a cancellation that was not meant for this task.
+        StrayExit: all else that is no `Exception`.
+    """
+
     # no generator: each run is in one for all its life
     __slots__ = ()
 
@@ -64,19 +71,6 @@ class _Containment:
         meant = task is None or task.cancelling() or anyio.current_effective_deadline() == -inf
         if not meant:
             raise StrayCancellation from error
-
-
-_containment = _Containment()
-
-
-def contain_exits() -> AbstractContextManager[None]:
-    """Turn what would end all other runs into errors of the code that raises it.
-
-    Raises:
-        StrayCancellation: a cancellation that was not meant for this task.
-        StrayExit: all else that is no `Exception`.
-    """
-    return _containment
 
 
 @contextmanager
@@ -101,11 +95,11 @@ def guarded(
 
     Raises:
         CallLate: the deadline passed.
-        CallBroken: it raised something, or what `contain_exits` turns into errors.
+        CallBroken: it raised something, or what `ContainedExits` turns into errors.
     """
     with anyio.move_on_after(seconds) as scope:
         try:
-            with contain_exits():
+            with ContainedExits():
                 yield
         except passing:
             raise

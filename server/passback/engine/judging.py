@@ -4,9 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from pydantic import JsonValue
-from pydantic_core import from_json
-
 from passback.core.events import OutputAccepted
 from passback.core.messages import (
     ConversationKey,
@@ -28,7 +25,7 @@ from passback.core.permissions import (
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, find_question_flaw
 from passback.core.state import State
-from passback.core.text import replace_surrogates
+from passback.core.text import read_json, replace_surrogates
 from passback.core.transcript import NOT_ACCEPTED, schema_of_answer
 from passback.core.values import value
 from passback.engine.assembler import InvalidCall, ModelTurn
@@ -178,11 +175,6 @@ class OutputJudge:
     author_check: AnswerCheck | None = None
     seconds: float = ANSWER_CHECK_TIMEOUT
 
-    def requested_schema(self, messages: Sequence[Message], state: State) -> JsonObject | None:
-        """Return the schema that the answer to a transcript has to fit. None: it is free."""
-        posted = schema_of_answer(messages, state.output_schema)
-        return self.schema if posted is None else posted
-
     async def judge_answer(
         self, turn: ModelTurn, messages: Sequence[Message], state: State, key: ConversationKey
     ) -> OutputAccepted | SystemMessage | None:
@@ -201,7 +193,7 @@ class OutputJudge:
         first, _, rest = text.partition("\n")
         if first.startswith("```") and rest.endswith("```"):  # many models put JSON in a fence
             text = rest.removesuffix("```").strip()
-        value = _read_json(text)
+        value = read_json(text) if len(text) <= _ANSWER_LENGTH else None
         if not isinstance(value, dict):
             return _refusal_message("it is not a JSON object")
         declared = ToolSpec(_SCHEMA_NAME, "", schema)
@@ -223,16 +215,6 @@ class OutputJudge:
         except CallBroken as broken:
             return f"it could not be validated: {broken}"
         return None if said is None else replace_surrogates(said)[:_OBJECTION_LENGTH]
-
-
-def _read_json(text: str) -> JsonValue:
-    if len(text) > _ANSWER_LENGTH:
-        return None
-    try:
-        value: JsonValue = from_json(text, allow_inf_nan=False)
-    except ValueError:
-        return None
-    return value
 
 
 def _refusal_message(reason: str) -> SystemMessage:

@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 
 from passback.core.context import Context
-from passback.core.deltas import TextChunk
+from passback.core.deltas import ModelRequest, TextChunk
 from passback.core.errors import ModelContextExceeded, ModelIncomplete, StoreError
 from passback.core.events import (
     Cancelled,
@@ -29,6 +29,7 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     Message,
+    ModelMessage,
     SummaryMessage,
     SystemMessage,
     ToolCall,
@@ -46,6 +47,7 @@ from passback.core.transcript import (
     owed_answers,
     posted_data,
     runnable_calls,
+    schema_of_answer,
     unanswered_calls,
     view_start,
     waiting_calls,
@@ -62,7 +64,7 @@ from passback.engine.assembler import (
     turn_records,
 )
 from passback.engine.children import CallContext, Journal, Origin, Progress, nest_event
-from passback.engine.commands import CommandCall, CommandContext, state_after_command
+from passback.engine.commands import CommandCall, CommandContext
 from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.judging import OutputJudge
 from passback.engine.log import End
@@ -122,7 +124,7 @@ class Loop:
     _leaving: Callable[[], bool]
     _extra_prompt: Callable[[], Awaitable[str]]
     _seen: list[Message]
-    _lasting: LastingIndex
+    _frame: ModelRequest  # of the window that is watched
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class Loop:
         self._turns = turns
         self.state = self._stored = State() if state is None else state
         self._start = self.state.history_start
-        self._given_lasting = lasting
+        self._known_lasting = lasting
         self._taken_over = taken_over
         self._depth = depth
         self._given_prompt = extra_prompt
@@ -154,7 +156,7 @@ class Loop:
         self._limiters = {} if limiters is None else limiters
         self._is_prepared = False
         self._request: Answering | None = None
-        self._window: Context | None = None
+        self._watched: Context | None = None
         self._assembler: Assembler | None = None
         self._model = last_model_name(messages) if turns else ""
 
@@ -171,24 +173,36 @@ class Loop:
         if self._is_prepared:
             return
         self._is_prepared = True
-        spec, seen, lasting = self.spec, self._given_seen, self._given_lasting
+        spec, seen = self.spec, self._given_seen
         self._seen = spec.seen(self._messages) if seen is None else seen
-        # approvals come with posts only
-        if lasting is None:
-            lasting = LastingIndex.of(self.state.permissions(self._messages))
-        self._lasting = lasting
         if unanswered_calls(self._messages) or spec.extra_prompt is not None:
             return
-        shown = self._sight.at_once(self._seen)
+        shown = self._window.at_once(self._seen)
         if shown is not None:
-            schema = spec.output.requested_schema(self._messages, self.state)
-            self._request = spec.ask(self._toolbox, shown, schema)
+            self._request = self._encode_request(shown)
 
     @property
-    def _sight(self) -> Context:
-        if self._window is None:
-            self._window = self.spec.watch(self._toolbox)
-        return self._window
+    def _window(self) -> Context:
+        if self._watched is None:
+            self._watched = self._watch_window()
+        return self._watched
+
+    def _watch_window(self, extra: str = "") -> Context:
+        self._frame = self.spec.request_frame(self._toolbox, extra)
+        return self.spec.context.watch(self.spec.model, self._frame)
+
+    def _encode_request(self, shown: Sequence[ModelMessage]) -> Answering:
+        """Return the next request as a context manager; entering it sends the request."""
+        posted = schema_of_answer(self._messages, self.state.output_schema)
+        schema = self.spec.output.schema if posted is None else posted
+        return self.spec.model.stream(replace(self._frame, messages=shown, output_schema=schema))
+
+    @property
+    def _lasting(self) -> LastingIndex:
+        # approvals come with posts only, so that it is the same in the whole run
+        if self._known_lasting is None:
+            self._known_lasting = LastingIndex.of(self.state.permissions(self._messages))
+        return self._known_lasting
 
     def bind(self, log: Journal, meter: Meter, leaving: Callable[[], bool]) -> None:
         """Set what the turns are written to and counted by, before `run` and `stop`.
@@ -222,7 +236,9 @@ class Loop:
             await self._end_run(_BUDGET_SPENT)
 
     async def _run_turns(self) -> None:
-        if unanswered_calls(self._messages) and await self._answer_calls():
+        # with a prepared request there are no calls to answer
+        unanswered = self._request is None and unanswered_calls(self._messages)
+        if unanswered and await self._answer_calls():
             return
         self._taken_over = False
         if not self._depth and (called := self.spec.commands.last_command(self._messages)):
@@ -261,15 +277,16 @@ class Loop:
         context = CommandContext(self._log.run, self.spec.deps)
         commands = self.spec.commands
         with await self._reserve_budget() if commands.needs_model(call) else nullcontext():
-            compact = partial(self._sight.compact, self._seen, self._count_usage)
+            compact = partial(self._window.compact, self._seen, self._count_usage)
             reply = await commands.run_command(call, context, compact)
         message = AssistantMessage(new_message_id(), reply.text, command=True)
-        self.state = state_after_command(self.state, call)
+        if call.name == "clear":  # the plan is forgotten, too
+            self.state = replace(self.state, plan=())
         events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
     async def _reserve_budget(self) -> AbstractContextManager[object]:
-        return await self._meter.reserve(self._sight, self.spec.price)
+        return await self._meter.reserve(self._window, self.spec.price)
 
     def _count_usage(self, usage: Usage | None, model: str = "") -> None:
         spec = self.spec
@@ -282,11 +299,11 @@ class Loop:
         try:
             turn = await self._listen_to_model()
         except ModelContextExceeded:
-            if not (self._assembler and self._assembler.nothing_shown and self._sight.exceeded()):
+            if not (self._assembler and self._assembler.nothing_shown and self._window.exceeded()):
                 raise
             turn = await self._listen_to_model()
         if turn.usage is not None:
-            self._sight.counted(turn.usage)
+            self._window.counted(turn.usage)
         return turn
 
     async def _listen_to_model(self) -> ModelTurn:
@@ -310,21 +327,19 @@ class Loop:
         return turn
 
     async def _model_request(self) -> Answering:
-        spec = self.spec
         extra = await self._extra_prompt()
         if extra and not self._counts_extra:
-            self._window, self._counts_extra = spec.watch(self._toolbox, extra), True
-        shown = self._sight.at_once(self._seen)
+            self._watched, self._counts_extra = self._watch_window(extra), True
+        shown = self._window.at_once(self._seen)
         if shown is None:
             with await self._reserve_budget():
-                fitted = await self._sight.fit(self._seen, self._count_usage)
+                fitted = await self._window.fit(self._seen, self._count_usage)
             if fitted.append:
                 await self._commit_messages(fitted.append, fitted.events)
             elif fitted.events:
                 self._log.begin_turn(self._with_left(fitted.events))
             shown = fitted.messages
-        schema = spec.output.requested_schema(self._messages, self.state)
-        return spec.ask(self._toolbox, shown, schema, extra)
+        return self._encode_request(shown)
 
     def _with_left(self, events: Sequence[RunEvent]) -> tuple[RunEvent, ...]:
         return self._meter.with_remaining(events, self.spec.max_turns - self._turns)

@@ -225,7 +225,13 @@ class Recovery:
         if _begins_next(loaded, supersede=supersede):
             await self._begin_next_run(key, loaded)
         elif _calls_timed_out(status):
-            await self._time_out_calls(key, loaded)
+            # the model goes on with the answers that there are
+            run_id, answers = new_run_id(), _queued_answers(loaded.queue)
+            verdict = begin_queued_run(loaded.messages, answers, new_message_id, overdue=True)
+            change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
+            if await self._begin_run(change, run_id, loaded, loaded.queue):
+                extra = {"action": "calls_timed_out", "run_id": run_id}
+                logger.info("tool calls timed out", extra=extra)
         return False
 
     async def _read_from(
@@ -243,7 +249,7 @@ class Recovery:
 
     async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> None:
         state = loaded.status.state
-        agent = self._agents.addressed_agent(loaded.messages, state.addressed_agent)
+        agent = self._agents.addressed_agent(loaded.messages, state)
         toolbox = await agent.tool_sources.build_toolbox(loaded.tools)
         # a call that may have begun must not be made twice (P10)
         begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
@@ -309,7 +315,7 @@ class Recovery:
         """
         state = change.state or loaded.status.state
         messages = (*loaded.messages, *change.append)
-        agent = self._agents.addressed_agent(messages, state.addressed_agent)
+        agent = self._agents.addressed_agent(messages, state)
         cancelled = any(each.stops for each in known)
         run = await new_run(agent, loaded, change, run_id, shown=shown, cancelled=cancelled)
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
@@ -348,18 +354,6 @@ class Recovery:
             state=state.after_rollback(messages[keep:], loaded.status.run_id),
         )
         return replace(loaded, status=status, messages=messages[:keep])
-
-    async def _time_out_calls(self, key: ConversationKey, loaded: LoadedConversation) -> None:
-        """Close the calls that timed out; the model goes on with the answers that there are."""
-        run_id = new_run_id()
-        verdict = begin_queued_run(
-            loaded.messages, _queued_answers(loaded.queue), new_message_id, overdue=True
-        )
-        change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
-        if await self._begin_run(change, run_id, loaded, loaded.queue):
-            logger.info(
-                "tool calls timed out", extra={"action": "calls_timed_out", "run_id": run_id}
-            )
 
 
 def _begins_next(loaded: LoadedConversation, *, supersede: bool) -> bool:

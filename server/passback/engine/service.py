@@ -235,7 +235,7 @@ class RunService:
             return RunRef(key, verdict.run_id)
         if verdict is not None:
             return Parked(key, verdict.owed)
-        agent = self._agents.addressed_agent(post.messages, loaded.status.state.addressed_agent)
+        agent = self._agents.addressed_agent(post.messages, loaded.status.state)
         if not agent.spec.commands.shortens_history(post.messages):
             refuse_too_large(loaded, (), self._timing.history_bytes, agent.spec.commands)
         async with self._loads.load_whole(key, names) as whole:
@@ -260,7 +260,7 @@ class RunService:
     async def _admit_post(self, post: StartRun, loaded: LoadedConversation) -> _Judged | None:
         """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
         key, messages = post.key, (*loaded.messages, *post.messages)
-        agent = self._agents.addressed_agent(messages, loaded.status.state.addressed_agent)
+        agent = self._agents.addressed_agent(messages, loaded.status.state)
         if post.tools is not None:
             (await agent.tool_sources.build_toolbox()).refuse_clashes(post.tools)
         commands = agent.spec.commands
@@ -307,7 +307,8 @@ class RunService:
         if spec.is_large(append):
             client = loaded.tools if post.tools is None else post.tools
             toolbox = await agent.tool_sources.build_toolbox(client)
-            spec.watch(toolbox).refuse(spec.seen((*loaded.messages, *append)))
+            window = spec.context.watch(spec.model, spec.request_frame(toolbox))
+            window.refuse(spec.seen((*loaded.messages, *append)))
 
     async def _enqueue_post(
         self, post: StartRun, loaded: LoadedConversation, verdict: Queues
@@ -486,7 +487,7 @@ def _conversation_snapshot(loaded: LoadedConversation) -> ConversationSnapshot:
         running=status.run_id if status.running else None,
         queued=[message for waits in loaded.queue for message in waits.post.messages],
         overdue=status.overdue,
-        start=loaded.start,
+        start=status.state.history_start,
         exists=status.version > 0,
         state=status.state,
     )

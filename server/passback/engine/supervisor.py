@@ -17,7 +17,7 @@ from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Store
 from passback.core.values import value
-from passback.engine.guarding import contain_exits
+from passback.engine.guarding import ContainedExits
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop
 from passback.engine.spending import Meter
@@ -105,7 +105,7 @@ class Run:
         if self.scope.cancel_called:
             return  # not even a request to the model
         try:
-            with contain_exits():
+            with ContainedExits():
                 await self.loop.run()
         except LeaseLost:
             self.lost = True
@@ -204,7 +204,7 @@ async def contain_failure(
 ) -> None:
     """Do something for a conversation; log what fails, and leave it to the next attempt."""
     try:
-        with contain_exits():
+        with ContainedExits():
             await recover(key)
     except PassbackError as error:
         logger.warning("conversation not recovered: %s", error.code)
@@ -357,8 +357,6 @@ class Supervisor:
         try:
             try:
                 lease = await take()
-                if lease is not None:
-                    self._add_run(lease, run)
                 if not taken.done():
                     taken.set_result(lease)
             except Exception as error:  # noqa: BLE001  # it is for the one who asked
@@ -368,15 +366,15 @@ class Supervisor:
             finally:
                 taken.cancel()  # that one is not to wait for ever
             if lease is not None:
-                del take, lease, taken  # else they stay as long as the run
+                del take, taken  # else they stay as long as the run
                 # ask the model now: what the caller prepares for readers must not delay it
-                await self._supervise_run(run)
+                await self._supervise_run(lease, run)
         finally:
             self._owner_runs[owner] -= 1
             if not self._owner_runs[owner]:  # owners come and go
                 del self._owner_runs[owner]
 
-    def _add_run(self, lease: Lease, run: Run) -> None:
+    async def _supervise_run(self, lease: Lease, run: Run) -> None:
         run.begin(lease, self._store, self._writer, self.is_leaving)
         if self._stopped:  # it was admitted, then the server stopped
             run.leave()
@@ -384,8 +382,6 @@ class Supervisor:
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].mark_lost()
         self._active[run_id] = run
-
-    async def _supervise_run(self, run: Run) -> None:
         # written while the model thinks, not before it is asked
         started = partial(logger.info, "run started", extra=run.place("run_started"))
         asyncio.get_running_loop().call_soon(started)
@@ -400,8 +396,8 @@ class Supervisor:
                     await run.end_or_leave(self._store, self._timing.heartbeat)
             if not run.log.ended:
                 run.log.abandon()
-            if self._active.get(run.ref.run_id) is run:
-                del self._active[run.ref.run_id]
+            if self._active.get(run_id) is run:
+                del self._active[run_id]
             run.log.detach()
             if not self._active:
                 self._idle.set()
