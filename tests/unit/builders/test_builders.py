@@ -1,4 +1,7 @@
-"""The builders of the Agent API's events: each legal step gives its event, any other says what to do instead."""
+"""The builders of the Agent API's events.
+
+Each legal step returns its event; any other raises an error that says what to do instead.
+"""
 
 import json
 from collections.abc import Callable
@@ -22,7 +25,7 @@ def _begun() -> ResponseBuilder:
 
 
 def _message() -> tuple[ResponseBuilder, MessageBuilder]:
-    """A message that is announced."""
+    """Return a response, and its message, which is announced."""
     builder = _begun()
     message = builder.create_message_builder(message_id="m")
     message.get_message_data()
@@ -34,8 +37,8 @@ def _part(content_type: str = "text") -> tuple[MessageBuilder, ContentBuilder]:
     return message, message.create_content_builder(content_type)
 
 
-# ---------------------------------------------------------------- what is built
-def test_a_text_is_all_events_of_a_response() -> None:
+# ---------------------------------------------------------------- legal steps
+def test_a_streamed_text_gives_all_events_of_a_response() -> None:
     builder = _builder()
     events = list(builder.generate_streaming_response(["Hel", "lo"]))
     last = check_legal(events)
@@ -109,7 +112,7 @@ def test_parts_of_every_type_make_one_message() -> None:
     assert builder.completed()["output"] == [ended]
 
 
-def test_what_is_set_replaces_and_what_is_added_is_appended() -> None:
+def test_setting_a_text_replaces_it_and_adding_a_delta_appends() -> None:
     _, part = _part()
     part.add_text_delta("gone")
     part.set_text("a")
@@ -173,7 +176,7 @@ def test_a_message_grows_by_deltas_of_its_parts() -> None:
     assert builder.completed()["output"] == [ended]
 
 
-def test_parts_and_messages_that_were_made_elsewhere_are_added() -> None:
+def test_parts_and_messages_made_without_a_builder_are_added() -> None:
     builder, message = _message()
     part = message.add_content({"type": "text", "text": "a", "delta": True, "index": 7})
     image = message.add_content({"type": "image", "image_url": "u"})
@@ -204,19 +207,19 @@ ENDS: list[tuple[Callable[[ResponseBuilder], Event], Event]] = [
 ]
 
 
-@pytest.mark.parametrize(("end", "told"), ENDS)
+@pytest.mark.parametrize(("end", "fields"), ENDS)
 def test_a_response_has_one_of_its_ends(
-    end: Callable[[ResponseBuilder], Event], told: Event
+    end: Callable[[ResponseBuilder], Event], fields: Event
 ) -> None:
     builder = _begun()
     last = end(builder)
-    assert last.items() >= {**told, "completed_at": 5, "output": []}.items()
+    assert last.items() >= {**fields, "completed_at": 5, "output": []}.items()
     assert builder.status == last["status"]
     with pytest.raises(Misuse, match=r"has ended, and reset\(\) begins another"):
         end(builder)
 
 
-def test_a_response_may_wait_and_be_cancelled_meanwhile() -> None:
+def test_a_queued_response_may_be_cancelled() -> None:
     builder = _builder(None)
     events = [builder.created(), builder.queued(), builder.canceled()]
     assert [event["status"] for event in events] == ["created", "queued", "canceled"]
@@ -342,6 +345,6 @@ def test_misuse_says_what_to_do(misuse: Callable[[], object], words: str) -> Non
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1}])
-def test_values_that_json_has_not_are_not_written(value: Any) -> None:
+def test_values_that_are_not_json_are_not_encoded(value: Any) -> None:
     with pytest.raises(Misuse, match="JSON's values"):
         encode({"n": value})

@@ -1,4 +1,4 @@
-"""What builders are given: a value that the protocol has not is refused at the call, and nobody changes it afterwards."""
+"""The values given to builders: unknown ones are refused at the call, others are copied."""
 
 import ast
 import copy
@@ -105,7 +105,7 @@ def test_a_part_that_is_refused_leaves_the_message_as_it_was() -> None:
     assert message.add_content({"type": "data", "data": {"a": 1}})["index"] == 0
 
 
-def test_what_is_given_is_copied() -> None:
+def test_values_are_copied() -> None:
     given: dict[str, Any] = {"a": [1, (2.5, None)], "b": {"c": "d"}}
     response = _begun()
     message = response.create_message_builder(metadata=given)
@@ -169,7 +169,7 @@ def test_a_message_is_announced_first_and_once(first: Callable[[MessageBuilder],
     assert sum(event["status"] == "in_progress" for event in events if event.get("id") == "m") == 1
 
 
-def test_the_announcement_is_given_also_behind_the_first_content_and_once() -> None:
+def test_the_announcement_can_be_asked_for_once_even_after_the_first_content() -> None:
     message = _begun().create_message_builder()
     content = message.create_content_builder()
     announced = message.get_message_data()
@@ -219,7 +219,7 @@ BLOCKS: dict[str, str] = {
 
 
 def _run(section: str, *numbers: int, **names: Any) -> dict[str, Any]:
-    """Run a block, or some of its statements; returns the names that it leaves."""
+    """Run a block, or some of its statements; return the names that it defines."""
     statements = ast.parse(BLOCKS[section]).body
     chosen = [statements[number] for number in numbers] if numbers else statements
     exec(compile(ast.Module(chosen, []), section, "exec"), names)
@@ -227,7 +227,7 @@ def _run(section: str, *numbers: int, **names: Any) -> dict[str, Any]:
 
 
 def _begun_document() -> tuple[ResponseBuilder, list[Event]]:
-    """A response in progress, and what it tells."""
+    """Return a response in progress, and the list that gets its events."""
     events: list[Event] = []
     response = ResponseBuilder("session_123", on_event=events.append)
     response.created()
@@ -315,16 +315,16 @@ def test_a_message_of_data_runs_as_written() -> None:
 Built = tuple[ResponseBuilder, MessageBuilder, ContentBuilder]
 
 
-def _begun_cut() -> ResponseBuilder:
+def _begun_at_5() -> ResponseBuilder:
     response = ResponseBuilder("s", "response_1", clock=lambda: 5.9)
     response.created()
     response.in_progress()
     return response
 
 
-def _said(*texts: str) -> Built:
-    """A response whose message has a part that is not complete."""
-    response = _begun_cut()
+def _partial_message(*texts: str) -> Built:
+    """Return a response whose message has a part that is not complete."""
+    response = _begun_at_5()
     message = response.create_message_builder(message_id="m")
     message.get_message_data()
     content = message.create_content_builder()
@@ -334,7 +334,7 @@ def _said(*texts: str) -> Built:
 
 
 TEXT: Event = {"object": "content", "type": "text", "index": 0, "delta": False, "msg_id": "m"}
-CUT: Event = {
+INCOMPLETE: Event = {
     "object": "message",
     "status": "incomplete",
     "id": "m",
@@ -352,13 +352,13 @@ ENDS: list[Callable[[ResponseBuilder], Event]] = [
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_an_end_takes_with_it_what_there_is_of_the_open_message(
+def test_an_early_end_outputs_the_open_message_as_incomplete(
     end: Callable[[ResponseBuilder], Event],
 ) -> None:
-    response, message, content = _said("a", "b")
+    response, message, content = _partial_message("a", "b")
     last = end(response)
     whole = {**TEXT, "status": "completed", "text": "ab"}
-    assert last["output"] == [{**CUT, "content": [whole]}]
+    assert last["output"] == [{**INCOMPLETE, "content": [whole]}]
     assert last["sequence_number"] == 5
     steps: list[Callable[[], object]] = [
         lambda: content.add_text_delta("c"),
@@ -370,21 +370,21 @@ def test_an_end_takes_with_it_what_there_is_of_the_open_message(
             step()
 
 
-def test_a_message_between_two_parts_is_cut_after_the_first() -> None:
-    response, message, content = _said("a")
+def test_a_message_that_ends_between_two_parts_has_the_first_one() -> None:
+    response, message, content = _partial_message("a")
     first = content.complete()
     message.create_content_builder("image")
-    assert response.canceled()["output"] == [{**CUT, "content": [first]}]
+    assert response.canceled()["output"] == [{**INCOMPLETE, "content": [first]}]
 
 
 def test_a_message_that_was_not_announced_is_in_no_output() -> None:
-    response = _begun_cut()
+    response = _begun_at_5()
     response.create_message_builder()
     assert response.failed("c", "m")["output"] == []
 
 
 def test_an_answer_is_not_complete_while_its_message_is_open() -> None:
-    response, message, content = _said("a")
+    response, message, content = _partial_message("a")
     with pytest.raises(Misuse, match=r"complete\(\) it before the response ends"):
         response.completed()
     content.complete()
@@ -392,8 +392,8 @@ def test_an_answer_is_not_complete_while_its_message_is_open() -> None:
     assert response.completed()["status"] == "completed"
 
 
-def test_an_end_that_is_refused_cuts_nothing() -> None:
-    response, _, content = _said("a")
+def test_a_refused_end_leaves_the_message_open() -> None:
+    response, _, content = _partial_message("a")
     with pytest.raises(Misuse, match="usage is a dict"):
         response.canceled(usage=5)  # type: ignore[arg-type]  # the misuse
     assert content.complete()["text"] == "a"
@@ -416,7 +416,7 @@ def test_a_stream_whose_texts_break_off_ends_its_message_and_can_be_failed() -> 
     assert (message["status"], message["content"][0]["text"]) == ("incomplete", "a")
 
 
-def test_a_stream_that_nobody_reads_on_can_be_cancelled() -> None:
+def test_a_response_whose_stream_is_abandoned_can_be_cancelled() -> None:
     response = ResponseBuilder("s")
     stream = response.generate_streaming_response(["a", "b"])
     seen = [next(stream)["status"] for _ in range(4)]
@@ -428,7 +428,7 @@ def test_a_stream_that_nobody_reads_on_can_be_cancelled() -> None:
     assert message["status"] == "incomplete"
 
 
-def test_a_stream_whose_response_has_ended_meanwhile_only_breaks() -> None:
+def test_a_stream_whose_response_has_ended_raises() -> None:
     response = ResponseBuilder("s")
     stream = response.generate_streaming_response(["a", "b"])
     for _ in range(4):
@@ -446,8 +446,8 @@ def test_texts_that_come_asynchronously_are_refused_at_once() -> None:
 
 
 # ---------------------------------------------------------------- another response
-def test_builders_of_a_response_that_was_reset_are_dead() -> None:
-    response, message, content = _said("a")
+def test_builders_of_a_response_that_was_reset_are_refused() -> None:
+    response, message, content = _partial_message("a")
     response.reset()
     response.created()
     response.in_progress()

@@ -1,4 +1,4 @@
-"""Who is asked for leave, what the answers mean, and where they go; against an HTTP server that is a list."""
+"""Approvals and questions: who is asked, and how each answer is posted to a scripted server."""
 
 import json
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def client_of(script: Script, **how: Any) -> Client:
     return Client("http://host", transport=script.transport, claims=False, **how)
 
 
-async def said(script: Script, approve: Any, *tools: Tool) -> Sequence[Event]:
+async def events_of(script: Script, approve: Any, *tools: Tool) -> Sequence[Event]:
     with anyio.fail_after(10):
         async with client_of(script, approve=approve, tools=tools) as client:
             return [event async for event in client.send("hi")]
@@ -80,7 +80,7 @@ async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> N
 
     free = Tool("paint", "", {"type": "object"}, lambda *_: "blue")
     script = Script(owes(PAINT, BURN), hello())
-    events = await said(script, approve, free)
+    events = await events_of(script, approve, free)
     assert asked == [ASKED]
     assert [each for each in events if isinstance(each, ToolAnswer | Decided)] == [
         ToolAnswer("call", "paint", "blue"),
@@ -113,9 +113,9 @@ async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> N
     ],
     ids=str,
 )
-async def test_what_approve_gives_is_posted(verdict: Any, payload: Any) -> None:
+async def test_the_answer_of_approve_is_posted(verdict: Any, payload: Any) -> None:
     script = Script(owes(BURN), hello())
-    await said(script, lambda _: verdict)
+    await events_of(script, lambda _: verdict)
     [answer] = script.bodies[1]["resume"]
     assert "messages" not in script.bodies[1]
     if payload is None:
@@ -135,9 +135,11 @@ def broken(_: object) -> bool:
     ],
     ids=["approve fails", "arguments that nobody can read"],
 )
-async def test_what_cannot_be_asked_is_denied(call: dict[str, str], reason: str) -> None:
+async def test_a_call_that_approve_cannot_judge_is_denied(
+    call: dict[str, str], reason: str
+) -> None:
     script = Script(owes(call), hello())
-    events = await said(script, broken)
+    events = await events_of(script, broken)
     assert Decided("burn-1", "burn", approved=False, reason=reason) in events
     assert script.bodies[1]["resume"][0]["payload"] == DENIED | {"reason": reason}
 
@@ -161,7 +163,7 @@ async def test_without_approve_an_approval_stays_owed_and_a_later_decision_goes_
     assert len(set(script.headers("idempotency-key")[1:])) == 1
 
 
-async def test_what_nobody_here_can_answer_stays_owed() -> None:
+async def test_calls_that_this_client_cannot_answer_stay_owed() -> None:
     kinds = [BURN, BURN | {"kind": "question", "name": "ask_user"}, BURN | {"kind": "new"}]
     script = Script(owes(*kinds, PAINT), owes(*kinds, run=None))
     async with client_of(script) as client:
@@ -173,11 +175,11 @@ async def test_what_nobody_here_can_answer_stays_owed() -> None:
 async def test_a_decision_that_came_too_late_is_dropped_and_the_run_is_read() -> None:
     newer = document(IDLE | {"runId": "next"})
     script = Script(owes(BURN), refusal(409, "tool_result_conflict"), newer, hello())
-    events = await said(script, lambda _: False)
+    events = await events_of(script, lambda _: False)
     assert [type(event).__name__ for event in events] == ["Owed", "Text"]
 
 
-def test_the_plain_client_decides_and_is_asked_too() -> None:
+def test_the_sync_client_decides_and_asks_too() -> None:
     script = Script(owes(BURN), hello(), hello("last"))
     how: Any = {"transport": script.transport, "claims": False, "approve": lambda _: "no"}
     with plain.Client("http://host", **how) as client:
@@ -210,7 +212,7 @@ async def test_a_client_tool_asks_for_approval_likewise(verdict: Any, content: s
         return verdict
 
     script = Script(owes(PAINT), hello())
-    events = await said(script, approve, PAINTING)
+    events = await events_of(script, approve, PAINTING)
     assert asked == [Approval("call", "paint", {}, "c d")]
     [answer] = [event for event in events if isinstance(event, ToolAnswer)]
     assert (answer.content, answer.is_error) == (content, content != "blue")
@@ -220,30 +222,30 @@ async def test_a_tool_that_needs_approval_is_refused_where_nobody_can_be_asked()
     with pytest.raises(BadSetup, match="approve"):
         client_of(Script(), tools=[PAINTING])
     call = OwedCall("call", "paint", "{}")
-    [told] = await Execution(Toolbox({"paint": PAINTING}, Limits()), "c").answer([call], nobody)
+    [answer] = await Execution(Toolbox({"paint": PAINTING}, Limits()), "c").answer([call], nobody)
     text = "The user did not allow this call."
-    assert told == ToolAnswer("call", "paint", text, is_error=True)
+    assert answer == ToolAnswer("call", "paint", text, is_error=True)
 
 
 async def nobody(_: object) -> None:
-    """Nobody else answers the call."""
+    """Report no call as answered by others."""
 
 
 # ---------------------------------------------------------------- asking
 async def decided(approver: Approver, *calls: tuple[str, str]) -> list[Decision]:
-    """Asked for all of these tools and conversations at once."""
-    told: dict[int, Decision] = {}
+    """Ask for all of these tools and conversations at once; return the decisions in order."""
+    decisions: dict[int, Decision] = {}
 
-    async def ask(place: int, name: str, conversation: str) -> None:
-        told[place] = await approver.decide(Approval(f"call-{place}", name, {}, conversation))
+    async def ask(index: int, name: str, conversation: str) -> None:
+        decisions[index] = await approver.decide(Approval(f"call-{index}", name, {}, conversation))
 
     async with anyio.create_task_group() as tasks:
-        for place, (name, conversation) in enumerate(calls):
-            tasks.start_soon(ask, place, name, conversation)
-    return [told[place] for place in range(len(calls))]
+        for index, (name, conversation) in enumerate(calls):
+            tasks.start_soon(ask, index, name, conversation)
+    return [decisions[index] for index in range(len(calls))]
 
 
-async def test_one_call_is_asked_for_at_a_time_and_what_is_always_allowed_not_again() -> None:
+async def test_one_call_is_asked_for_at_a_time_and_lasting_approvals_not_again() -> None:
     asked: list[tuple[str, str]] = []
     here: list[str] = []
 
@@ -261,7 +263,7 @@ async def test_one_call_is_asked_for_at_a_time_and_what_is_always_allowed_not_ag
     assert sorted(asked) == [("burn", "c"), ("burn", "c"), ("paint", "c"), ("paint", "d")]
 
 
-async def test_what_is_denied_for_good_is_not_asked_again_and_keeps_its_reason() -> None:
+async def test_a_lasting_denial_is_not_asked_again_and_keeps_its_reason() -> None:
     asked: list[str] = []
     never = Decision(approved=False, reason="never", always=True)
 
@@ -273,7 +275,7 @@ async def test_what_is_denied_for_good_is_not_asked_again_and_keeps_its_reason()
     assert sorted(asked) == ["c", "d"]
 
 
-def test_what_was_decided_for_good_is_taken_back_by_the_tools_name() -> None:
+def test_a_lasting_decision_is_retracted_by_the_name_of_the_tool() -> None:
     script = Script(httpx.Response(204, headers={"x-request-id": "req_1"}))
     with plain.Client("http://host", transport=script.transport) as client:
         client.retract("a/b", "delete file")
@@ -282,7 +284,7 @@ def test_what_was_decided_for_good_is_taken_back_by_the_tools_name() -> None:
     assert (request.method, request.url.raw_path.decode()) == ("DELETE", path)
 
 
-async def test_what_is_always_allowed_is_remembered_within_bounds() -> None:
+async def test_lasting_approvals_are_remembered_within_bounds() -> None:
     asked: list[str] = []
 
     def approve(approval: Approval) -> Decision:
@@ -316,7 +318,7 @@ QUESTIONS = [
     Question("Which days?", (Option("Sat", "the 6th"), Option("Sun")), multiple=True),
     Question("Sure?", (Option("Yes"), Option("No")), free_text=False),
 ]
-SKIPPED = Reply()
+NO_REPLY = Reply()
 
 
 def asks(arguments: Any = ARGUMENTS) -> httpx.Response:
@@ -329,7 +331,7 @@ def greet() -> httpx.Response:
 
 
 async def answered(function: Any, arguments: Any = ARGUMENTS) -> tuple[Any, bool]:
-    """What is posted: the content, and whether it is an error."""
+    """Return the posted content, and whether it is an error."""
     script = Script(asks(arguments), greet())
     with anyio.fail_after(10):
         async with Client("http://host", transport=script.transport, claims=False) as client:
@@ -353,14 +355,14 @@ async def test_a_function_is_given_questions_and_its_replies_are_posted() -> Non
     assert seen == QUESTIONS
 
 
-def test_the_plain_client_asks_too_and_once_only() -> None:
+def test_the_sync_client_asks_questions_with_one_function() -> None:
     script = Script(asks(), greet())
     how: Any = {"transport": script.transport, "claims": False}
     with plain.Client("http://host", **how) as client:
 
         @client.questions
         def ask(questions: Sequence[Question]) -> list[Reply]:
-            return [SKIPPED for _ in questions]
+            return [NO_REPLY for _ in questions]
 
         with pytest.raises(BadSetup, match="ask_user"):
             client.questions(ask)
@@ -369,40 +371,48 @@ def test_the_plain_client_asks_too_and_once_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replies", "told"),
+    ("replies", "text"),
     [
         ([Reply(("Ulm",))], "'Which city?' does not fit: there is no option 'Ulm'"),
-        ([SKIPPED, Reply(("Mon",))], "'Which days?' does not fit: there is no option 'Mon'"),
-        ([SKIPPED, Reply(("Sat", "Sat"))], "'Which days?' does not fit: an option is there twice"),
-        ([SKIPPED, SKIPPED, Reply(("Yes", "No"))], "'Sure?' does not fit: only one option can be"),
-        ([SKIPPED, SKIPPED, Reply(text="Hm")], "'Sure?' does not fit: only options can be chosen"),
+        ([NO_REPLY, Reply(("Mon",))], "'Which days?' does not fit: there is no option 'Mon'"),
+        ([NO_REPLY, Reply(("Sat", "Sat"))], "'Which days?' does not fit: an option is there twice"),
+        (
+            [NO_REPLY, NO_REPLY, Reply(("Yes", "No"))],
+            "'Sure?' does not fit: only one option can be",
+        ),
+        (
+            [NO_REPLY, NO_REPLY, Reply(text="Hm")],
+            "'Sure?' does not fit: only options can be chosen",
+        ),
         ([Reply(text="a" * 100_001)], "'Which city?' does not fit: it is too long"),
-        ([SKIPPED, SKIPPED, "Yes"], "A question was answered by a str."),
+        ([NO_REPLY, NO_REPLY, "Yes"], "A question was answered by a str."),
     ],
 )
-async def test_replies_that_do_not_fit_are_told_to_the_model(replies: list[Any], told: str) -> None:
-    content, is_error = await answered(lambda _: (replies + [SKIPPED] * 3)[:3])
-    assert told in content
+async def test_replies_that_do_not_fit_are_an_error_for_the_model(
+    replies: list[Any], text: str
+) -> None:
+    content, is_error = await answered(lambda _: (replies + [NO_REPLY] * 3)[:3])
+    assert text in content
     assert is_error
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
-    [([SKIPPED], "3 questions got 1 answers."), (None, "were answered by a NoneType.")],
+    ("given", "text"),
+    [([NO_REPLY], "3 questions got 1 answers."), (None, "were answered by a NoneType.")],
     ids=["too few", "none"],
 )
-async def test_there_is_a_reply_to_each_question(given: Any, told: str) -> None:
+async def test_there_is_a_reply_to_each_question(given: Any, text: str) -> None:
     content, is_error = await answered(lambda _: given)
-    assert (told in content, is_error) == (True, True)
+    assert (text in content, is_error) == (True, True)
 
 
-async def test_a_user_may_answer_nothing() -> None:
+async def test_a_user_may_skip_every_question() -> None:
     def ask(_: object) -> list[Reply]:
         raise ToolError("The user went home.")
 
     assert await answered(ask) == ("The user went home.", True)
 
 
-async def test_questions_that_are_none_are_told_to_the_model() -> None:
+async def test_malformed_questions_are_an_error_for_the_model() -> None:
     content, is_error = await answered(lambda _: [], {"questions": [{}]})
     assert (content, is_error) == ("BadAnswer: the server sent no text 'question'", True)

@@ -1,4 +1,4 @@
-"""When the client tries again."""
+"""When the client tries again, and how its background work ends."""
 
 import asyncio
 import signal
@@ -49,7 +49,7 @@ def test_the_pause_that_a_stream_asks_for_is_the_first_one_within_bounds() -> No
     assert pauses(1, count=3, asked=1e9) == [30, 30, 30]
 
 
-def test_a_refusal_that_says_when_to_come_back_is_heard_and_one_too_late_is_raised() -> None:
+def test_retry_after_is_waited_for_and_one_beyond_the_bound_is_raised() -> None:
     backoff = Backoff(RETRY, MADE, random=lambda: 1)
     assert backoff.pause_after(refused(20)) == 21
     late = refused(31)
@@ -75,20 +75,23 @@ def test_any_number_of_attempts_may_be_asked_for() -> None:
     assert [backoff.pause_after(LOST) for _ in range(2999)][-1] == 5
 
 
-def test_looks_at_what_others_do_become_rarer_and_wait_no_longer_than_that_takes() -> None:
+def test_polls_for_the_calls_of_others_become_rarer_within_the_time_of_a_claim() -> None:
     backoff = Backoff(RETRY, MADE, random=lambda: 1)
     assert [backoff.pause_within(None) for _ in range(4)] == [1, 2, 4, 5]
     assert [backoff.pause_within(most) for most in (3, 0, 9)] == [3, 1, 5]
     assert len([backoff.pause_within(9) for _ in range(99)]) == 99
 
 
-def test_chance_comes_from_the_system_unless_told_otherwise() -> None:
+def test_pauses_use_the_systems_random_numbers_by_default() -> None:
     assert 0.5 <= Backoff(RETRY, MADE).pause_after(LOST) <= 1
 
 
 # ---------------------------------------------------------------- a server that has never answered
 def tried(retry: Retry, contact: Contact, *, attempt: float = 0) -> tuple[int, float]:
-    """How often, and for how many seconds, a request is tried that always fails, each time after `attempt` seconds."""
+    """Try a request that always fails, each time after `attempt` seconds.
+
+    Return the number of attempts, and the seconds that they took together.
+    """
     now = 0.0
     backoff = Backoff(retry, contact, random=lambda: 1, clock=lambda: now)
     for count in range(1, 100):
@@ -120,7 +123,7 @@ def test_a_server_that_never_answered_is_given_up_in_two_seconds_unless_attempts
     assert (count, round(seconds, 6)) == outcome
 
 
-def test_with_its_first_answer_the_bound_is_gone() -> None:
+def test_after_a_first_answer_the_first_bound_is_gone() -> None:
     contact, now = Contact(), 0.0
     backoff = Backoff(Retry(), contact, random=lambda: 1, clock=lambda: now)
     backoff.begin()
@@ -149,12 +152,12 @@ def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | 
     assert parse_retry_after(header) == seconds
 
 
-def test_a_date_to_come_is_some_time_away() -> None:
+def test_a_date_in_the_future_gives_positive_seconds() -> None:
     assert (parse_retry_after("Fri, 01 Jan 2100 00:00:00 GMT") or 0) > 1e6
 
 
 # ---------------------------------------------------------------- the event loop
-async def test_work_that_is_left_before_it_begins_never_does() -> None:
+async def test_work_that_is_cancelled_before_it_begins_never_begins() -> None:
     done: list[str] = []
 
     async def work() -> None:
@@ -168,7 +171,7 @@ async def test_work_that_is_left_before_it_begins_never_does() -> None:
     assert done == []
 
 
-async def test_work_that_is_left_is_cancelled_and_has_ended_when_it_is_unwound() -> None:
+async def test_cancelled_work_has_ended_when_its_cleanup_is_done() -> None:
     begun, unwound = anyio.Event(), anyio.Event()
 
     async def work() -> None:
@@ -222,15 +225,15 @@ async def _ctrl_c(_: object, __: ToolContext) -> None:
 
 
 @pytest.fixture
-def heeding_ctrl_c() -> Iterator[None]:
-    """As in a program of a terminal: what a shell has started in the background begins with SIGINT ignored."""
+def sigint_as_in_a_terminal() -> Iterator[None]:
+    """Set SIGINT as in a terminal: a shell starts programs in the background with it ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeding_ctrl_c")
-def test_ctrl_c_leaves_the_call_that_waits() -> None:
+@pytest.mark.usefixtures("sigint_as_in_a_terminal")
+def test_ctrl_c_interrupts_a_waiting_call() -> None:
     site = Script(owes(PAINT), _says("Again."))
     with _client(site, _ctrl_c) as client:
         with pytest.raises(KeyboardInterrupt):
@@ -238,7 +241,7 @@ def test_ctrl_c_leaves_the_call_that_waits() -> None:
         assert client.ask("hi").text == "Again."
 
 
-def test_the_plain_client_outlives_a_tool_that_ends_the_program() -> None:
+def test_the_sync_client_survives_a_tool_that_exits() -> None:
     site = Script(owes(PAINT), _says("Done."), _says("Again."))
     with _client(site, _leave) as client:
         assert (client.ask("hi").text, client.ask("hi").text) == ("Done.", "Again.")
@@ -246,7 +249,7 @@ def test_the_plain_client_outlives_a_tool_that_ends_the_program() -> None:
     assert (result["content"], result["isError"]) == ("SystemExit: 3", True)
 
 
-def test_the_plain_client_outlives_a_tool_that_is_interrupted() -> None:
+def test_the_sync_client_survives_a_tool_that_is_interrupted() -> None:
     site = Script(owes(PAINT), _says("Again."), _says("And again."))
     with _client(site, _interrupt) as client:
         with pytest.raises(KeyboardInterrupt):

@@ -38,15 +38,15 @@ from passback_client import sync as plain
 pytestmark = pytest.mark.anyio
 
 
-def fed(*events: Any, limits: Limits | None = None) -> Answer:
+def answer_of(*events: Any, limits: Limits | None = None) -> Answer:
     answer = Answer(limits)
     for event in events:
         answer.feed(event)
     return answer
 
 
-def test_what_a_sub_agent_does_stands_within_the_call_that_it_works_on() -> None:
-    answer = fed(
+def test_the_calls_of_a_sub_agent_are_nested_in_the_call_of_its_parent() -> None:
+    answer = answer_of(
         Text("I ask.", id="a.1-1"),
         ToolCallStart("1", "helper", id="a.1-2"),
         ToolCallArgs("1", '{"task"', id="a.1-3"),
@@ -88,7 +88,7 @@ def test_what_a_sub_agent_does_stands_within_the_call_that_it_works_on() -> None
 
 def test_a_tool_of_this_client_answers_a_call_of_the_run_before() -> None:
     owed = OwedCall("1", "paint", '{"color": "blue"}')
-    answer = fed(
+    answer = answer_of(
         Owed((owed,), id="a.1-1"),
         RunEnd("handed-back", id="a.1-2"),
         ToolAnswer("1", "paint", None),
@@ -98,8 +98,8 @@ def test_a_tool_of_this_client_answers_a_call_of_the_run_before() -> None:
     assert answer.calls == (painted,)
 
 
-def test_who_comes_in_the_middle_is_told_what_can_be_known() -> None:
-    answer = fed(
+def test_a_reader_that_begins_in_the_middle_gets_the_calls_as_far_as_known() -> None:
+    answer = answer_of(
         AgentText("1", "On it.", id="a.1-1"),
         Owed((OwedCall("2", "ask", "{}", "approval", parent_call_id="3"),), id="a.1-2"),
         Owed((OwedCall("2", "ask", "{}", "approval", parent_call_id="3"),), id="a.1-3"),
@@ -114,8 +114,8 @@ def test_who_comes_in_the_middle_is_told_what_can_be_known() -> None:
     assert answer.calls == helpers
 
 
-def test_a_call_that_is_asked_about_is_complete_and_one_that_begins_anew_keeps_its_place() -> None:
-    answer = fed(
+def test_an_interrupted_call_is_complete_and_a_repeated_start_keeps_its_place() -> None:
+    answer = answer_of(
         ToolCallStart("1", "rm", id="a.1-1", parent_call_id="1"),
         ToolCallArgs("1", "{}", id="a.1-2"),
         Interrupt("1", "Really?", "approval", "rm", "{}", id="a.1-3"),
@@ -128,7 +128,7 @@ def test_a_call_that_is_asked_about_is_complete_and_one_that_begins_anew_keeps_i
 
 def test_a_rewind_takes_back_calls_usage_and_output_of_its_run_alone() -> None:
     kept = Usage(1, 2, 3, 4, id="a.1-2")
-    answer = fed(
+    answer = answer_of(
         ToolCallStart("1", "helper", id="a.1-1"),
         kept,
         RunEnd("handed-back", id="a.1-3"),
@@ -143,7 +143,7 @@ def test_a_rewind_takes_back_calls_usage_and_output_of_its_run_alone() -> None:
     assert (answer.calls, answer.model_calls, answer.output) == ((helper,), (kept,), None)
 
 
-def test_the_model_is_the_one_that_spoke_last_sub_agents_aside_and_is_taken_back() -> None:
+def test_the_model_is_the_last_one_of_the_agent_itself_and_rewinds_restore_it() -> None:
     answer = Answer()
     models: list[str | None] = [answer.model]
     for event in (
@@ -160,13 +160,13 @@ def test_the_model_is_the_one_that_spoke_last_sub_agents_aside_and_is_taken_back
     assert models == [None, "small", "small", "small", "small", "large", "void", "large"]
 
 
-def test_what_the_model_calls_used_is_told_one_by_one_and_together() -> None:
+def test_usage_is_given_for_each_model_call_and_as_a_sum() -> None:
     one = Usage(1, 2, 3, 4, id="a.1-1")
     two = Usage(10, 20, 30, 40, estimated=True, id="a.1-2", parent_call_id="1")
-    answer = fed(one, Reasoning("hm", id="a.1-3"), two)
+    answer = answer_of(one, Reasoning("hm", id="a.1-3"), two)
     assert answer.model_calls == (one, two)
     assert answer.usage == Usage(11, 22, 33, 44, estimated=True)
-    assert (fed(one).usage, fed().usage) == (Usage(1, 2, 3, 4), None)
+    assert (answer_of(one).usage, answer_of().usage) == (Usage(1, 2, 3, 4), None)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +184,16 @@ def test_what_the_model_calls_used_is_told_one_by_one_and_together() -> None:
 )
 def test_the_calls_of_an_answer_are_bounded(event: Any) -> None:
     start = ToolCallStart("1", "paint")
-    fed(start, event, limits=Limits(call_chars=5))
+    answer_of(start, event, limits=Limits(call_chars=5))
     with pytest.raises(LimitExceeded, match="calls"):
-        fed(start, event, limits=Limits(call_chars=4))
+        answer_of(start, event, limits=Limits(call_chars=4))
 
 
 USED = {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 0, "reasoningTokens": 0}
 
 
 @pytest.mark.parametrize("include", [[], ["usage", "agents"]])
-async def test_ask_asks_what_the_model_calls_use(include: Any) -> None:
+async def test_ask_requests_the_usage(include: Any) -> None:
     script = Script(stream(frame("run.1-1", type="usage", **USED), DONE))
     async with Client("http://host", transport=script.transport) as client:
         answer = await client.ask("hi", include=include)
@@ -209,7 +209,7 @@ EXECUTE = "give a function that takes the arguments and a `ToolContext`"
 
 @pytest.mark.parametrize("kind", [Client, plain.Client])
 @pytest.mark.parametrize(
-    ("argument", "told"),
+    ("argument", "message"),
     [
         ({"url": 5}, f"url is 5: {ADDRESS}"),
         ({"url": None}, f"url is None: {ADDRESS}"),
@@ -236,15 +236,15 @@ EXECUTE = "give a function that takes the arguments and a `ToolContext`"
     ],
 )
 def test_an_argument_of_another_kind_is_named(
-    kind: type[Client] | type[plain.Client], argument: dict[str, Any], told: str
+    kind: type[Client] | type[plain.Client], argument: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(BadSetup) as caught:
         kind(**{"url": "http://host", **argument})
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (
             lambda: Limits(rounds=cast("Any", "3")),
@@ -284,14 +284,14 @@ def test_an_argument_of_another_kind_is_named(
         ),
     ],
 )
-def test_what_goes_into_an_argument_is_checked_too(make: Any, told: str) -> None:
+def test_nested_arguments_are_checked_too(make: Any, message: str) -> None:
     with pytest.raises(BadSetup) as caught:
         make()
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("", "not an http: or https: address with a host"),
         ("host", "not an http: or https: address with a host"),
@@ -307,10 +307,10 @@ def test_what_goes_into_an_argument_is_checked_too(make: Any, told: str) -> None
         ("http://host#a", "no query or fragment"),
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str, told: str) -> None:
+def test_a_malformed_address_is_refused(url: str, message: str) -> None:
     with pytest.raises(BadSetup, match=r"^url ") as caught:
         Client(url)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "pw" not in str(caught.value)
 
 

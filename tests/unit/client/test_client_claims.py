@@ -1,4 +1,4 @@
-"""Which calls the client claims, for how long, and what it does about those that others have; against a scripted server."""
+"""Claims of calls: taking, renewing and releasing them, and the calls that others have claimed."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ from passback_client import (
 pytestmark = pytest.mark.anyio
 
 AT_ONCE = Retry(attempts=4, first=0, longest=0, claim=0)
-"""Without any pause, not even between renewals."""
+"""No pause, not even between renewals."""
 SECONDS = 10
 ANY: dict[str, Any] = {"type": "object"}
 TAKEN = partial(refusal, 409, "call_claimed", retry_after="7")
@@ -49,7 +49,10 @@ SAME = IDLE | {"runId": "run"}
 
 
 class Site(Script):
-    """Claims are answered from lists of their own, and granted at their ends; `claims` has each request."""
+    """A scripted server that answers claims from their own lists, and grants them at their ends.
+
+    `claims` records each request.
+    """
 
     def __init__(
         self, *replies: Reply, claims: Mapping[str, Sequence[Callable[[], Reply]]] | None = None
@@ -79,7 +82,7 @@ class Site(Script):
         return reply
 
     async def until(self, count: int) -> None:
-        """Wait for so many requests about claims."""
+        """Wait for this many requests about claims."""
         while len(self.claims) < count:
             await self.asked.wait()
 
@@ -92,11 +95,11 @@ def says(text: str, run: str = "next") -> httpx.Response:
     return stream(frame(f"{run}.1-2", type="text", content=text), DONE, run=run)
 
 
-def look(fields: dict[str, Any]) -> httpx.Response:
+def conversation(fields: dict[str, Any]) -> httpx.Response:
     return document(fields)
 
 
-class Painter:
+class PaintTool:
     """A tool that counts; it may wait for something first."""
 
     def __init__(self, wait: Callable[[], Any] | None = None) -> None:
@@ -115,14 +118,14 @@ class Painter:
         return "blue"
 
 
-def client_of(site: Site, painter: Painter) -> Client:
-    tools = [Tool("paint", "", ANY, painter)]
+def client_of(site: Site, paint: PaintTool) -> Client:
+    tools = [Tool("paint", "", ANY, paint)]
     return Client("http://host", retry=AT_ONCE, transport=site.transport, tools=tools)
 
 
-async def said(site: Site, painter: Painter) -> list[Event]:
+async def events_of(site: Site, paint: PaintTool) -> list[Event]:
     with anyio.fail_after(SECONDS):
-        async with client_of(site, painter) as client:
+        async with client_of(site, paint) as client:
             return [event async for event in client.send("hi")]
 
 
@@ -134,17 +137,17 @@ def texts(events: Sequence[Event]) -> list[str]:
     return [event.content for event in events if isinstance(event, Text)]
 
 
-# ---------------------------------------------------------------- one's own calls
+# ---------------------------------------------------------------- own calls
 async def test_a_call_is_claimed_and_the_claim_renewed_until_its_result_is_posted() -> None:
     site = Site(owes(PAINT), says("Done."))
-    painter = Painter(lambda: site.until(3))
-    events = await said(site, painter)
-    assert (answered(events), texts(events), painter.painted) == (["call"], ["Done."], ["call"])
+    paint = PaintTool(lambda: site.until(3))
+    events = await events_of(site, paint)
+    assert (answered(events), texts(events), paint.painted) == (["call"], ["Done."], ["call"])
     assert set(site.claims) == {"POST call"}
     assert len(site.claims) >= 3
     assert len(site.claimants) == 1
     again = Site(owes(PAINT), says("Done."))
-    await said(again, Painter())
+    await events_of(again, PaintTool())
     assert site.claimants.isdisjoint(again.claimants)
 
 
@@ -152,14 +155,14 @@ async def test_all_calls_are_claimed_and_run_together() -> None:
     names = ["a", "b", "c"]
     site = Site(owes(*paints(*names)), says("Done."), claims=dict.fromkeys(names, ()))
     met = anyio.Event()
-    painter = Painter(lambda: _meet(painter, met))
-    events = await said(site, painter)
+    paint = PaintTool(lambda: _meet(paint, met))
+    events = await events_of(site, paint)
     assert answered(events) == names
     assert site.claims[:3] == ["POST a", "POST b", "POST c"]
 
 
-async def _meet(painter: Painter, met: anyio.Event) -> None:
-    if len(painter.painted) == 3:
+async def _meet(paint: PaintTool, met: anyio.Event) -> None:
+    if len(paint.painted) == 3:
         met.set()
     await met.wait()
 
@@ -174,30 +177,28 @@ async def _meet(painter: Painter, met: anyio.Event) -> None:
 )
 async def test_a_claim_without_an_answer_is_repeated(failure: Callable[[], Reply]) -> None:
     site = Site(owes(PAINT), says("Done."), claims={"call": [failure, failure]})
-    assert answered(await said(site, Painter())) == ["call"]
+    assert answered(await events_of(site, PaintTool())) == ["call"]
     assert site.claims[:3] == ["POST call"] * 3
 
 
-async def test_a_claim_that_is_refused_or_never_answered_is_an_error_and_others_are_given_back() -> (
-    None
-):
+async def test_a_failed_claim_is_an_error_and_the_others_are_released() -> None:
     wrong = partial(refusal, 422, "invalid_request")
     site = Site(owes(*paints("a", "b")), claims={"a": [wrong]})
-    painter = Painter()
+    paint = PaintTool()
     with pytest.raises(Refused, match="invalid_request"):
-        await said(site, painter)
-    assert painter.painted == []
+        await events_of(site, paint)
+    assert paint.painted == []
     assert {"DELETE a", "DELETE b"} < set(site.claims)
     lost = lambda: httpx.ReadError("gone")  # noqa: E731 - one of a kind
     with pytest.raises(Unreachable):
-        await said(Site(owes(PAINT), claims={"call": [lost] * 4}), painter)
+        await events_of(Site(owes(PAINT), claims={"call": [lost] * 4}), paint)
 
 
 async def test_a_call_whose_id_cannot_be_sent_back_is_a_bad_answer() -> None:
     with pytest.raises(BadAnswer):
-        await said(Site(owes(*paints("x" * 257))), Painter())
+        await events_of(Site(owes(*paints("x" * 257))), PaintTool())
     site = Site(owes(*paints("a/..")), says("Done."))
-    await said(site, Painter())
+    await events_of(site, PaintTool())
     assert site.claims[0] == "POST a%2F%2E%2E"
 
 
@@ -208,12 +209,12 @@ async def test_a_renewal_that_fails_changes_nothing() -> None:
         says("Done."),
         claims={"call": [granted, partial(refusal, 500, "internal"), granted, TAKEN]},
     )
-    events = await said(site, Painter(lambda: site.until(4)))
+    events = await events_of(site, PaintTool(lambda: site.until(4)))
     assert (answered(events), texts(events)) == (["call"], ["Done."])
 
 
 # ---------------------------------------------------------------- giving up
-async def test_claims_are_given_back_when_the_run_is_stopped() -> None:
+async def test_claims_are_released_when_the_reader_is_cancelled() -> None:
     site = Site(owes(*paints("a", "b")))
     begun = anyio.Event()
 
@@ -221,15 +222,15 @@ async def test_claims_are_given_back_when_the_run_is_stopped() -> None:
         begun.set()
         await anyio.sleep_forever()
 
-    painter = Painter(wait)
+    paint = PaintTool(wait)
     with anyio.fail_after(SECONDS):
-        async with client_of(site, painter) as client, anyio.create_task_group() as tasks:
+        async with client_of(site, paint) as client, anyio.create_task_group() as tasks:
             stream = client.send("hi")
             tasks.start_soon(_drain, stream)
             await begun.wait()
             site.requests.clear()
             tasks.cancel_scope.cancel()
-    assert painter.cancelled == 2
+    assert paint.cancelled == 2
     assert {"DELETE a", "DELETE b"} < set(site.claims)
     assert len(site.claimants) == 1
     assert site.requests == []
@@ -241,32 +242,32 @@ async def _drain(stream: Any) -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["while it runs", "while another has it"])
-async def test_claims_are_given_back_when_the_stream_is_cancelled(taken: bool) -> None:
+async def test_claims_are_released_when_the_stream_is_cancelled(taken: bool) -> None:
     cancel = document({"cancelled": False})
     site = Site(owes(PAINT), cancel, claims={"call": [TAKEN] * 10_000 if taken else []})
-    painter = Painter(anyio.sleep_forever)
+    paint = PaintTool(anyio.sleep_forever)
     with anyio.fail_after(SECONDS):
-        async with client_of(site, painter) as client, anyio.create_task_group() as tasks:
+        async with client_of(site, paint) as client, anyio.create_task_group() as tasks:
             stream = client.send("hi")
             tasks.start_soon(_drain, stream)
             await site.until(3)
             assert not await stream.cancel()
-    assert (painter.painted, painter.cancelled) == (([], 0) if taken else (["call"], 1))
+    assert (paint.painted, paint.cancelled) == (([], 0) if taken else (["call"], 1))
     assert taken or site.claims[-1] == "DELETE call"
 
 
-async def test_claims_are_given_back_when_the_results_are_refused() -> None:
+async def test_claims_are_released_when_the_results_are_refused() -> None:
     site = Site(owes(PAINT), refusal(403, "refused"))
     with pytest.raises(Refused, match="refused"):
-        await said(site, Painter())
+        await events_of(site, PaintTool())
     assert site.claims[-1] == "DELETE call"
 
 
-async def test_a_claim_that_cannot_be_given_back_is_left_to_lapse() -> None:
+async def test_a_claim_that_cannot_be_released_is_left_to_expire() -> None:
     site = Site(owes(*paints("x" * 256)), refusal(403, "refused"))
     site.transport = httpx.MockTransport(partial(_without_deletes, site))
     with pytest.raises(Refused, match="refused"):
-        await said(site, Painter())
+        await events_of(site, PaintTool())
 
 
 async def _without_deletes(site: Site, request: httpx.Request) -> httpx.Response:
@@ -276,11 +277,11 @@ async def _without_deletes(site: Site, request: httpx.Request) -> httpx.Response
 
 
 # ---------------------------------------------------------------- the calls of others
-async def test_a_call_that_another_client_has_is_run_when_its_claim_lapses() -> None:
+async def test_a_call_claimed_by_another_client_is_run_when_the_claim_expires() -> None:
     site = Site(owes(PAINT), says("Done."), claims={"call": [TAKEN] * 3})
-    painter = Painter()
-    assert answered(await said(site, painter)) == ["call"]
-    assert painter.painted == ["call"]
+    paint = PaintTool()
+    assert answered(await events_of(site, paint)) == ["call"]
+    assert paint.painted == ["call"]
     assert site.claims[:4] == ["POST call"] * 4
 
 
@@ -291,11 +292,14 @@ async def test_a_call_that_another_client_answered_is_not_run_and_its_run_is_rea
     settled: Callable[[], Reply],
 ) -> None:
     site = Site(
-        owes(PAINT), look(NEWER), says("Theirs.", "theirs"), claims={"call": [TAKEN, settled]}
+        owes(PAINT),
+        conversation(NEWER),
+        says("Theirs.", "theirs"),
+        claims={"call": [TAKEN, settled]},
     )
-    painter = Painter()
-    events = await said(site, painter)
-    assert (texts(events), answered(events), painter.painted) == (["Theirs."], [], [])
+    paint = PaintTool()
+    events = await events_of(site, paint)
+    assert (texts(events), answered(events), paint.painted) == (["Theirs."], [], [])
     assert site.routes[1:] == [
         "GET /conversations/c%20d",
         "GET /conversations/c/stream?include=rewind%2Crun%2Cowed%2Coutput&runId=theirs",
@@ -303,30 +307,30 @@ async def test_a_call_that_another_client_answered_is_not_run_and_its_run_is_rea
     assert site.claims == ["POST call"] * 2
 
 
-async def test_what_was_settled_without_another_run_is_the_end() -> None:
-    site = Site(owes(PAINT), look(SAME), claims={"call": [SETTLED]})
-    assert answered(await said(site, Painter())) == []
+async def test_a_call_answered_without_a_new_run_ends_the_stream() -> None:
+    site = Site(owes(PAINT), conversation(SAME), claims={"call": [SETTLED]})
+    assert answered(await events_of(site, PaintTool())) == []
     contradicts = Site(
         owes(PAINT),
-        *[look(SAME | {"owed": [PAINT]}) for _ in range(100)],
+        *[conversation(SAME | {"owed": [PAINT]}) for _ in range(100)],
         claims={"call": [SETTLED] * 200},
     )
     with pytest.raises(LimitExceeded):
-        await said(contradicts, Painter())
+        await events_of(contradicts, PaintTool())
 
 
-async def test_ones_own_results_are_posted_while_others_are_waited_for() -> None:
+async def test_own_results_are_posted_while_others_are_waited_for() -> None:
     theirs = paints("theirs")
     site = Site(
         owes(*paints("mine", "theirs", "old")),
         owes(*theirs, run=None),
-        look(NEWER),
+        conversation(NEWER),
         says("Both.", "theirs"),
         claims={"theirs": [TAKEN, TAKEN, SETTLED], "old": [SETTLED]},
     )
-    painter = Painter()
-    events = await said(site, painter)
-    assert (answered(events), painter.painted, texts(events)) == (["mine"], ["mine"], ["Both."])
+    paint = PaintTool()
+    events = await events_of(site, paint)
+    assert (answered(events), paint.painted, texts(events)) == (["mine"], ["mine"], ["Both."])
     assert [message["toolCallId"] for message in site.bodies[1]["messages"]] == ["mine"]
 
 
@@ -334,13 +338,13 @@ async def test_a_tool_whose_call_was_answered_meanwhile_is_cancelled_and_the_run
     granted = partial(httpx.Response, 200, json={})
     site = Site(
         owes(PAINT),
-        look(NEWER),
+        conversation(NEWER),
         says("Theirs.", "theirs"),
         claims={"call": [granted, granted, SETTLED]},
     )
-    painter = Painter(anyio.sleep_forever)
-    events = await said(site, painter)
-    assert (painter.cancelled, answered(events), texts(events)) == (1, [], ["Theirs."])
+    paint = PaintTool(anyio.sleep_forever)
+    events = await events_of(site, paint)
+    assert (paint.cancelled, answered(events), texts(events)) == (1, [], ["Theirs."])
     assert "DELETE call" not in site.claims
 
 
@@ -348,28 +352,26 @@ async def test_a_tool_whose_call_was_answered_meanwhile_is_cancelled_and_the_run
 async def test_a_result_that_came_too_late_is_dropped_and_the_run_of_the_first_one_is_read() -> (
     None
 ):
-    site = Site(owes(PAINT), SETTLED(), look(NEWER), says("Theirs.", "theirs"))
-    painter = Painter()
-    events = await said(site, painter)
-    assert (answered(events), texts(events), painter.painted) == ([], ["Theirs."], ["call"])
+    site = Site(owes(PAINT), SETTLED(), conversation(NEWER), says("Theirs.", "theirs"))
+    paint = PaintTool()
+    events = await events_of(site, paint)
+    assert (answered(events), texts(events), paint.painted) == ([], ["Theirs."], ["call"])
 
 
 async def test_results_beside_one_that_came_too_late_are_posted_again_and_not_made_again() -> None:
     late, mine = paints("late", "mine")
-    site = Site(owes(late, mine), SETTLED(), look(SAME | {"owed": [mine]}), says("Done."))
-    painter = Painter()
-    events = await said(site, painter)
-    assert (answered(events), sorted(painter.painted)) == (["mine"], ["late", "mine"])
+    site = Site(owes(late, mine), SETTLED(), conversation(SAME | {"owed": [mine]}), says("Done."))
+    paint = PaintTool()
+    events = await events_of(site, paint)
+    assert (answered(events), sorted(paint.painted)) == (["mine"], ["late", "mine"])
     sent = [[message["toolCallId"] for message in body["messages"]] for body in site.bodies[1:]]
     assert sent == [["late", "mine"], ["mine"]]
 
 
-async def test_a_refusal_of_results_that_are_all_still_owed_is_an_error_however_often_it_comes() -> (
-    None
-):
+async def test_a_refusal_of_results_that_are_all_still_owed_is_an_error() -> None:
     late, mine = paints("late", "mine")
     left = SAME | {"owed": [mine]}
-    site = Site(owes(late, mine), SETTLED(), look(left), SETTLED(), look(left))
+    site = Site(owes(late, mine), SETTLED(), conversation(left), SETTLED(), conversation(left))
     with pytest.raises(Refused, match="tool_result_conflict"):
-        await said(site, Painter())
+        await events_of(site, PaintTool())
     assert site.claims[-1] == "DELETE mine"

@@ -1,4 +1,4 @@
-"""First contact: what is taken for a passback server's answer, and what is said of anything else."""
+"""First contact: answers of a passback server, and the errors for any other answer."""
 
 import json
 from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ from passback_client import BadAnswer, Client, Refused, Retry, Unreachable
 
 pytestmark = pytest.mark.anyio
 
-PATIENT = Retry(first=3600, longest=3600)
-"""Its first pause would be longer than any test."""
+LONG_PAUSE = Retry(first=3600, longest=3600)
+"""The first pause would be longer than any test."""
 NOBODY = httpx.ConnectError("All connection attempts failed")
 CAUSES = "Likely causes: nobody listens there; the address is wrong"
 FOREIGN = "http://host did not answer as a passback server"
@@ -43,12 +43,12 @@ def hello() -> httpx.Response:
 
 
 def foreign(status: int, headers: dict[str, str], body: bytes = b"") -> httpx.Response:
-    """What something else than a passback server may answer with."""
+    """Return the answer of something that is not a passback server."""
     return httpx.Response(status, headers=headers, stream=Chunks([body]))
 
 
 class Silent(httpx.AsyncByteStream):
-    """A body that never comes."""
+    """A body that never arrives."""
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -56,7 +56,7 @@ class Silent(httpx.AsyncByteStream):
         yield b""
 
 
-def client_of(script: Script, retry: Retry = PATIENT) -> Client:
+def client_of(script: Script, retry: Retry = LONG_PAUSE) -> Client:
     return Client("http://host", api_key=KEY, retry=retry, transport=script.transport)
 
 
@@ -140,7 +140,7 @@ UNNAMED = "status 200 and text/event-stream without the header X-Conversation-Id
     ],
     ids=str,
 )
-async def test_what_answers_as_no_passback_server_does_is_named_at_once(
+async def test_an_answer_of_another_server_is_an_error_at_once(
     reply: httpx.Response, what: str, status: int
 ) -> None:
     script = Script(reply)
@@ -166,8 +166,8 @@ async def test_another_web_server_is_named_over_real_http() -> None:
             with anyio.fail_after(10), pytest.raises(BadAnswer) as caught:
                 await client.ask("hi")
     came = f"status 200 and text/html{quoted(page)}"
-    told = f"{url} did not answer as a passback server: {came}. {FOREIGN_CAUSES}"
-    assert (str(caught.value), site.paths) == (told, ["/send-message"])
+    message = f"{url} did not answer as a passback server: {came}. {FOREIGN_CAUSES}"
+    assert (str(caught.value), site.paths) == (message, ["/send-message"])
 
 
 async def test_a_stream_that_never_comes_is_not_waited_for() -> None:
@@ -182,7 +182,7 @@ async def test_a_stream_that_never_comes_is_not_waited_for() -> None:
     ("headers", "body"),
     [({}, "<!doctype html>"), ({}, "{}"), ({"x-request-id": "proxy"}, "<!doctype html>")],
 )
-async def test_a_look_at_a_conversation_is_no_contact_either_where_something_else_answers(
+async def test_reading_a_conversation_from_another_server_is_an_error_too(
     headers: dict[str, str], body: str
 ) -> None:
     script = Script(foreign(200, JSON | headers, body.encode()))
@@ -190,8 +190,8 @@ async def test_a_look_at_a_conversation_is_no_contact_either_where_something_els
         with pytest.raises(BadAnswer) as caught:
             await client.conversation("c")
     lacks = "" if headers else " without the header X-Request-Id"
-    told = f"status 200 and application/json{lacks}{quoted(body)}"
-    assert str(caught.value) == f"{FOREIGN}: {told}. {FOREIGN_CAUSES}"
+    got = f"status 200 and application/json{lacks}{quoted(body)}"
+    assert str(caught.value) == f"{FOREIGN}: {got}. {FOREIGN_CAUSES}"
 
 
 async def test_attempts_that_the_caller_counts_are_made_where_a_gateway_answers_first() -> None:
@@ -235,7 +235,7 @@ async def test_after_any_answer_of_a_passback_server_the_client_goes_on_trying(
         (b'{"code": 1, "message": [], "request_id": 2}', "the server answered with status 404"),
     ],
 )
-async def test_behind_a_contact_the_error_of_a_gateway_is_one_by_its_status(
+async def test_after_a_first_answer_an_error_of_a_gateway_is_known_by_its_status(
     body: bytes, message: str
 ) -> None:
     async with client_of(Script(hello(), foreign(404, JSON, body))) as client:
@@ -247,23 +247,23 @@ async def test_behind_a_contact_the_error_of_a_gateway_is_one_by_its_status(
     assert str(error) == message
 
 
-# ---------------------------------------------------------------- what a stream has
-async def test_a_stream_that_ends_before_its_first_event_is_none() -> None:
+# ---------------------------------------------------------------- foreign streams
+async def test_a_stream_that_ends_before_its_first_event_is_a_foreign_answer() -> None:
     done = b"id: run.1-3\n" + DONE
     look = document({"id": "c", "owed": [], "messageCount": 0})
     script = Script(stream(done), stream(done), look)
     async with client_of(script) as client:
         with pytest.raises(BadAnswer, match=r"^the stream ends before its first event$"):
             await client.ask("hi")
-        # behind a cursor it may have nothing left to say
+        # behind a cursor a stream may have no events left
         assert [event async for event in client.resume("c", after="run.1-2")] == []
 
 
 @pytest.mark.parametrize("place", [b"", b"id: 5\n"])
-async def test_an_event_of_a_run_without_an_id_of_a_passback_server_is_none(place: bytes) -> None:
-    events = [place + b'data: {"type": "text", "content": "Hi"}\n\n', place + DONE]
-    async with client_of(Script(stream(*events))) as client:
-        said: list[object] = []
+async def test_an_event_of_a_run_without_a_passback_id_is_a_foreign_answer(place: bytes) -> None:
+    chunks = [place + b'data: {"type": "text", "content": "Hi"}\n\n', place + DONE]
+    async with client_of(Script(stream(*chunks))) as client:
+        received: list[object] = []
         with pytest.raises(BadAnswer, match="no id of a passback server"):
-            said.extend([event async for event in client.send("hi")])
-    assert said == []
+            received.extend([event async for event in client.send("hi")])
+    assert received == []

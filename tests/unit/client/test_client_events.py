@@ -264,13 +264,19 @@ def test_an_event_of_a_sub_agent_names_the_call_that_it_works_on(
 
 
 # ---------------------------------------------------------------- conversations
-STANDS: dict[str, Any] = {"id": "c", "runId": None, "running": None, "owed": [], "messageCount": 0}
+CONVERSATION: dict[str, Any] = {
+    "id": "c",
+    "runId": None,
+    "running": None,
+    "owed": [],
+    "messageCount": 0,
+}
 
 
 def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> None:
-    stands = read_conversation(
+    conversation = read_conversation(
         {
-            **STANDS,
+            **CONVERSATION,
             "usage": {
                 "inputTokens": 1,
                 "outputTokens": 2,
@@ -288,12 +294,12 @@ def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> N
             ],
         }
     )
-    assert (stands.cost, stands.seconds) == (0.5, 2)
-    assert stands.refusals == (Refusal("c1", "burn", "No."),)
+    assert (conversation.cost, conversation.seconds) == (0.5, 2)
+    assert conversation.refusals == (Refusal("c1", "burn", "No."),)
     never = LastingPermission("burn", approved=False, reason="Never.")
-    assert stands.permissions == (LastingPermission("look", approved=True), never)
-    assert stands.usage == Usage(1, 2, 3, 4, estimated=True)
-    assert stands.plan == (PlanEntry("look", "low", "pending"),)
+    assert conversation.permissions == (LastingPermission("look", approved=True), never)
+    assert conversation.usage == Usage(1, 2, 3, 4, estimated=True)
+    assert conversation.plan == (PlanEntry("look", "low", "pending"),)
 
 
 def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
@@ -306,17 +312,19 @@ def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
         "queued": ["r3", "r4"],
         "owed": [owed | times],
     }
-    stands = read_conversation({**STANDS, **more})
-    assert (stands.running, stands.queued) == (Running("r2", 4, 2), ("r3", "r4"))
-    assert stands.owed == (
+    conversation = read_conversation({**CONVERSATION, **more})
+    assert (conversation.running, conversation.queued) == (Running("r2", 4, 2), ("r3", "r4"))
+    assert conversation.owed == (
         OwedCall("c", "t", "{}", deadline=times["deadline"], claimed_until=times["claimedUntil"]),
     )
-    assert read_conversation({**STANDS, "running": {"runId": "r"}}).running == Running("r", 0, 1)
+    assert read_conversation({**CONVERSATION, "running": {"runId": "r"}}).running == Running(
+        "r", 0, 1
+    )
 
 
 def test_a_server_that_tells_neither_usage_nor_plan_is_understood() -> None:
-    stands = read_conversation(STANDS)
-    assert (stands.usage, stands.plan) == (None, ())
+    conversation = read_conversation(CONVERSATION)
+    assert (conversation.usage, conversation.plan) == (None, ())
 
 
 def test_messages_of_sub_agents_and_approvals_are_told_apart_by_their_roles() -> None:
@@ -345,7 +353,7 @@ def test_a_page_without_messages_that_have_roles_and_a_count_is_a_bad_answer(
 
 # ---------------------------------------------------------------- answers
 def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
-    answer = fed(
+    answer = answer_of(
         Text("I ask.", id="a.1-2"),
         ToolCallStart("c", "helper", id="a.1-3"),
         AgentText("c", "I look.", id="a.1-4"),
@@ -356,7 +364,7 @@ def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
     assert answer.text == "I ask. Found."
 
 
-def fed(*events: Any, limits: Limits | None = None) -> Answer:
+def answer_of(*events: Any, limits: Limits | None = None) -> Answer:
     answer = Answer(limits)
     for event in events:
         answer.feed(event)
@@ -364,7 +372,7 @@ def fed(*events: Any, limits: Limits | None = None) -> Answer:
 
 
 def test_the_runs_of_an_answer_are_parted() -> None:
-    answer = fed(
+    answer = answer_of(
         RunStart("a", id="a.1-1"),
         Text("On ", id="a.1-2"),
         Text("it.", id="a.1-3"),
@@ -391,7 +399,7 @@ def test_the_runs_of_an_answer_are_parted() -> None:
     ],
 )
 def test_a_rewind_takes_back_what_its_run_said_behind_a_place(to: str, left: str) -> None:
-    answer = fed(
+    answer = answer_of(
         Text("kept", id="z.5-9"),
         Text("one ", id="b.1-2"),
         Text("two ", id="b.1-9"),
@@ -405,12 +413,12 @@ def test_a_rewind_takes_back_what_its_run_said_behind_a_place(to: str, left: str
 @pytest.mark.parametrize("place", ["", "b", "b.1", "b.1-", "b.1-x", ".1-1", "b.1-1~", "b.1-٣"])
 def test_a_text_without_a_proper_place_is_a_bad_answer(place: str) -> None:
     with pytest.raises(BadAnswer):
-        fed(Text("a", id=place))
+        answer_of(Text("a", id=place))
 
 
 def test_a_text_that_is_too_long_is_refused_and_what_was_taken_back_does_not_count() -> None:
     limits = Limits(text_chars=4)
-    answer = fed(Text("abcd", id="a.1-2"), Rewind("a.1-1", id="a.2-1"), limits=limits)
+    answer = answer_of(Text("abcd", id="a.1-2"), Rewind("a.1-1", id="a.2-1"), limits=limits)
     answer.feed(Text("efgh", id="a.2-2"))
     with pytest.raises(LimitExceeded):
         answer.feed(Text("i", id="a.2-3"))
@@ -428,8 +436,8 @@ SSE_VECTORS: list[dict[str, Any]] = json.loads(
 def decode(chunks: Iterable[bytes]) -> tuple[list[dict[str, str]], str, int | None]:
     decoder = SseDecoder(10_000)
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
-    told = [{"id": each.id, "event": each.event, "data": each.data} for each in events]
-    return told, decoder.last_event_id, decoder.retry
+    parsed = [{"id": each.id, "event": each.event, "data": each.data} for each in events]
+    return parsed, decoder.last_event_id, decoder.retry
 
 
 def ways_to_feed(vector: dict[str, Any]) -> Iterator[list[bytes]]:

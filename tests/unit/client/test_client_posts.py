@@ -1,4 +1,4 @@
-"""What a post says: all that the protocol takes, in the first post or in those that follow by themselves."""
+"""Posts of the client: everything that the protocol takes, in the first post and in later ones."""
 
 from typing import Any
 
@@ -77,8 +77,8 @@ async def read(stream: Stream) -> list[Event]:
         return [event async for event in stream]
 
 
-async def body_of(message: Any = "hi", **how: Any) -> dict[str, Any]:
-    """What is posted for that."""
+async def posted_body(message: Any = "hi", **how: Any) -> dict[str, Any]:
+    """Return the body that is posted for a message."""
     script = Script(hello())
     async with client_of(script) as client:
         await read(client.send(message, **how))
@@ -88,38 +88,40 @@ async def body_of(message: Any = "hi", **how: Any) -> dict[str, Any]:
     return dict(body)
 
 
-# ---------------------------------------------------------------- what is beside the words
-async def test_what_is_said_beside_the_words_is_posted() -> None:
-    assert await body_of(**BRIEF) == {"messages": [{"role": "user", "content": "hi"}], **POSTED}
+# ---------------------------------------------------------------- options of a message
+async def test_options_of_a_message_are_posted() -> None:
+    assert await posted_body(**BRIEF) == {"messages": [{"role": "user", "content": "hi"}], **POSTED}
 
 
-async def test_what_is_not_said_is_not_posted() -> None:
+async def test_empty_options_are_not_posted() -> None:
     nothing = dict.fromkeys([*BRIEF, "conversation_id", "agent_id", "on_busy", "on_disconnect"])
     bare = {"messages": [{"role": "user", "content": "hi"}]}
-    assert await body_of(**nothing | {"constraints": ()}) == bare
+    assert await posted_body(**nothing | {"constraints": ()}) == bare
 
 
-async def test_half_a_character_is_posted_as_one_that_replaces_it() -> None:
-    body = await body_of(structured_data={"\ud800": "a pair: \ud83d\ude00"}, intent="\udc00")
+async def test_a_lone_surrogate_is_posted_as_the_replacement_character() -> None:
+    body = await posted_body(structured_data={"\ud800": "a pair: \ud83d\ude00"}, intent="\udc00")
     assert body["structuredData"] == {"\ufffd": "a pair: 😀"}
     assert body["intent"] == "\ufffd"
 
 
 async def test_a_pydantic_model_stands_for_its_schema() -> None:
-    assert (await body_of(output_schema=Reminder))["outputSchema"] == Reminder.model_json_schema()
+    assert (await posted_body(output_schema=Reminder))[
+        "outputSchema"
+    ] == Reminder.model_json_schema()
 
 
-class Odd(BaseModel):
+class WithoutSchema(BaseModel):
     model_config = {"arbitrary_types_allowed": True}
 
     file: anyio.Path
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "message"),
     [
         ({"output_schema": int}, "has no JSON Schema"),
-        ({"output_schema": Odd}, "has no JSON Schema"),
+        ({"output_schema": WithoutSchema}, "has no JSON Schema"),
         ({"output_schema": {"type": {1}}}, "not JSON"),
         ({"constraints": "in euros"}, "a list of texts"),
         ({"structured_data": float("nan")}, "not JSON"),
@@ -129,17 +131,19 @@ class Odd(BaseModel):
         ({"message": [NewMessage("a"), {"type": "text", "text": "b"}]}, "not both"),
     ],
 )
-async def test_unsupported_input_is_refused_before_sending(how: dict[str, Any], told: str) -> None:
+async def test_unsupported_input_is_refused_before_sending(
+    how: dict[str, Any], message: str
+) -> None:
     script = Script()
     async with client_of(script) as client:
-        with pytest.raises(BadSetup, match=told):
+        with pytest.raises(BadSetup, match=message):
             client.send(**{"message": "hi", **how})
-        with pytest.raises(BadSetup, match=told):
+        with pytest.raises(BadSetup, match=message):
             await client.ask(**{"message": "hi", **how})
     assert script.requests == []
 
 
-async def test_an_argument_that_there_is_not_is_an_error() -> None:
+async def test_an_unknown_argument_is_an_error() -> None:
     wrong: dict[str, Any] = {"conversation": "c"}
     async with client_of(Script()) as client:
         with pytest.raises(TypeError, match="conversation"):
@@ -163,7 +167,7 @@ PART: dict[str, Any] = {"type": "image", "url": "https://host/a.png"}
     ],
 )
 async def test_messages_may_have_parts_roles_and_ids(message: Any, posted: Any) -> None:
-    assert await body_of(message) == {"messages": posted}
+    assert await posted_body(message) == {"messages": posted}
 
 
 async def test_an_agent_is_asked_by_its_name_and_results_go_to_the_conversation() -> None:
@@ -173,7 +177,7 @@ async def test_an_agent_is_asked_by_its_name_and_results_go_to_the_conversation(
     assert script.routes == ["POST /v1/aibot/bots/sales%2Feu%2E/send-message", "POST /send-message"]
 
 
-async def test_the_results_that_follow_repeat_how_to_read_and_nothing_that_was_said() -> None:
+async def test_results_repeat_how_to_read_and_no_options_of_the_message() -> None:
     script = Script(owes(PAINT), hello())
     async with client_of(script) as client:
         how: Any = {"on_busy": "enqueue", "on_disconnect": "cancel", "include": ["usage"]}
@@ -224,7 +228,7 @@ async def test_a_decision_may_have_a_key_and_what_follows_ends_with_its_reader()
     assert [body["onDisconnect"] for body in script.bodies] == ["cancel", "cancel"]
 
 
-async def test_what_is_resumed_may_end_with_its_reader_too() -> None:
+async def test_a_resumed_run_may_end_with_its_reader_too() -> None:
     owing = document(IDLE | {"owed": [PAINT]})
     script = Script(owing, owing, hello())
     async with client_of(script) as client:
@@ -232,7 +236,7 @@ async def test_what_is_resumed_may_end_with_its_reader_too() -> None:
     assert [body["onDisconnect"] for body in script.bodies] == ["cancel"]
 
 
-# ---------------------------------------------------------------- what is told beside the words
+# ---------------------------------------------------------------- output and budget
 def accepted(*after: bytes) -> httpx.Response:
     draft = frame("run.1-2", type="text", content='{"customer": ')
     output = frame("run.1-3", type="output", value={"customer": "Ann"})
@@ -262,7 +266,9 @@ USED = dict.fromkeys(["inputTokens", "outputTokens", "cachedTokens", "reasoningT
         ({"x_budget_left_tokens": "9" * 400}, None),
     ],
 )
-async def test_the_rest_is_told_at_the_start(headers: dict[str, str], left: Left | None) -> None:
+async def test_a_stream_has_the_budget_left_at_its_start(
+    headers: dict[str, str], left: Left | None
+) -> None:
     async with client_of(Script(hello(**headers), hello(**headers))) as client:
         stream = client.send("hi")
         assert stream.left is None
@@ -271,7 +277,7 @@ async def test_the_rest_is_told_at_the_start(headers: dict[str, str], left: Left
         assert (await client.ask("hi")).left == left
 
 
-async def test_an_answer_knows_what_was_left_last() -> None:
+async def test_an_answer_has_the_budget_that_was_left_last() -> None:
     used = [
         frame("run.1-2", type="usage", **USED, left={"turns": 19, "tokens": 9}),
         frame("run.1-3", type="usage", **USED, left={"turns": 18, "tokens": 7}),

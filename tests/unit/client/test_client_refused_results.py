@@ -1,4 +1,4 @@
-"""Results that the server refuses: what blocks nothing, and what the model is told; against a scripted server."""
+"""Results that a scripted server refuses: they do not block others, and the model gets an error."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,12 +50,12 @@ def large() -> Reply:
     return refusal(413, "result_too_large")
 
 
-def looks(run: str, *owed: dict[str, str]) -> Reply:
+def conversation(run: str, *owed: dict[str, str]) -> Reply:
     return document(IDLE | {"runId": run, "owed": owed})
 
 
 async def play(*replies: Reply, calls: Sequence[dict[str, str]]) -> tuple[Script, list[Event]]:
-    """What the client does where a run hands these calls back; a call is answered by its id."""
+    """Let a run hand these calls back to a client whose tool answers each by its id."""
     site = Script(owes(*calls), *replies)
     ran: list[str] = []
 
@@ -78,12 +78,12 @@ async def play(*replies: Reply, calls: Sequence[dict[str, str]]) -> tuple[Script
     return site, events
 
 
-def told(events: Sequence[Event]) -> list[tuple[str, object, bool]]:
+def tool_answers(events: Sequence[Event]) -> list[tuple[str, object, bool]]:
     return [(e.call_id, e.content, e.is_error) for e in events if isinstance(e, ToolAnswer)]
 
 
 def posted(site: Script) -> list[list[str]]:
-    """The calls that each post answers."""
+    """Return the ids of the calls that each post answers."""
     return [
         [each["toolCallId"] for each in body.get("messages", ())]
         + [each["interruptId"] for each in _resumed(body)]
@@ -103,28 +103,28 @@ async def test_refused_results_are_posted_one_by_one(status: int, code: str) -> 
     left = [owes(*paints("b", "c"), run=None), owes(*paints("c"), run=None)]
     site, events = await play(refusal(status, code), *left, says("Done."), calls=paints(*NAMES))
     assert posted(site) == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-    assert told(events) == [(name, f"painted {name}", False) for name in NAMES]
+    assert tool_answers(events) == [(name, f"painted {name}", False) for name in NAMES]
     keys = site.headers("idempotency-key")
     assert len({*keys}) == len(keys)
 
 
-async def test_a_result_that_is_refused_alone_is_told_to_the_model_as_an_error() -> None:
+async def test_a_result_that_is_refused_alone_becomes_an_error_for_the_model() -> None:
     left = [owes(*paints("b", "c"), run=None), large(), owes(*paints("c"), run=None)]
     site, events = await play(large(), *left, says("Done."), calls=paints(*NAMES))
     assert posted(site) == [["a", "b", "c"], ["a"], ["b"], ["b"], ["c"]]
     assert site.bodies[4]["messages"] == [
         {"role": "tool", "toolCallId": "b", "content": TOO_LARGE, "isError": True}
     ]
-    assert told(events) == [
+    assert tool_answers(events) == [
         ("a", "painted a", False),
         ("b", TOO_LARGE, True),
         ("c", "painted c", False),
     ]
 
 
-async def test_one_result_that_is_refused_is_posted_as_an_error_and_no_more_than_that() -> None:
+async def test_a_single_refused_result_is_posted_once_more_as_an_error() -> None:
     site, events = await play(large(), says("Done."), calls=paints("a"))
-    assert (posted(site), told(events)) == ([["a"], ["a"]], [("a", TOO_LARGE, True)])
+    assert (posted(site), tool_answers(events)) == ([["a"], ["a"]], [("a", TOO_LARGE, True)])
     with pytest.raises(Refused, match="result_too_large"):
         await play(large(), large(), calls=paints("a"))
 
@@ -142,10 +142,10 @@ async def test_a_decision_that_is_refused_becomes_a_denial() -> None:
     ]
 
 
-async def test_a_run_that_begins_meanwhile_is_read_and_waits_for_nothing_else() -> None:
+async def test_a_run_that_begins_after_one_result_is_read_and_the_others_are_dropped() -> None:
     site, events = await play(large(), says("Late."), calls=paints("a", "b"))
     assert posted(site) == [["a", "b"], ["a"]]
-    assert told(events) == [("a", "painted a", False)]
+    assert tool_answers(events) == [("a", "painted a", False)]
 
 
 async def test_a_call_that_another_client_has_answered_meanwhile_is_left_out() -> None:
@@ -154,15 +154,15 @@ async def test_a_call_that_another_client_has_answered_meanwhile_is_left_out() -
         large(),
         owes(*paints("b", "c"), run=None),
         settled,
-        looks("run", *paints("c")),
+        conversation("run", *paints("c")),
         says("Done."),
         calls=paints(*NAMES),
     )
     assert posted(site) == [["a", "b", "c"], ["a"], ["b"], ["c"]]
-    assert [call_id for call_id, *_ in told(events)] == ["a", "c"]
+    assert [call_id for call_id, *_ in tool_answers(events)] == ["a", "c"]
 
 
-async def test_what_only_others_can_answer_stays_owed() -> None:
+async def test_calls_that_only_others_can_answer_stay_owed() -> None:
     asked = {"id": "q", "name": "ask_user", "arguments": "{}", "kind": "question"}
     left = [owes(*paints("b"), asked, run=None), owes(asked, run=None)]
     site, events = await play(large(), *left, calls=[*paints("a", "b"), asked])

@@ -1,4 +1,4 @@
-"""What the client repeats, how, and what it does not; against an HTTP server that is a list."""
+"""Requests that the client repeats, and those that it does not, against a scripted server."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,8 +53,8 @@ def hello() -> httpx.Response:
     return stream(frame("run.1-2", type="text", content="Hello"), DONE)
 
 
-async def said(script: Script, *, limits: Limits | None = None, **how: Any) -> list[Event]:
-    """What a send gives."""
+async def events_of(script: Script, *, limits: Limits | None = None, **how: Any) -> list[Event]:
+    """Send a message, and return the events of its answer."""
     tools = [Tool("paint", "Paint.", {"type": "object"}, lambda *_: "blue")]
     async with client_of(script, limits=limits, tools=tools) as client:
         with anyio.fail_after(10):
@@ -90,7 +90,7 @@ def client_of(
 )
 async def test_a_post_without_an_answer_is_repeated_as_it_was(reply: Reply) -> None:
     script = Script(reply, reply, hello())
-    events = await said(script, conversation_id="c")
+    events = await events_of(script, conversation_id="c")
     assert events == [Text("Hello", id="run.1-2")]
     assert script.routes == ["POST /base/send-message"] * 3
     keys, bodies = script.headers("idempotency-key"), script.bodies
@@ -104,25 +104,25 @@ async def test_a_post_without_an_answer_is_repeated_as_it_was(reply: Reply) -> N
 async def test_another_refusal_is_an_error_at_once(status: int) -> None:
     script = Script(refusal(status, "some_code", retry_after="3", location="http://elsewhere/"))
     with pytest.raises(Refused, match="it is some_code") as caught:
-        await said(script)
+        await events_of(script)
     error = caught.value
     assert (error.code, error.status, error.retryable) == ("some_code", status, False)
     assert (error.retry_after, error.request_id, error.message) == (3, "req_1", str(error))
 
 
-async def test_a_busy_conversation_is_waited_for_only_where_that_was_asked() -> None:
+async def test_a_busy_conversation_is_waited_for_only_on_request() -> None:
     busy = refusal(409, "conversation_busy", retry_after="0")
     with pytest.raises(Busy):
-        await said(Script(busy))
-    assert len(await said(Script(busy, busy, hello()), wait_while_busy=True)) == 1
+        await events_of(Script(busy))
+    assert len(await events_of(Script(busy, busy, hello()), wait_while_busy=True)) == 1
     with pytest.raises(Busy):
-        await said(Script(*[busy] * 4), wait_while_busy=True)
+        await events_of(Script(*[busy] * 4), wait_while_busy=True)
 
 
-async def test_the_key_of_a_post_may_be_given_and_its_wishes_are_posted() -> None:
+async def test_the_key_and_the_options_of_a_post_are_sent() -> None:
     script = Script(hello())
-    wishes: Any = {"on_busy": "enqueue", "on_disconnect": "cancel", "include": ["usage"]}
-    await said(script, idempotency_key="mine", **wishes)
+    options: Any = {"on_busy": "enqueue", "on_disconnect": "cancel", "include": ["usage"]}
+    await events_of(script, idempotency_key="mine", **options)
     assert script.headers("idempotency-key") == ['"mine"']
     assert script.bodies == [
         {
@@ -147,7 +147,7 @@ async def test_a_cut_stream_is_resumed_behind_the_last_event(error: Exception | 
         stream(b"id: run.1-7\n\n", run="run", error=error),
         stream(frame("run.1-8", **text), DONE, run="run"),
     )
-    events = await said(script, include=["usage"])
+    events = await events_of(script, include=["usage"])
     assert events == [Text("a", id="run.1-2"), Text("a", id="run.1-8")]
     follows = f"GET /base/conversations/c%20d/stream?{INCLUDE}%2Cusage&runId=run"
     assert script.routes == ["POST /base/send-message", *[follows] * 4]
@@ -156,10 +156,10 @@ async def test_a_cut_stream_is_resumed_behind_the_last_event(error: Exception | 
     assert script.headers("last-event-id") == places
 
 
-async def test_a_connection_that_brings_nothing_too_often_is_given_up() -> None:
+async def test_connections_that_bring_nothing_too_often_are_given_up() -> None:
     script = Script(*[stream(b": open\n\n") for _ in range(4)])
     with pytest.raises(Unreachable) as caught:
-        await said(script)
+        await events_of(script)
     assert (caught.value.code, caught.value.retryable) == ("unreachable", True)
     assert len(script.requests) == 4
 
@@ -172,7 +172,7 @@ async def test_the_pause_that_a_stream_asks_for_is_kept() -> None:
             assert (await client.ask("hi")).text == "Hello"
 
 
-async def test_the_cursor_is_the_place_of_the_event_that_was_given() -> None:
+async def test_the_cursor_is_the_id_of_the_last_event_given() -> None:
     pieces = [frame(f"run.1-{n}", type="text", content="a") for n in (2, 3)]
     script = Script(stream(b"".join(pieces) + DONE))
     async with client_of(script) as client, client.send("hi") as events:
@@ -182,30 +182,30 @@ async def test_the_cursor_is_the_place_of_the_event_that_was_given() -> None:
         assert events.cursor == "run.1-2"
 
 
-async def test_each_event_makes_the_count_of_failures_begin_anew() -> None:
+async def test_each_event_resets_the_count_of_failures() -> None:
     pieces = [stream(frame(f"run.1-{n}", type="text", content="a")) for n in range(20)]
-    events = await said(Script(*pieces, stream(b"id: run.1-20\n" + DONE)))
+    events = await events_of(Script(*pieces, stream(b"id: run.1-20\n" + DONE)))
     assert len(events) == 20
 
 
-async def test_a_place_that_is_gone_is_an_error_of_its_own() -> None:
+async def test_an_expired_cursor_is_an_error_of_its_own() -> None:
     cut = stream(frame("run.1-2", type="text", content="a"))
     with pytest.raises(CursorExpired) as caught:
-        await said(Script(cut, refusal(410, "cursor_expired")))
+        await events_of(Script(cut, refusal(410, "cursor_expired")))
     assert (caught.value.status, caught.value.retryable) == (410, False)
 
 
 @pytest.mark.parametrize("place", ["a b.1-2", "ä.1-2", f"{'x' * 2000}.1-2"])
-async def test_a_place_that_cannot_be_sent_back_is_a_bad_answer(place: str) -> None:
+async def test_an_id_that_cannot_be_sent_back_is_a_bad_answer(place: str) -> None:
     cut = stream(frame(place, type="text", content="a"))
     with pytest.raises(BadAnswer):
-        await said(Script(cut))
+        await events_of(Script(cut))
 
 
 async def test_results_that_left_others_owed_are_posted_again_after_a_cut() -> None:
     parked = stream(b": still owed: other\n\n", run=None)
     script = Script(owes(PAINT), httpx.ConnectError("no"), parked, owes(PAINT, run=None))
-    events = await said(script)
+    events = await events_of(script)
     assert [each.call_id for each in events if isinstance(each, ToolAnswer)] == ["call"]
     assert script.routes == ["POST /base/send-message"] * 4
     first, *results = script.headers("idempotency-key")
@@ -215,30 +215,30 @@ async def test_results_that_left_others_owed_are_posted_again_after_a_cut() -> N
     assert script.bodies[1]["conversationId"] == "c d"
 
 
-# ---------------------------------------------------------------- what is answered
-async def test_an_answer_is_told_of_when_it_was_posted() -> None:
-    look = document(IDLE | {"owed": [PAINT], "runId": "run"})
-    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"), look)
+# ---------------------------------------------------------------- answers
+async def test_a_tool_answer_is_an_event_only_when_it_was_posted() -> None:
+    conversation = document(IDLE | {"owed": [PAINT], "runId": "run"})
+    script = Script(owes(PAINT), refusal(409, "tool_result_conflict"), conversation)
     tools = [Tool("paint", "", {}, lambda *_: "blue")]
-    told: list[Event] = []
+    events: list[Event] = []
     async with client_of(script, tools=tools) as client:
         with pytest.raises(Refused, match="tool_result_conflict"):
-            await collect(client.send("hi"), told)
-    assert [type(each) for each in told] == [Owed]
+            await collect(client.send("hi"), events)
+    assert [type(each) for each in events] == [Owed]
 
 
-async def collect(events: Stream, told: list[Event]) -> None:
-    """What came before an error is kept."""
-    while (event := await anext(events, None)) is not None:
-        told.append(event)
+async def collect(stream: Stream, events: list[Event]) -> None:
+    """Collect the events, also those before an error."""
+    while (event := await anext(stream, None)) is not None:
+        events.append(event)
 
 
 async def test_only_results_are_answered() -> None:
     approval = PAINT | {"kind": "approval"}
-    assert len(await said(Script(owes(approval)))) == 1
+    assert len(await events_of(Script(owes(approval)))) == 1
 
 
-async def test_a_long_message_is_cut_and_one_that_broke_off_is_left_out() -> None:
+async def test_a_long_error_text_is_shortened_and_an_incomplete_one_left_out() -> None:
     for reply, chars in (
         (httpx.Response(400, json={"code": "c", "message": "m" * 5000, "request_id": "r"}), 1000),
         (httpx.Response(400, stream=Chunks([b"{"], LOST)), 35),
@@ -264,14 +264,14 @@ async def test_a_run_that_fails_is_an_error_of_ask() -> None:
 async def test_too_many_owed_calls_are_refused() -> None:
     calls = [PAINT | {"id": f"call-{n}"} for n in range(3)]
     with pytest.raises(LimitExceeded, match="owed"):
-        await said(Script(owes(*calls)), limits=Limits(owed_calls=2))
+        await events_of(Script(owes(*calls)), limits=Limits(owed_calls=2))
 
 
-async def test_calls_that_do_not_end_are_ended() -> None:
+async def test_endless_calls_are_stopped() -> None:
     rounds = [owes(PAINT | {"id": f"call-{n}"}) for n in range(9)]
     script = Script(*rounds)
     with pytest.raises(LimitExceeded, match="end"):
-        await said(script, limits=Limits(rounds=3))
+        await events_of(script, limits=Limits(rounds=3))
     assert len(script.requests) == 3
 
 
@@ -280,12 +280,12 @@ async def test_a_frame_that_is_too_large_is_refused_and_not_asked_for_again() ->
     headers = {"content-type": "text/event-stream", "x-run-id": "run", "x-conversation-id": "c"}
     script = Script(httpx.Response(200, headers=headers, stream=body))
     with pytest.raises(LimitExceeded):
-        await said(script, limits=Limits(frame_chars=64))
+        await events_of(script, limits=Limits(frame_chars=64))
     assert body.closed
 
 
 # ---------------------------------------------------------------- resuming, looking
-async def test_resuming_follows_the_run_that_goes_on_and_asks_what_is_owed() -> None:
+async def test_resuming_follows_the_running_run_then_answers_what_is_owed() -> None:
     running = IDLE | {"running": {"runId": "run"}, "runId": "run", "queued": ["next"]}
     owing = IDLE | {"owed": [PAINT]}
     script = Script(
@@ -326,13 +326,13 @@ async def test_a_resumed_run_may_leave_nothing_owed() -> None:
     ],
     ids=["refused", "not JSON", "not ours", "too large"],
 )
-async def test_a_look_at_a_conversation_may_fail(reply: Reply, error: type[PassbackError]) -> None:
+async def test_reading_a_conversation_may_fail(reply: Reply, error: type[PassbackError]) -> None:
     async with client_of(Script(reply), limits=Limits(body_bytes=256)) as client:
         with pytest.raises(error):
             await client.conversation("c")
 
 
-async def test_a_look_whose_answer_broke_off_is_repeated_within_bounds() -> None:
+async def test_reading_messages_is_repeated_within_bounds_if_the_answer_breaks_off() -> None:
     broken = [httpx.Response(200, headers=NAMED, stream=Chunks([b"{"], LOST)) for _ in range(7)]
     page: dict[str, Any] = {"messages": [], "next": None, "total": 0}
     async with client_of(Script(*broken[:3], document(page))) as client:
@@ -342,7 +342,7 @@ async def test_a_look_whose_answer_broke_off_is_repeated_within_bounds() -> None
             await client.messages("c")
 
 
-async def test_an_unnamed_run_is_cancelled_once_for_a_repeat_could_stop_the_next_one() -> None:
+async def test_cancelling_without_a_run_id_is_not_repeated_as_it_could_stop_the_next_run() -> None:
     script = Script(httpx.Response(503), httpx.Response(503))
     async with client_of(script) as client:
         with pytest.raises(BadAnswer, match="status 503"):

@@ -1,4 +1,4 @@
-"""Typed functions as client tools: what is declared, what is called, what becomes of results and errors."""
+"""Typed functions as client tools: their declarations, calls, results and errors."""
 
 import math
 import sys
@@ -25,23 +25,23 @@ ANY: dict[str, Any] = {"type": "object"}
 
 
 async def answers(*tools: Tool, arguments: str = "{}", limits: Limits = LIMITS) -> list[ToolAnswer]:
-    """Call each of the tools."""
+    """Call each of the tools, and return their answers."""
     calls = [OwedCall(f"id-{each.name}", each.name, arguments) for each in tools]
     toolbox = Toolbox({each.name: each for each in tools}, limits)
     with anyio.fail_after(10):
-        told = await Execution(toolbox, "c").answer(calls, undisturbed)
-    return [each for each in told if isinstance(each, ToolAnswer)]
+        given = await Execution(toolbox, "c").answer(calls, undisturbed)
+    return [each for each in given if isinstance(each, ToolAnswer)]
 
 
 async def undisturbed(_: object) -> None:
-    """Nobody else answers the calls."""
+    """Report no call as answered by others."""
 
 
 async def answer(function: Callable[..., object], arguments: str = "{}") -> tuple[object, bool]:
-    """What a typed function's call gives: the content, and whether it is an error."""
-    [told] = await answers(function_tool(function, ToolOptions("tool")), arguments=arguments)
-    assert (told.call_id, told.name) == ("id-tool", "tool")
-    return told.content, told.is_error
+    """Call a typed function; return the content, and whether it is an error."""
+    [given] = await answers(function_tool(function, ToolOptions("tool")), arguments=arguments)
+    assert (given.call_id, given.name) == ("id-tool", "tool")
+    return given.content, given.is_error
 
 
 # ---------------------------------------------------------------- declarations
@@ -104,7 +104,7 @@ def test_a_tool_has_a_proper_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Client, plain.Client])
-def test_a_decorated_function_stays_what_it_is_and_its_name_is_taken(
+def test_a_decorated_function_is_returned_and_its_name_is_taken(
     kind: type[Client] | type[plain.Client],
 ) -> None:
     client = kind("http://host", approve=lambda _: True)
@@ -123,7 +123,7 @@ async def test_arguments_become_what_the_function_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "text"),
     [
         ("{}", "The arguments are not valid.\ncolor: Field required"),
         ("[]", "The arguments are not a JSON object, or are too large."),
@@ -135,14 +135,14 @@ async def test_arguments_become_what_the_function_takes() -> None:
     ],
     ids=["missing", "a list", "not JSON", "large"],
 )
-async def test_arguments_that_do_not_fit_are_told_to_the_model(arguments: str, told: str) -> None:
-    assert await answer(paint, arguments) == (told, True)
+async def test_invalid_arguments_are_an_error_for_the_model(arguments: str, text: str) -> None:
+    assert await answer(paint, arguments) == (text, True)
 
 
 async def test_a_deep_argument_is_refused() -> None:
     deep = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"
-    [told] = await answers(function_tool(paint), arguments=deep, limits=Limits())
-    assert told.is_error
+    [result] = await answers(function_tool(paint), arguments=deep, limits=Limits())
+    assert result.is_error
 
 
 @dataclass
@@ -179,7 +179,7 @@ async def test_a_result_is_written_as_json(value: object, content: object) -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [
         (object(), "The tool gave a object, which is not JSON."),
         (["\ud800", object()], "The tool gave a list, which is not JSON."),
@@ -189,8 +189,8 @@ async def test_a_result_is_written_as_json(value: object, content: object) -> No
     ],
     ids=["no JSON", "half a character beside no JSON", "bytes", "large", "deep"],
 )
-async def test_a_result_that_cannot_be_posted_is_an_error(value: object, told: str) -> None:
-    assert await answer(lambda: value) == (told, True)
+async def test_a_result_that_cannot_be_posted_is_an_error(value: object, text: str) -> None:
+    assert await answer(lambda: value) == (text, True)
 
 
 async def test_the_text_of_an_error_is_bounded_and_can_be_posted() -> None:
@@ -218,7 +218,7 @@ async def test_a_tool_that_ends_the_program_gives_an_error(kind: str) -> None:
     assert await answer(leave if kind == "plain" else leave_later) == ("SystemExit: 3", True)
 
 
-async def test_an_interrupt_in_a_tool_comes_out_and_cancels_the_other_tools() -> None:
+async def test_a_keyboard_interrupt_in_a_tool_propagates_and_cancels_the_others() -> None:
     cancelled = anyio.Event()
 
     def interrupt() -> None:
@@ -251,8 +251,8 @@ async def test_a_tool_may_be_any_callable_with_a_schema() -> None:
         return anyio.to_thread.run_sync(lambda: "later")
 
     tools = (Tool("a", "", ANY, Painter()), Tool("b", "", ANY, later))
-    told = await answers(*tools, arguments='{"x": 1}')
-    assert [each.content for each in told] == ["{'x': 1} c", "later"]
+    results = await answers(*tools, arguments='{"x": 1}')
+    assert [each.content for each in results] == ["{'x': 1} c", "later"]
 
 
 # ---------------------------------------------------------------- the client's own arguments
@@ -277,7 +277,7 @@ async def test_a_conversation_that_cannot_be_asked_for_is_refused(name: str) -> 
             await client.conversation(name)
 
 
-def test_the_plain_client_is_open_inside_with_only() -> None:
+def test_the_sync_client_is_open_only_inside_with() -> None:
     client = plain.Client("http://host")
     with pytest.raises(BadSetup, match="with"):
         client.ask("hi")
@@ -321,12 +321,12 @@ def len_of(text: str) -> int:
         ([price, price], "two tools are named 'price'"),
     ],
 )
-def test_what_is_no_list_of_tools_is_refused_with_what_to_give(tools: Any, problem: str) -> None:
+def test_a_wrong_list_of_tools_is_refused_with_what_to_give(tools: Any, problem: str) -> None:
     with pytest.raises(BadSetup, match=problem):
         Client("http://host", tools=tools)
 
 
-def test_what_is_added_and_no_tool_is_refused() -> None:
+def test_adding_something_else_than_a_tool_is_refused() -> None:
     dictionary: Any = {"name": "paint"}
     with pytest.raises(BadSetup, match="the tool is a dict: give"):
         plain.Client("http://host").add_tool(dictionary)

@@ -1,4 +1,4 @@
-"""One line for each request, with what an operator looks for: and nothing where nobody reads it."""
+"""The access log: one line for each request, with the fields that an operator looks for."""
 
 import logging
 from typing import Any
@@ -60,8 +60,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def told(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line says; of its duration only that there is one."""
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of a line; of its duration only that there is one."""
     plain = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
     fields = {name: value for name, value in vars(record).items() if name not in plain}
     assert record.getMessage() == "request"
@@ -70,14 +70,14 @@ def told(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
-def only(lines: pytest.LogCaptureFixture) -> dict[str, Any]:
+def only_line(lines: pytest.LogCaptureFixture) -> dict[str, Any]:
     [line] = [record for record in lines.records if record.name == LOGGER]
-    return told(line)
+    return fields_of(line)
 
 
 async def test_a_request_is_one_line(lines: pytest.LogCaptureFixture) -> None:
     await ask(APP, "GET", "/things/some%20id?", headers=OWN)
-    assert only(lines) == {
+    assert only_line(lines) == {
         "method": "GET",
         "route": "/things/{id}",
         "status": 200,
@@ -118,7 +118,7 @@ async def test_a_refusal_is_a_line_with_its_code(
         del expected["route"]
     if status in {401, 403, 421}:
         del expected["owner"]
-    assert only(lines) == expected
+    assert only_line(lines) == expected
 
 
 async def test_a_stream_is_a_line_at_its_end(lines: pytest.LogCaptureFixture) -> None:
@@ -127,18 +127,18 @@ async def test_a_stream_is_a_line_at_its_end(lines: pytest.LogCaptureFixture) ->
         assert lines.records == []
         site.runs.say(TextDelta("a"), RunFinished(Completed()))
         await one.rest()
-    line = only(lines)
+    line = only_line(lines)
     assert (line["route"], line["status"], line["run_id"]) == ("/", 200, RUN.run_id)
     assert (line["owner"], "complete" in line) == ("anonymous", False)
 
 
-async def test_a_client_that_left_is_a_line_too(lines: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_disconnects_is_a_line_too(lines: pytest.LogCaptureFixture) -> None:
     site = Site()
     async with site.opened() as one:
         one.leave()
         await site.is_left()
         await one.rest()
-    line = only(lines)
+    line = only_line(lines)
     assert (line["status"], line["complete"]) == (200, False)
 
 
@@ -164,7 +164,7 @@ async def test_an_early_disconnect_has_no_status(lines: pytest.LogCaptureFixture
         raise AssertionError("nothing is sent")
 
     await app(scope, receive, send)
-    line = only(lines)
+    line = only_line(lines)
     assert (line["complete"], "status" in line, "code" in line) == (False, False, False)
 
 
@@ -174,7 +174,7 @@ async def test_a_failed_run_that_was_waited_for_is_a_line_with_its_code(
     site = Site()
     site.runs.say(RunFinished(Failed("model_rejected", "no")))
     await ask(site.document(), "GET", "/")
-    line = only(lines)
+    line = only_line(lines)
     assert (line["status"], line["code"], line["run_id"]) == (502, "model_rejected", RUN.run_id)
 
 
@@ -189,10 +189,10 @@ async def test_a_cancelled_answer_is_a_line(lines: pytest.LogCaptureFixture) -> 
     app = build_site([Wire([Endpoint("/", endless, methods=["GET"])])], Access())
     async with exchange(app, "GET", "/") as one:
         assert await one.chunk() == b"a"
-    assert only(lines)["complete"] is False
+    assert only_line(lines)["complete"] is False
 
 
-async def test_who_only_asks_for_health_is_no_line_at_info(lines: pytest.LogCaptureFixture) -> None:
+async def test_a_health_check_is_no_line_at_info(lines: pytest.LogCaptureFixture) -> None:
     await ask(APP, "GET", "/healthz/a", headers=OWN)
     assert lines.records == []
     lines.set_level(logging.DEBUG, LOGGER)
@@ -201,12 +201,14 @@ async def test_who_only_asks_for_health_is_no_line_at_info(lines: pytest.LogCapt
     assert (line.levelname, line.__dict__["route"]) == ("DEBUG", "/healthz/{id}")
 
 
-async def test_a_refusal_of_who_asks_for_health_is(lines: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_health_check_is_a_line(lines: pytest.LogCaptureFixture) -> None:
     await ask(APP, "GET", "/healthz/a", headers={**OWN, "host": "evil.test"})
-    assert only(lines)["code"] == "foreign_host"
+    assert only_line(lines)["code"] == "foreign_host"
 
 
-async def test_nothing_is_noted_where_info_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_line_is_written_where_info_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
     assert (await ask(APP, "GET", "/things/a", headers=OWN)).status == 200
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""Bodies that are still arriving are bounded together and for each owner, and counted no longer than they are kept."""
+"""Bodies that are still arriving: bounds for all together and for each owner, and their release."""
 
 import math
 from typing import Self
@@ -47,7 +47,7 @@ def _headers(owner: str) -> dict[str, str]:
 
 
 class Upload:
-    """A post whose body comes as the test sends it; `status` is 0 until it is answered."""
+    """A post whose body the test sends in pieces; `status` is 0 until it is answered."""
 
     def __init__(self, app: ASGIApp, owner: str, path: str = "/") -> None:
         self.status = 0
@@ -78,8 +78,8 @@ class Upload:
     async def _note(self, message: Message) -> None:
         self.status = message.get("status", self.status)
 
-    async def piece(self, body: bytes, *, more: bool = True) -> None:
-        """Send a piece, and wait until it was taken or the post was answered."""
+    async def send_piece(self, body: bytes, *, more: bool = True) -> None:
+        """Send a piece, and wait until it is read or the post is answered."""
         self._send.send_nowait({"type": "http.request", "body": body, "more_body": more})
         await anyio.wait_all_tasks_blocked()
 
@@ -93,7 +93,7 @@ class Upload:
 
 
 # ---------------------------------------------------------------- counting
-def test_what_does_not_fit_is_refused_and_not_counted() -> None:
+def test_a_body_beyond_a_bound_is_refused_and_not_counted() -> None:
     bodies = PartialBodies(100, 60)
     bodies.take(ANN, 60)
     with pytest.raises(ServerBusy):  # ann has her share
@@ -112,26 +112,26 @@ def test_what_does_not_fit_is_refused_and_not_counted() -> None:
 
 # ---------------------------------------------------------------- reading
 @pytest.mark.parametrize("path", ["/", "/optional"])
-async def test_bodies_that_do_not_end_leave_room_for_other_owners(path: str) -> None:
+async def test_endless_bodies_leave_room_for_other_owners(path: str) -> None:
     bodies = PartialBodies(100, 50)
     app = _app(bodies)
     async with anyio.create_task_group() as tasks:
         first = Upload(app, "ann", path).begin(tasks)
         second = Upload(app, "ann", path).begin(tasks)
         bob = Upload(app, "bob", path).begin(tasks)
-        await first.piece(b"{" + b" " * 39)
-        await second.piece(b"{" + b" " * 9)
+        await first.send_piece(b"{" + b" " * 39)
+        await second.send_piece(b"{" + b" " * 9)
         assert bodies.held == 50
-        await second.piece(b" ")
+        await second.send_piece(b" ")
         assert (await second.ended(), bodies.held) == (503, 40)
-        await bob.piece(b"{" + b" " * 49)
+        await bob.send_piece(b"{" + b" " * 49)
         assert (bob.status, bodies.held) == (0, 90)
-        await bob.piece(b"}", more=False)
-        await first.piece(b"}", more=False)
+        await bob.send_piece(b"}", more=False)
+        await first.send_piece(b"}", more=False)
         assert (await first.ended(), await bob.ended(), bodies.held) == (200, 200, 0)
 
 
-async def test_who_is_refused_is_told_when_to_come_back() -> None:
+async def test_a_refusal_says_when_to_retry() -> None:
     headers = _headers("ann")
     answer = await ask(
         _app(PartialBodies(100, 5)), "POST", "/", headers=headers, body=[b"{    ", b" ", b"}"]
@@ -170,12 +170,12 @@ async def test_a_body_that_comes_whole_may_not_be_too_large(extensions: dict[str
     assert answer.status == 413
 
 
-# ---------------------------------------------------------------- what is counted is released
+# ---------------------------------------------------------------- release
 async def test_a_body_is_released_when_its_client_leaves() -> None:
     bodies = PartialBodies()
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
-        await upload.piece(b"{" + b" " * 9)
+        await upload.send_piece(b"{" + b" " * 9)
         assert bodies.held == 10
         upload.leave()
         assert (await upload.ended(), bodies.held) == (400, 0)
@@ -185,9 +185,9 @@ async def test_a_body_is_released_when_it_turns_out_too_large() -> None:
     bodies = PartialBodies()
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
-        await upload.piece(b"{" + b" " * 60)
+        await upload.send_piece(b"{" + b" " * 60)
         assert bodies.held == 61
-        await upload.piece(b" " * 60)
+        await upload.send_piece(b" " * 60)
         assert (await upload.ended(), bodies.held) == (413, 0)
 
 
@@ -196,7 +196,7 @@ async def test_a_body_is_released_when_it_comes_too_late() -> None:
     app = _app(bodies, RequestLimits(body_seconds=0.05))
     async with anyio.create_task_group() as tasks:
         upload = Upload(app, "ann").begin(tasks)
-        await upload.piece(b"{")
+        await upload.send_piece(b"{")
         assert (await upload.ended(), bodies.held) == (408, 0)
 
 
@@ -204,7 +204,7 @@ async def test_a_body_is_released_when_its_request_is_cancelled() -> None:
     bodies = PartialBodies()
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
-        await upload.piece(b"{ ")
+        await upload.send_piece(b"{ ")
         assert bodies.held == 2
         upload.scope.cancel()
         assert (await upload.ended(), bodies.held) == (0, 0)
@@ -214,6 +214,6 @@ async def test_a_piece_without_a_byte_counts_for_nothing() -> None:
     bodies = PartialBodies(0, 0)
     async with anyio.create_task_group() as tasks:
         upload = Upload(_app(bodies), "ann").begin(tasks)
-        await upload.piece(b"")
-        await upload.piece(b"{}", more=False)
+        await upload.send_piece(b"")
+        await upload.send_piece(b"{}", more=False)
         assert (await upload.ended(), bodies.held) == (200, 0)

@@ -1,4 +1,4 @@
-"""A body is JSON in UTF-8, an object, of bounded size, depth and time; whatever else it is gets its own 4xx."""
+"""A body is a JSON object in UTF-8, of bounded size, depth and time; each other body gets a 4xx."""
 
 import time
 from typing import Any
@@ -77,14 +77,14 @@ BAD_JSON = {
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("body", BAD_JSON.values(), ids=BAD_JSON.keys())
-async def test_what_is_not_a_json_object_is_a_bad_request(body: bytes) -> None:
+async def test_a_body_that_is_no_json_object_is_a_bad_request(body: bytes) -> None:
     answer = await _post(body)
     assert (answer.status, answer.code) == (400, "bad_request")
 
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"1" + b"0" * 400 + b".5", b"1" * 4301])
-def test_a_number_that_is_too_large_is_told_as_such(number: bytes) -> None:
+def test_a_number_that_is_too_large_has_an_error_of_its_own(number: bytes) -> None:
     with pytest.raises(BadRequest, match="a number in the JSON is too large"):
         parse_json(b'{"a": ' + number + b"}", depth=2)
 
@@ -98,7 +98,7 @@ def test_runs_of_digits_cost_little_more_than_single_ones() -> None:
 
 
 def _seconds(text: bytes) -> float:
-    """The least CPU time of some attempts to read 600 KB of a text, again and again, as one string."""
+    """Return the least CPU time of some attempts to read a string of 600 KB that repeats a text."""
     body = b'"' + text * (600_000 // len(text)) + b'"'
     return min(_time_to_read(body) for _ in range(5))
 
@@ -111,7 +111,9 @@ def _time_to_read(body: bytes) -> float:
 
 @pytest.mark.parametrize("before", [b"", b"1", b"x", b"1.", b"12e", b"1" * 150 + b" "])
 @pytest.mark.parametrize("digits", [199, 200, 309, 310, 400])
-def test_an_infinite_number_is_found_whatever_stands_before_it(before: bytes, digits: int) -> None:
+def test_a_number_too_large_for_a_float_is_refused_behind_any_text(
+    before: bytes, digits: int
+) -> None:
     text = b'["' + before + b'", ' + b"1" * digits + b".5]"
     if digits < 310:
         assert parse_json(text, depth=1) == [before.decode(), float("1" * digits)]
@@ -152,7 +154,7 @@ async def test_a_body_of_very_many_containers_is_refused() -> None:
     assert (await _post(b'{"a": [' + b"[]," * 100_000 + b"[]]}")).status == 400
 
 
-def test_the_depth_of_a_nested_text_can_be_asked_for() -> None:
+def test_the_caller_sets_the_depth_of_nested_json() -> None:
     assert parse_json(b"[[1]]", depth=2) == [[1]]
     with pytest.raises(BadRequest):
         parse_json(b"[[[1]]]", depth=2)
@@ -190,7 +192,7 @@ async def test_a_body_without_media_type_is_refused() -> None:
         "application/json; profile=x",
     ],
 )
-async def test_json_may_be_declared_in_these_ways(media_type: str) -> None:
+async def test_media_types_of_json_are_accepted(media_type: str) -> None:
     assert (await _post(b"{}", **{"content-type": media_type})).status == 200
 
 
@@ -204,14 +206,14 @@ SMALL = RequestLimits(body_bytes=10)
 
 @pytest.mark.promise("P11", "P12")
 @pytest.mark.parametrize("declared", ["11", "99999999999999999999999", "1e3", "-1", "1 1", "11 "])
-async def test_a_body_that_is_declared_too_large_is_not_read(declared: str) -> None:
+async def test_a_body_with_too_large_a_content_length_is_not_read(declared: str) -> None:
     headers = JSON | {"content-length": declared}
     async with exchange(_app(SMALL), "POST", "/", headers=headers, stalled_body=True) as one:
         assert one.status == 413
 
 
 @pytest.mark.parametrize("declared", ["2 ", " 2", "\t2 \t"])
-async def test_blanks_around_a_declared_length_are_no_part_of_it(declared: str) -> None:
+async def test_blanks_around_a_content_length_are_ignored(declared: str) -> None:
     answer = await _post(b"{}", **{"content-length": declared})
     assert (answer.status, answer.json) == (200, {"read": {}})
 
@@ -225,7 +227,7 @@ async def test_a_body_that_turns_out_too_large_is_refused(size: int, status: int
 
 
 @pytest.mark.promise("P11")
-async def test_a_body_that_does_not_end_is_given_up() -> None:
+async def test_an_endless_body_times_out() -> None:
     app = _app(RequestLimits(body_seconds=0.01))
     async with exchange(app, "POST", "/", headers=JSON, body=b"{", stalled_body=True) as one:
         assert one.status == 408
@@ -233,7 +235,7 @@ async def test_a_body_that_does_not_end_is_given_up() -> None:
         assert b'"code":"request_timeout"' in await one.rest()
 
 
-async def test_a_client_that_leaves_while_it_sends_is_no_error_of_ours() -> None:
+async def test_a_client_that_disconnects_while_it_sends_is_no_server_error() -> None:
     async with exchange(
         _app(), "POST", "/", headers=JSON, body=b"{", stalled_body=True, leaves_at_once=True
     ) as one:
@@ -256,7 +258,7 @@ FORM = "application/x-www-form-urlencoded"
         ({}, b"{}", 415, None),
     ],
 )
-async def test_a_body_that_may_be_missing_is_read_if_it_is_there(
+async def test_an_optional_body_is_read_if_it_is_there(
     headers: dict[str, str], body: bytes, status: int, read: object
 ) -> None:
     async def echo(request: Request) -> Response:
@@ -269,7 +271,7 @@ async def test_a_body_that_may_be_missing_is_read_if_it_is_there(
     assert (answer.status, answer.json.get("read")) == (status, read)
 
 
-# ---------------------------------------------------------------- misfits
+# ---------------------------------------------------------------- places of errors
 AN_OBJECT = "Input should be an object"
 A_LIST = "Input should be a valid list"
 A_TEXT = "Input should be a valid string"
@@ -283,16 +285,16 @@ def problems(posted: dict[str, JsonValue]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidRequest) as refused:
         validate_model(SendMessage, posted)
     details: Any = refused.value.details
-    told = [(each["at"], each["problem"]) for each in details["problems"]]
-    assert refused.value.message == ": ".join(told[0])
-    return told
+    found = [(each["at"], each["problem"]) for each in details["problems"]]
+    assert refused.value.message == ": ".join(found[0])
+    return found
 
 
-def said(content: JsonValue) -> dict[str, JsonValue]:
+def user_message(content: JsonValue) -> dict[str, JsonValue]:
     return {"messages": [{"role": "user", "content": content}]}
 
 
-UNFIT: dict[str, tuple[dict[str, JsonValue], list[tuple[str, str]]]] = {
+WRONG_BODIES: dict[str, tuple[dict[str, JsonValue], list[tuple[str, str]]]] = {
     "neither form": ({"resume": 7}, [("resume", A_LIST), ("resume", AN_OBJECT)]),
     "in a list": ({"resume": [7]}, [("resume.0", AN_OBJECT)]),
     "of an item": ({"resume": [{"payload": True}]}, [("resume.0.interruptId", MISSING)]),
@@ -313,23 +315,23 @@ UNFIT: dict[str, tuple[dict[str, JsonValue], list[tuple[str, str]]]] = {
         [("messages.0.id", "has characters that cannot be printed")],
     ),
     "another part": (
-        said([{"type": "smell"}]),
+        user_message([{"type": "smell"}]),
         [("messages.0.content.0.type", f"Input should be one of {PARTS}")],
     ),
     "a part without a key like its type": (
-        said([{"type": "text"}]),
+        user_message([{"type": "text"}]),
         [("messages.0.content.0.text", MISSING)],
     ),
     "a key like the type": (
-        said([{"type": "text", "text": 5}]),
+        user_message([{"type": "text", "text": 5}]),
         [("messages.0.content.0.text", A_TEXT)],
     ),
     "one of two forms": (
-        said([{"type": "image_url", "image_url": "ftp:x"}]),
+        user_message([{"type": "image_url", "image_url": "ftp:x"}]),
         [("messages.0.content.0.image_url", AN_ADDRESS)],
     ),
     "within one of two forms": (
-        said([{"type": "image_url", "image_url": {"url": "ftp:x"}}]),
+        user_message([{"type": "image_url", "image_url": {"url": "ftp:x"}}]),
         [("messages.0.content.0.image_url.url", AN_ADDRESS)],
     ),
     "a setting": (
@@ -339,7 +341,9 @@ UNFIT: dict[str, tuple[dict[str, JsonValue], list[tuple[str, str]]]] = {
 }
 
 
-@pytest.mark.parametrize(("posted", "told"), UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize(("posted", "expected"), WRONG_BODIES.values(), ids=WRONG_BODIES)
 @pytest.mark.promise("P12")
-def test_it_says_where_and_why(posted: dict[str, JsonValue], told: list[tuple[str, str]]) -> None:
-    assert problems(posted) == told
+def test_a_refusal_says_where_and_why(
+    posted: dict[str, JsonValue], expected: list[tuple[str, str]]
+) -> None:
+    assert problems(posted) == expected

@@ -1,4 +1,4 @@
-"""What a connection may bring, and how long it may stay, whoever is on it: no key is needed to be here."""
+"""Bounds of a connection, in bytes and in time. They hold before any key is checked."""
 
 import asyncio
 import logging
@@ -33,12 +33,12 @@ LONG = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n"
 
 
 async def greet(request: Request) -> ASGIApp:
-    """Answer without a look at the body."""
+    """Answer without reading the body."""
     return json_answer(request.scope, {"headers": len(request.headers)})
 
 
 async def echo(request: Request) -> ASGIApp:
-    """Answer when the body is there, with the names of the headers."""
+    """Read the body, then answer with the names of the headers."""
     await request.body()
     return json_answer(request.scope, {"names": list(request.headers.keys())})
 
@@ -51,13 +51,13 @@ def with_headers(number: int) -> bytes:
     return b"GET / HTTP/1.1\r\n" + b"".join(b"x%d: y\r\n" % n for n in range(number)) + b"\r\n"
 
 
-# ---------------------------------------------------------------- what is no part of a body
+# ---------------------------------------------------------------- chunks and trailers
 @pytest.mark.parametrize(
     "piece",
     [b"a: b\r\n" * 1000, b"a: " + b"b" * 8000, b"x" * 8000],
     ids=["trailers", "one trailer", "its name"],
 )
-async def test_trailers_without_end_are_cut_off(piece: bytes) -> None:
+async def test_endless_trailers_are_cut_off(piece: bytes) -> None:
     connection, written = asked(ECHO, CHUNKED + b"\r\n5\r\nhello\r\n0\r\n")
     sent = 0
     while not written.aborted:
@@ -69,7 +69,7 @@ async def test_trailers_without_end_are_cut_off(piece: bytes) -> None:
     assert written.parts == []
 
 
-async def test_a_chunk_extension_without_end_is_cut_off() -> None:
+async def test_an_endless_chunk_extension_is_cut_off() -> None:
     connection, written = asked(ECHO, CHUNKED + b"\r\n5;")
     for _ in range(2 * HEAD_BYTES // 8000):
         connection.data_received(b"x" * 8000)
@@ -78,7 +78,7 @@ async def test_a_chunk_extension_without_end_is_cut_off() -> None:
 
 
 async def test_a_body_in_small_chunks_may_be_large() -> None:
-    """What stands around its pieces is more than they are, and more than a head may have."""
+    """The framing of its chunks is larger than they are, and than a head may be."""
     connection, written = asked(ECHO, CHUNKED + b"\r\n")
     for _ in range(3 * HEAD_BYTES // 100):
         connection.data_received(b"1;" + b"x" * 94 + b"\r\ny\r\n")
@@ -97,7 +97,7 @@ async def test_a_trailer_is_no_header() -> None:
 
 # ---------------------------------------------------------------- heads
 @pytest.mark.parametrize(("number", "status"), [(HEADERS, 200), (HEADERS + 1, 431)])
-async def test_a_head_has_so_many_fields(number: int, status: int) -> None:
+async def test_the_number_of_fields_of_a_head_is_limited(number: int, status: int) -> None:
     connection, written = asked(GREETING, with_headers(number))
     await anyio.wait_all_tasks_blocked()
     assert written.text.startswith(b"HTTP/1.1 %d " % status)
@@ -134,7 +134,7 @@ async def test_a_body_that_comes_with_a_head_is_not_measured_as_one() -> None:
 
 
 @pytest.mark.parametrize("coding", [b"gzip, chunked", b"cow, chunked", b"identity, chunked"])
-async def test_no_transfer_coding_is_taken_but_chunked(coding: bytes) -> None:
+async def test_only_the_transfer_coding_chunked_is_accepted(coding: bytes) -> None:
     head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: %b\r\n\r\n" % coding
     connection, written = asked(GREETING, head + b"0\r\n\r\n")
     await anyio.wait_all_tasks_blocked()
@@ -143,7 +143,7 @@ async def test_no_transfer_coding_is_taken_but_chunked(coding: bytes) -> None:
     connection.connection_lost(None)
 
 
-# ---------------------------------------------------------------- what is no request
+# ---------------------------------------------------------------- malformed and pipelined requests
 @pytest.mark.parametrize(
     ("requests", "junk"),
     [
@@ -166,8 +166,8 @@ async def test_junk_while_an_answer_goes_on_ends_the_connection(requests: int, j
     await site.is_left()
 
 
-async def test_requests_that_wait_for_an_answer_before_them_are_few() -> None:
-    """Whole requests of some bytes, which cost some KB each: the body of the first need not be read for them."""
+async def test_the_number_of_pipelined_requests_is_limited() -> None:
+    """Each is a whole request of some bytes that costs some KB, behind a body that is not read."""
     site = Site()
     connection, written = asked(site.app(), REQUEST * (PIPELINED + 1))
     await anyio.wait_all_tasks_blocked()
@@ -180,7 +180,7 @@ async def test_requests_that_wait_for_an_answer_before_them_are_few() -> None:
 
 
 async def test_nothing_more_is_read_while_requests_wait() -> None:
-    """Not after each answer, either: one read brings thousands."""
+    """Nor after each answer: one read brings thousands."""
     connection, written = asked(GREETING, REQUEST * 10)
     for left in range(9, 0, -1):
         assert connection.flow.read_paused
@@ -193,7 +193,7 @@ async def test_nothing_more_is_read_while_requests_wait() -> None:
 
 
 async def test_all_waiters_learn_of_a_lost_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """Not only the one that came last: the one that is answered would write where nobody is."""
+    """Also the request that is being answered: it would write to a closed connection."""
     site = Site()
     connection, written = asked(site.app(), REQUEST * 3)
     await anyio.wait_all_tasks_blocked()
@@ -233,7 +233,7 @@ async def test_an_upgrade_not_offered_is_not_logged(caplog: pytest.LogCaptureFix
     connection.connection_lost(None)
 
 
-# ---------------------------------------------------------------- how long it may take
+# ---------------------------------------------------------------- times
 @pytest.mark.parametrize("behind", [b"", b"x"])
 async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(behind: bytes) -> None:
     clock = Clock()
@@ -251,7 +251,10 @@ async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(behind: 
 
 @pytest.mark.parametrize("more", [b"\r\n", b"G"])
 async def test_a_byte_behind_a_request_does_not_end_its_answer(more: bytes) -> None:
-    """Old clients send a line break behind a body (RFC 9112, section 2.2). The rest is due when the answer is complete."""
+    """Old clients send a line break behind a body (RFC 9112, section 2.2).
+
+    The rest of the next head is due when the answer is complete.
+    """
     site, clock = Site(), Clock()
     connection, written = asked(site.app(), REQUEST, clock)
     await anyio.wait_all_tasks_blocked()
@@ -303,7 +306,7 @@ async def test_an_idle_connection_is_closed_and_dropped_if_nobody_reads() -> Non
 
 
 async def test_a_closing_connection_is_dropped_if_nobody_reads() -> None:
-    """And stays for those who read slowly, as long as they do."""
+    """It stays open while a slow client reads."""
     clock, closing = Clock(), REQUEST[:-2] + b"connection: close\r\n\r\n"
     connection, written = asked(GREETING, b"", clock)
     written.unread = 3 * READ_BYTES
@@ -323,7 +326,7 @@ async def test_a_closing_connection_is_dropped_if_nobody_reads() -> None:
     connection.connection_lost(None)
 
 
-async def test_who_reads_to_the_end_is_not_watched_any_more() -> None:
+async def test_a_client_that_has_read_everything_is_not_timed_any_more() -> None:
     clock = Clock()
     connection, written = asked(GREETING, REQUEST, clock)
     connection.pause_writing()
@@ -334,7 +337,7 @@ async def test_who_reads_to_the_end_is_not_watched_any_more() -> None:
 
 
 async def test_an_answer_that_nobody_reads_is_dropped() -> None:
-    """Not only a stream: sixty that are held cost as much memory as sixty times all that was asked for."""
+    """Not only a stream: sixty held answers cost sixty times the memory of one."""
     much = 8 * 1024 * 1024
 
     async def answer(request: Request) -> ASGIApp:
@@ -362,9 +365,9 @@ async def test_an_answer_that_nobody_reads_is_dropped() -> None:
     server.close()
 
 
-# ---------------------------------------------------------------- how many there are
+# ---------------------------------------------------------------- numbers and memory
 async def test_a_newcomer_takes_the_place_of_the_one_that_waits_longest() -> None:
-    """And of none that is answered: whoever has no key cannot keep out those who have one."""
+    """Not of one whose request is being answered: clients without a key cannot keep others out."""
     site, state, connections = Site(), ServerState(), OpenConnections(most=3)
     arrived = [
         asked(site.app(), request, connections=connections, state=state)
@@ -386,8 +389,8 @@ async def test_a_newcomer_takes_the_place_of_the_one_that_waits_longest() -> Non
     await site.is_left()
 
 
-async def test_who_gives_way_with_an_answer_unread_is_dropped() -> None:
-    """It would keep its place, and what is unread, for as long as nobody reads."""
+async def test_a_connection_that_gives_way_with_an_unread_answer_is_dropped() -> None:
+    """It would keep its place and its unread bytes for as long as nobody reads."""
     state, connections = ServerState(), OpenConnections(most=1)
     first, answered = asked(GREETING, REQUEST, connections=connections, state=state)
     await anyio.wait_all_tasks_blocked()
@@ -399,7 +402,7 @@ async def test_who_gives_way_with_an_answer_unread_is_dropped() -> None:
 
 
 async def test_a_newcomer_takes_the_place_of_an_answer_that_is_unread_for_longest() -> None:
-    """Where none waits for a request: reading slowly needs no key, either."""
+    """If no connection waits for a request: reading slowly needs no key, either."""
     site, state, connections = Site(), ServerState(), OpenConnections(most=2)
     arrived = [asked(site.app(), connections=connections, state=state) for _ in range(2)]
     await anyio.wait_all_tasks_blocked()
@@ -414,7 +417,7 @@ async def test_a_newcomer_takes_the_place_of_an_answer_that_is_unread_for_longes
     await site.is_left()
 
 
-async def test_what_is_unread_on_all_connections_together_is_bounded() -> None:
+async def test_unread_bytes_of_all_connections_together_are_bounded() -> None:
     site, connections = Site(), OpenConnections()
     arrived = [asked(site.app(), connections=connections) for _ in range(4)]
     await anyio.wait_all_tasks_blocked()

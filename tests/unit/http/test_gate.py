@@ -26,7 +26,7 @@ SITE = "https://app.example.com"
 
 
 def _app(access: Access) -> ASGIApp:
-    async def whose(request: Request) -> Response:
+    async def answer_owner(request: Request) -> Response:
         return Response(owner_of(request))
 
     async def missing(request: Request) -> Response:
@@ -34,8 +34,8 @@ def _app(access: Access) -> ASGIApp:
 
     methods = ["GET", "POST"]
     routes = [
-        Endpoint("/", whose, methods=methods),
-        Endpoint("/open", whose, methods=methods),
+        Endpoint("/", answer_owner, methods=methods),
+        Endpoint("/open", answer_owner, methods=methods),
         Endpoint("/missing", missing, methods=["GET"]),
     ]
     return build_site([Wire(routes, public=frozenset({"/open"}))], access)
@@ -152,7 +152,7 @@ async def test_our_own_pages_are_served(origin: str, host: str) -> None:
         "http://127.0.0.1:8000@evil.example",
     ],
 )
-async def test_a_page_of_another_origin_is_refused_without_a_word_of_sharing(origin: str) -> None:
+async def test_a_page_of_another_origin_is_refused_without_cors_headers(origin: str) -> None:
     access = Access(origins=frozenset({SITE}))
     headers = {"host": "127.0.0.1:8000", "origin": origin}
     preflight = headers | {"access-control-request-method": "POST"}
@@ -168,13 +168,13 @@ async def test_one_foreign_origin_of_two_is_enough() -> None:
     assert (await ask(_app(access), "GET", "/", headers=headers)).status == 403
 
 
-# ---------------------------------------------------------------- what browsers say of who asks
+# ---------------------------------------------------------------- Sec-Fetch headers
 NAVIGATION = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("site", ["same-origin", "none", "", "unheard-of"])
-async def test_what_no_other_site_asks_for_is_served(method: str, site: str) -> None:
+async def test_requests_that_are_not_cross_site_are_served(method: str, site: str) -> None:
     answer = await ask(_app(Access()), method, "/", headers={"sec-fetch-site": site})
     assert answer.status == 200
 
@@ -193,7 +193,7 @@ async def test_what_no_other_site_asks_for_is_served(method: str, site: str) -> 
         ("/", {"origin": "http://127.0.0.1:8000"}),
     ],
 )
-async def test_what_another_site_makes_a_browser_ask_for_is_refused(
+async def test_requests_that_another_site_causes_are_refused(
     path: str, more: dict[str, str], site: str
 ) -> None:
     access = Access(origins=frozenset({SITE}), keys={})
@@ -206,7 +206,7 @@ async def test_one_foreign_site_of_two_is_enough() -> None:
     assert (await ask(_app(Access()), "GET", "/", headers=headers)).status == 403
 
 
-async def test_a_link_elsewhere_may_lead_to_what_needs_no_key() -> None:
+async def test_a_link_on_another_site_may_lead_to_a_public_page() -> None:
     answer = await _get(
         Access(keys=KEYS), "/open", **{"sec-fetch-site": "cross-site", **NAVIGATION}
     )
@@ -214,7 +214,7 @@ async def test_a_link_elsewhere_may_lead_to_what_needs_no_key() -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_a_configured_page_may_ask_from_another_site(site: str) -> None:
+async def test_a_configured_page_may_send_cross_site_requests(site: str) -> None:
     headers = {"origin": SITE, "sec-fetch-site": site, "sec-fetch-mode": "cors"}
     assert (await _get(Access(origins=frozenset({SITE})), **headers)).status == 200
     asked = {**headers, "access-control-request-method": "POST"}
@@ -313,7 +313,7 @@ async def test_a_page_of_this_machine_may_call_and_read(origin: str, host: str, 
         {"origin": "http://192.168.1.7:5173"},
         {"origin": "file://localhost"},
         {"origin": "chrome-extension://localhost"},
-        # what comes without an Origin is loaded, and read by nobody
+        # without an Origin: the page loads it, but cannot read it
         {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "script"},
     ],
 )
@@ -342,13 +342,13 @@ async def test_a_visitors_own_pages_are_foreign_where_the_server_has_another_nam
     assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_our_own_page_is_none_of_another_origin() -> None:
+async def test_a_page_of_this_server_is_not_cross_origin() -> None:
     answer = await _get(LOOPBACK_PAGES, host="localhost:8000", origin="http://localhost:8000")
     assert (answer.status, "access-control-allow-origin" in answer.headers) == (200, False)
 
 
-# ---------------------------------------------------------------- what the operator is told
-def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
+# ---------------------------------------------------------------- the operator's log
+def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     gate = [record for record in caplog.records if record.name == "passback.http.gate"]
     assert {record.levelname for record in gate} <= {"WARNING"}
     return [record.getMessage() for record in gate]
@@ -361,12 +361,15 @@ async def test_a_page_without_an_origin_is_told_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "setting", "told"),
+    ("headers", "setting", "line"),
     [
         (
             {"origin": "http://app.example:5173"},
             "PASSBACK_ALLOWED_ORIGINS",
-            "refused the origin http://app.example:5173: to allow it, list it in PASSBACK_ALLOWED_ORIGINS",
+            (
+                "refused the origin http://app.example:5173: to allow it, "
+                "list it in PASSBACK_ALLOWED_ORIGINS"
+            ),
         ),
         (
             {"host": "Chat.Example:8000"},
@@ -402,21 +405,23 @@ async def test_a_page_without_an_origin_is_told_what_to_do() -> None:
     ],
 )
 async def test_a_refused_host_or_origin_is_named_once_with_the_setting_that_allows_it(
-    headers: dict[str, str], setting: str, told: str, caplog: pytest.LogCaptureFixture
+    headers: dict[str, str], setting: str, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = _app(Access())
     for _ in range(3):
         answer = await ask(app, "GET", "/", headers=headers)
         assert setting in answer.json["message"]
-    assert _told(caplog) == [told]
+    assert _logged(caplog) == [line]
 
 
-async def test_strangers_fill_the_log_only_so_far(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_hosts_and_origins_are_logged_within_a_bound(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     app = _app(Access())
     for number in range(103):
         await ask(app, "GET", "/", headers={"origin": f"http://a{number}.example"})
     await ask(app, "GET", "/", headers={"host": "chat.example"})
-    *named, last, host = _told(caplog)
+    *named, last, host = _logged(caplog)
     assert (len(named), named[-1].split()[3]) == (100, "http://a99.example:")
     assert last == (
         "refused more than 100 different origins: no more are named here; "
@@ -436,7 +441,7 @@ async def test_without_configured_keys_everyone_is_anonymous(key: str | None) ->
 @pytest.mark.parametrize(
     ("given", "owner"), [("Bearer the-key-of-alice", b"alice"), ("bearer  the-key-of-bob ", b"bob")]
 )
-async def test_a_key_says_whose_request_it_is(given: str, owner: bytes) -> None:
+async def test_a_key_gives_the_owner_of_a_request(given: str, owner: bytes) -> None:
     assert (await _get(Access(keys=KEYS), authorization=given)).body == owner
 
 
@@ -445,7 +450,7 @@ async def test_a_key_says_whose_request_it_is(given: str, owner: bytes) -> None:
     "given",
     [None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer the-key-of-alic", "the-key-of-alice"],
 )
-async def test_without_one_of_the_keys_nothing_is_told(given: str | None) -> None:
+async def test_without_a_valid_key_every_path_is_a_401(given: str | None) -> None:
     headers = {"authorization": given} if given is not None else {}
     for path in ("/", "/missing", "/nowhere"):
         answer = await _get(Access(keys=KEYS), path, **headers)
@@ -457,7 +462,7 @@ async def test_without_one_of_the_keys_nothing_is_told(given: str | None) -> Non
     "other", ["Bearer the-key-of-alice", "Bearer the-key-of-bob", "Basic x", ""]
 )
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_two_credentials_are_none(other: str, is_first: bool) -> None:
+async def test_two_credentials_are_refused(other: str, is_first: bool) -> None:
     given = ["Bearer the-key-of-alice", other]
     headers = [("authorization", each) for each in (given if is_first else reversed(given))]
     for path in ("/", "/nowhere"):
@@ -477,26 +482,26 @@ async def test_a_public_path_is_not_open_to_a_foreign_host() -> None:
 
 # ---------------------------------------------------------------- other scopes
 async def test_the_lifespan_passes_the_gate() -> None:
-    lived: list[str] = []
+    phases: list[str] = []
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        lived.append("started")
+        phases.append("started")
         yield
-        lived.append("stopped")
+        phases.append("stopped")
 
     asked: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-    told: list[str] = []
+    sent: list[str] = []
 
     async def receive() -> Message:
         return asked.pop(0)
 
     async def send(message: Message) -> None:
-        told.append(message["type"])
+        sent.append(message["type"])
 
     await build_site([], Access(), lifespan)({"type": "lifespan"}, receive, send)
-    assert lived == ["started", "stopped"]
-    assert told == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert phases == ["started", "stopped"]
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 async def test_a_websocket_is_closed() -> None:
@@ -513,7 +518,7 @@ async def test_a_websocket_is_closed() -> None:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-async def test_a_request_that_is_over_does_not_keep_the_servers_way_to_send(raises: bool) -> None:
+async def test_a_request_that_is_over_does_not_keep_the_servers_send(raises: bool) -> None:
     given = dict[str, object]({SEND_NOW: object(), "another": 1})
     seen: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Errors become JSON that names the code and the request; nothing of an unknown error gets out."""
+"""Errors become JSON with the code and the request's id; unknown errors are not shown."""
 
 import pytest
 from starlette.requests import Request
@@ -48,7 +48,7 @@ def test_every_error_of_the_tree_has_a_status() -> None:
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("kind", _tree(PassbackError), ids=lambda kind: kind.code)
-async def test_an_error_is_told_as_json(kind: type[PassbackError]) -> None:
+async def test_an_error_is_json(kind: type[PassbackError]) -> None:
     answer = await _error(kind("what is wrong"), **{"x-request-id": "r-1"})
     assert answer.status == STATUS[kind.code]
     assert answer.json == {"code": kind.code, "message": "what is wrong", "request_id": "r-1"}
@@ -56,7 +56,7 @@ async def test_an_error_is_told_as_json(kind: type[PassbackError]) -> None:
     assert answer.headers["x-request-id"] == "r-1"
 
 
-async def test_details_are_told_when_there_are_some() -> None:
+async def test_details_are_sent_if_there_are_any() -> None:
     answer = await _error(errors.InvalidTool("bad", details={"tool": "t"}), **{"x-request-id": "r"})
     assert answer.json == {
         "code": "invalid_tool",
@@ -80,7 +80,9 @@ async def test_details_are_told_when_there_are_some() -> None:
         (errors.InvalidRequest(""), None),
     ],
 )
-async def test_a_client_learns_when_to_retry(error: PassbackError, seconds: str | None) -> None:
+async def test_a_retryable_error_says_when_to_retry(
+    error: PassbackError, seconds: str | None
+) -> None:
     assert (await _error(error)).headers.get("retry-after") == seconds
 
 
@@ -93,7 +95,7 @@ async def test_a_connection_is_closed_only_on_a_client_that_has_stopped_sending(
     assert "connection" not in (await _error(errors.BodyTooLarge(""))).headers
 
 
-async def test_an_unknown_error_says_nothing_of_itself(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_error_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     answer = await ask(_raising(RuntimeError("tulip")), "GET", "/", headers={"x-request-id": "r"})
     assert answer.status == 500
     assert answer.json == {
@@ -108,7 +110,7 @@ async def test_an_unknown_error_says_nothing_of_itself(caplog: pytest.LogCapture
     ("method", "path", "status", "code"),
     [("GET", "/nowhere", 404, "not_found"), ("PUT", "/", 405, "method_not_allowed")],
 )
-async def test_what_is_not_routed_is_told_in_the_same_form(
+async def test_unknown_routes_have_errors_of_the_same_form(
     method: str, path: str, status: int, code: str
 ) -> None:
     app = _raising(RuntimeError())
@@ -125,7 +127,7 @@ async def test_a_strange_request_id_is_replaced(given: str) -> None:
     assert answer.headers["x-request-id"] == answer.json["request_id"]
 
 
-def test_an_answer_cannot_hold_what_json_cannot() -> None:
+def test_an_answer_with_a_value_that_is_not_json_raises() -> None:
     with pytest.raises(ValueError, match="Out of range"):
         json_answer({"type": "http", "headers": []}, {"value": float("nan")})
 
@@ -134,16 +136,16 @@ def test_an_answer_cannot_hold_what_json_cannot() -> None:
 DOUBLED = Headers([(b"accept", b"text/plain"), (b"host", b"localhost"), (b"accept", b"caf\xe9")])
 
 
-def test_a_header_that_comes_twice_is_given_whole_or_first() -> None:
+def test_a_repeated_header_is_read_as_a_list_or_by_its_first_value() -> None:
     assert DOUBLED.all[b"accept"] == ["text/plain", "caf\xe9"]
     assert DOUBLED.first[b"accept"] == "text/plain"
 
 
-def test_a_header_that_is_not_there_has_no_entry() -> None:
+def test_a_missing_header_has_no_entry() -> None:
     assert DOUBLED.all.keys() == DOUBLED.first.keys() == {b"accept", b"host"}
 
 
-def test_a_header_may_be_there_and_empty() -> None:
+def test_a_header_may_be_empty() -> None:
     headers = Headers([(b"content-encoding", b"")])
     assert headers.first == {b"content-encoding": ""}
 
@@ -209,7 +211,7 @@ def test_the_best_form_is_chosen(header: str, chosen: str) -> None:
         "text/plain x",
     ],
 )
-def test_what_fits_no_form_is_refused_with_the_list(header: str) -> None:
+def test_an_accept_header_without_a_known_form_is_refused_with_the_list(header: str) -> None:
     with pytest.raises(NotAcceptable) as refused:
         preferred_media_type(header, [A, B, C])
     assert refused.value.message == f"the answer can be {A} or {B} or {C}"

@@ -1,4 +1,4 @@
-"""Streams over real connections of `passback serve`'s protocol: clients that read late, or not at all."""
+"""Streams over real connections: clients that read late, or not at all."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ MUCH = 4 * 1024 * 1024
 
 @asynccontextmanager
 async def connected(site: Site, patience: float | None = None) -> AsyncGenerator[socket.socket]:
-    """A client that has said nothing yet. `patience`: of the connection, where it is not the site's."""
+    """Connect a client that sends nothing yet; `patience` is the connection's, if not the site's."""
     config, state = Config(site.app(), lifespan="off", log_config=None), ServerState()
     config.load()
     connections = OpenConnections(send_seconds=patience or site.services.limits.send_seconds)
@@ -57,7 +57,7 @@ async def connected(site: Site, patience: float | None = None) -> AsyncGenerator
 async def client_of(
     site: Site, body: int = 0, patience: float | None = None
 ) -> AsyncGenerator[socket.socket]:
-    """A client that has asked for the site's stream, with a body of so many bytes, and reads nothing by itself."""
+    """Connect a client that posts a body of this many bytes, and reads nothing by itself."""
     loop = asyncio.get_running_loop()
     async with connected(site, patience) as client:
         head = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % body
@@ -69,8 +69,8 @@ async def client_of(
         yield client
 
 
-async def received(client: socket.socket, end: bytes) -> bytes:
-    """All that comes, up to an end."""
+async def read_until(client: socket.socket, end: bytes) -> bytes:
+    """Read until an end."""
     loop, got = asyncio.get_running_loop(), bytearray()
     while not got.endswith(end):
         part = await loop.sock_recv(client, 65536)
@@ -80,7 +80,7 @@ async def received(client: socket.socket, end: bytes) -> bytes:
 
 
 async def bytes_until_closed(client: socket.socket) -> int:
-    """How much came before the connection was closed."""
+    """Count the bytes before the connection is closed."""
     loop, got = asyncio.get_running_loop(), 0
     with suppress(ConnectionResetError):
         while part := await loop.sock_recv(client, 65536):
@@ -122,7 +122,9 @@ async def test_sending_without_a_task_can_be_switched_off(sends_directly: bool) 
 
 
 @pytest.mark.parametrize(("with_head", "is_there"), [(0, False), (5, False), (9, True)])
-async def test_a_body_is_known_to_be_there_when_it_is_whole(with_head: int, is_there: bool) -> None:
+async def test_a_handler_knows_whether_the_whole_body_has_arrived(
+    with_head: int, is_there: bool
+) -> None:
     known: list[bool] = []
 
     async def echo(request: Request) -> ASGIApp:
@@ -164,7 +166,7 @@ async def test_a_later_head_that_does_not_end_closes_the_connection() -> None:
     connection.connection_lost(None)
 
 
-async def test_nothing_is_written_to_a_client_that_left_before_the_answer_began() -> None:
+async def test_nothing_is_written_to_a_client_that_disconnected_before_the_answer() -> None:
     site = Site()
 
     async def stream(_: Request) -> ASGIApp:
@@ -177,7 +179,7 @@ async def test_nothing_is_written_to_a_client_that_left_before_the_answer_began(
     await site.is_left()
 
 
-async def test_an_answer_whose_form_cannot_say_that_it_failed_gets_no_end() -> None:
+async def test_a_failed_text_answer_gets_no_final_chunk() -> None:
     site = Site()
     _, written = asked(site.text())
     site.runs.say(TextDelta("ab"))
@@ -188,7 +190,7 @@ async def test_an_answer_whose_form_cannot_say_that_it_failed_gets_no_end() -> N
     assert not b"".join(written.parts).endswith(b"0\r\n\r\n")
 
 
-async def test_what_cannot_be_read_as_http_is_refused_with_an_error_of_ours() -> None:
+async def test_malformed_http_is_refused_with_the_servers_own_error() -> None:
     _, written = asked(Site().app(), b"what is this\r\n\r\n")
     assert b"".join(written.parts).startswith(b"HTTP/1.1 400 ")
     assert b'"code":"bad_request"' in b"".join(written.parts)
@@ -196,7 +198,7 @@ async def test_what_cannot_be_read_as_http_is_refused_with_an_error_of_ours() ->
 
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_is_dropped() -> None:
-    """And its connection is closed, however much waits in it: it would hold up the server's stop."""
+    """Its connection is closed even with unsent bytes, which would hold up the server's stop."""
     site = Site(patience=0.1)
     async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
@@ -205,7 +207,7 @@ async def test_a_client_that_does_not_read_is_dropped() -> None:
 
 
 @pytest.mark.promise("P11")
-async def test_a_client_that_does_not_take_the_last_words_of_a_stopping_server_is_dropped() -> None:
+async def test_a_client_that_does_not_read_the_end_of_a_stopping_server_is_dropped() -> None:
     site = Site(patience=0.1)
     async with client_of(site, patience=60) as client:
         site.runs.say(TextDelta("x" * MUCH))
@@ -222,27 +224,27 @@ async def test_a_client_that_reads_late_gets_everything() -> None:
         site.runs.say(TextDelta("x" * MUCH))
         await anyio.wait_all_tasks_blocked()
         site.runs.say(END)
-        got = await received(client, done(2) + b"\r\n0\r\n\r\n")
+        got = await read_until(client, done(2) + b"\r\n0\r\n\r\n")
     assert got.count(b"x" * MUCH) == 1
 
 
 @pytest.mark.promise("P11")
-async def test_who_read_late_once_is_not_dropped_for_it() -> None:
-    """The patience begins anew when the client has read."""
+async def test_a_client_that_read_late_once_is_not_dropped() -> None:
+    """Its time begins anew when it has read."""
     site = Site(ping=0.02, patience=0.3)
     async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
-        await received(client, b": ping\n\n\r\n")
+        await read_until(client, b": ping\n\n\r\n")
         with anyio.move_on_after(0.5):
-            await received(client, b"never")
+            await read_until(client, b"never")
         assert site.runs.readers
         site.runs.say(END)
-        assert done(2) in await received(client, b"0\r\n\r\n")
+        assert done(2) in await read_until(client, b"0\r\n\r\n")
 
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("body", [0, 90_000, 250_000])
-async def test_a_client_that_leaves_is_forgotten(body: int) -> None:
+async def test_a_client_that_disconnects_is_forgotten(body: int) -> None:
     """Also after a body so large that reading was paused."""
     site = Site()
     async with client_of(site, body) as client:
@@ -258,14 +260,14 @@ async def test_a_request_that_comes_during_a_stream_is_served_after_it() -> None
         for _ in range(10):  # the server has room to read it
             await anyio.wait_all_tasks_blocked()
         site.runs.say(TextDelta("a"), END)
-        first = await received(client, b"0\r\n\r\n")
-        second = first if first.count(done(2)) == 2 else await received(client, b"0\r\n\r\n")
+        first = await read_until(client, b"0\r\n\r\n")
+        second = first if first.count(done(2)) == 2 else await read_until(client, b"0\r\n\r\n")
     assert done(2) in first
     assert done(2) in second
 
 
 @pytest.mark.promise("P11", "P12")
-async def test_what_comes_behind_a_refused_head_is_not_read() -> None:
+async def test_bytes_behind_a_refused_head_are_not_read() -> None:
     site, loop = Site(), asyncio.get_running_loop()
     async with connected(site) as client:
         await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000)

@@ -1,4 +1,4 @@
-"""A path is matched as it was sent, by servers that tell it and by those that do not; a response that fails is told of."""
+"""Routes match the raw path, with servers that give it and without; failed responses are logged."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def _scope(path: str, raw: bytes | None, method: str = "GET") -> Scope:
 
 
 async def _answer(path: str, raw: bytes | None) -> tuple[int, object]:
-    """The status and the JSON that the route answers."""
+    """Return the status and the JSON that the route answers."""
     scope = _scope(path, raw)
     match, found = ROUTE.matches(scope)
     assert match is Match.FULL
@@ -74,19 +74,19 @@ async def test_a_parameter_is_decoded_once(path: str, raw: bytes | None, given: 
         ("GET", b"/other", Match.NONE),
     ],
 )
-def test_what_is_not_the_route_does_not_match(method: str, raw: bytes, match: Match) -> None:
+def test_other_paths_and_methods_do_not_match(method: str, raw: bytes, match: Match) -> None:
     assert ROUTE.matches(_scope(raw.decode(), raw, method))[0] is match
 
 
 async def test_a_parameter_has_to_be_text() -> None:
-    status, said = await _answer("/things/\ufffd", b"/things/%FF")
+    status, body = await _answer("/things/\ufffd", b"/things/%FF")
     assert status == 400
-    assert isinstance(said, dict)
-    assert said["code"] == "bad_request"
+    assert isinstance(body, dict)
+    assert body["code"] == "bad_request"
 
 
 # ---------------------------------------------------------------- queries
-async def _said(request: Request) -> Response:
+async def _query_answer(request: Request) -> Response:
     return JSONResponse(dict(request.query_params))
 
 
@@ -94,9 +94,11 @@ QUERIED = build_site(
     [
         Wire(
             [
-                Endpoint("/some", _said, methods=["GET", "DELETE"], query={"GET": ["a", "b"]}),
-                Endpoint("/any", _said, methods=["GET"], query=None),
-                Endpoint("/none", _said, methods=["GET"]),
+                Endpoint(
+                    "/some", _query_answer, methods=["GET", "DELETE"], query={"GET": ["a", "b"]}
+                ),
+                Endpoint("/any", _query_answer, methods=["GET"], query=None),
+                Endpoint("/none", _query_answer, methods=["GET"]),
             ]
         )
     ],
@@ -199,41 +201,41 @@ def _failing(error: Exception, *messages: Message) -> ASGIApp:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "code", "said"),
+    ("error", "status", "code", "line"),
     [
         (RuntimeError("tulip"), 500, "internal", "request r failed"),
         (UnicodeEncodeError("ascii", "\u2028", 0, 1, "tulip"), 500, "internal", "request r failed"),
         (StoreError("gone"), 503, "store_error", "request r failed: store_error"),
     ],
 )
-async def test_what_a_response_raises_before_it_has_begun_is_an_error_of_the_request(
-    error: Exception, status: int, code: str, said: str, caplog: pytest.LogCaptureFixture
+async def test_an_error_before_the_response_begins_is_answered_and_logged(
+    error: Exception, status: int, code: str, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await ask(_failing(error), "GET", "/", headers={"x-request-id": "r"})
     assert (answer.status, answer.code, answer.json["request_id"]) == (status, code, "r")
     assert b"tulip" not in answer.body
-    assert [record.getMessage() for record in caplog.records] == [said]
+    assert [record.getMessage() for record in caplog.records] == [line]
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "line"),
     [
         (RuntimeError("tulip"), "answer to request r broken off"),
         (StoreError("gone"), "answer to request r broken off: store_error"),
     ],
 )
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_what_a_response_raises_later_breaks_it_off(
-    error: Exception, said: str, is_told: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_an_error_after_the_response_began_breaks_it_off(
+    error: Exception, line: str, is_direct: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     direct = Direct()
-    extensions = {SEND_NOW: direct} if is_told else {}
+    extensions = {SEND_NOW: direct} if is_direct else {}
     headers = {"x-request-id": "r"}
     app = _failing(error, *BEGUN)
     async with exchange(app, "GET", "/", headers=headers, extensions=extensions) as one:
         assert (one.status, await one.rest(), one.ended) == (200, b"half", False)
-    assert direct.broken_off is is_told
-    assert [record.getMessage() for record in caplog.records] == [said]
+    assert direct.broken_off is is_direct
+    assert [record.getMessage() for record in caplog.records] == [line]
 
 
 # ---------------------------------------------------------------- threads
@@ -241,11 +243,11 @@ KIB = 1024
 
 
 @pytest.mark.parametrize(
-    ("texts", "apart"),
+    ("texts", "in_thread"),
     [([], False), (["x" * 15 * KIB], False), (["x" * 16 * KIB], True), ([""] * 200, True)],
 )
-async def test_large_inputs_are_handled_in_a_thread(texts: Sequence[str], apart: bool) -> None:
-    async def place() -> bool:
+async def test_large_inputs_are_handled_in_a_thread(texts: Sequence[str], in_thread: bool) -> None:
+    async def runs_in_thread() -> bool:
         return await work_on(texts, lambda here: get_ident() != here, get_ident())
 
-    assert await place() is apart
+    assert await runs_in_thread() is in_thread

@@ -1,4 +1,4 @@
-"""How a request finds its endpoint."""
+"""Requests find their endpoints, by path and method."""
 
 import pytest
 from starlette.requests import Request
@@ -56,7 +56,7 @@ def test_two_routes_at_one_address_are_refused(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/a", 405), ("GET", "/b", 404)])
-async def test_what_is_not_there_is_an_error(method: str, path: str, status: int) -> None:
+async def test_an_unknown_route_is_an_error(method: str, path: str, status: int) -> None:
     async with exchange(APP, method, path) as one:
         assert one.status == status
 
@@ -91,7 +91,7 @@ async def test_the_errors_of_other_wires_keep_theirs() -> None:
     assert answer.json.keys() == {"code", "message", "request_id"}
 
 
-async def test_a_form_of_errors_does_not_touch_what_is_no_request() -> None:
+async def test_a_form_of_errors_does_not_touch_websockets() -> None:
     sent = await _open_socket(FORMED, "/own/1")
     assert sent == [{"type": "websocket.close", "code": 1008}]
 

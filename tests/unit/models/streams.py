@@ -1,6 +1,6 @@
-"""What streams mean, whoever decodes them: cases, ways to cut their bytes, and the comparison."""
+"""Cases of streams of bytes, ways to cut them into pieces, and the check of what is decoded."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ class Decoded:
 
 
 def decoded_by(decoder: Decoder, pieces: Iterable[bytes]) -> Decoded:
-    """Feed the pieces; neighbouring texts are joined over batches, of usage the last is taken."""
+    """Feed the pieces; join neighbouring texts over batches, and take the last usage."""
     deltas: list[ModelDelta] = []
     for piece in pieces:
         deltas += decoder.feed(piece)
@@ -71,6 +71,14 @@ def check(case: Case, decoded: Decoded) -> None:
         assert case.failure[1] in decoded.failure[1]
 
 
+async def body_in_pieces(*pieces: bytes | Exception) -> AsyncGenerator[bytes]:
+    """Yield the pieces of a body, and raise an exception in its place."""
+    for piece in pieces:
+        if isinstance(piece, Exception):
+            raise piece
+        yield piece
+
+
 # ---------------------------------------------------------------- cutting
 def _whole(stream: bytes) -> Iterable[bytes]:
     return [stream]
@@ -92,13 +100,13 @@ SIZES = st.lists(st.integers(1, 400), max_size=30)
 
 
 def cut_into(stream: bytes, sizes: Iterable[int]) -> list[bytes]:
-    """Pieces of these sizes, and the rest."""
-    cuts, at = [0], 0
-    cuts.extend(at := at + size for size in sizes)
+    """Cut a stream into pieces of these sizes, and the rest."""
+    cuts, position = [0], 0
+    cuts.extend(position := position + size for size in sizes)
     return [stream[a:b] for a, b in zip(cuts, [*cuts[1:], len(stream)], strict=True)]
 
 
 def cut_in_two(stream: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """At every place; of a very long stream, at many."""
+    """Cut a stream in two at every place; a very long one at many."""
     for cut in range(0, len(stream), max(1, len(stream) // 2000)):
         yield stream[:cut], stream[cut:]

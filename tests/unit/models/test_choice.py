@@ -1,4 +1,4 @@
-"""What the settings of the model mean, for one model and for several, and where each key goes."""
+"""Models from the settings, one or several, with their addresses and keys."""
 
 import pytest
 
@@ -39,34 +39,46 @@ def test_each_model_has_its_address_and_key(
     assert ModelServices(*settings).choices(settings[0]) == expected
 
 
-LOCAL, GATE = "http://127.0.0.1:1/v1", "https://gate.example/v1"
+LOCAL, GATEWAY = "http://127.0.0.1:1/v1", "https://gate.example/v1"
 
 
 @pytest.mark.parametrize(
-    ("settings", "named", "expected"),
+    ("settings", "agents_model", "expected"),
     [
-        # where the one of its name is, else the first of its kind
-        (("openai:a,openai:b", f"{LOCAL},{GATE}", "k,l"), "openai:b", [openai("b", GATE, "l")]),
-        (("openai:a,openai:b", f"{LOCAL},{GATE}", "k,l"), "openai:c", [openai("c", LOCAL, "k")]),
+        # at the address of the model of its name, else of the first of its kind
+        (
+            ("openai:a,openai:b", f"{LOCAL},{GATEWAY}", "k,l"),
+            "openai:b",
+            [openai("b", GATEWAY, "l")],
+        ),
+        (("openai:a,openai:b", f"{LOCAL},{GATEWAY}", "k,l"), "openai:c", [openai("c", LOCAL, "k")]),
         # at a gateway that has all of them, but not at another provider's own service
-        (("openai:a", GATE, "k"), "anthropic:b", [openai("b", GATE, "k", "anthropic")]),
+        (("openai:a", GATEWAY, "k"), "anthropic:b", [openai("b", GATEWAY, "k", "anthropic")]),
         (("openai:a", None, "k"), "anthropic:b", [ModelChoice("anthropic", "b")]),
         (
             ("openai:a", "https://api.openai.com/v1", "k"),
             "anthropic:b",
             [ModelChoice("anthropic", "b")],
         ),
-        (("openai:a", None, "k"), "demo:fast,openai:b", [ModelChoice("demo", "fast"), openai("b", None, "k")]),
-        # the settings' model needs neither: both are for the one that is named
+        (
+            ("openai:a", None, "k"),
+            "demo:fast,openai:b",
+            [ModelChoice("demo", "fast"), openai("b", None, "k")],
+        ),
+        # the settings' model needs neither: both are for the agent's model
         (("demo", LOCAL, "k"), "openai:b", [openai("b", LOCAL, "k")]),
-        (("demo", None, "k,l"), "openai:b,anthropic:c", [openai("b", None, "k"), openai("c", None, "l", "anthropic")]),
+        (
+            ("demo", None, "k,l"),
+            "openai:b,anthropic:c",
+            [openai("b", None, "k"), openai("c", None, "l", "anthropic")],
+        ),
         (("nonsense", None, "k"), "openai:b", [openai("b", None, "k")]),
     ],
-)  # fmt: skip
-def test_a_model_beside_those_of_the_settings_is_where_they_are(
-    settings: tuple[str, str | None, str | None], named: str, expected: list[ModelChoice]
+)
+def test_a_model_of_an_agent_uses_the_addresses_and_keys_of_the_settings(
+    settings: tuple[str, str | None, str | None], agents_model: str, expected: list[ModelChoice]
 ) -> None:
-    assert ModelServices(*settings).choices(named) == expected
+    assert ModelServices(*settings).choices(agents_model) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,13 +102,13 @@ def test_a_key_goes_to_its_own_service_only(base_url: str | None, key: str | Non
     assert chosen.api_key == "settings"
 
 
-def test_a_providers_key_fills_the_place_that_is_empty() -> None:
+def test_a_providers_key_is_used_where_the_settings_have_none() -> None:
     services = ModelServices("openai:a,anthropic:b", None, "k,", {"openai": "x", "anthropic": "y"})
     assert [each.api_key for each in services.choices("openai:a,anthropic:b")] == ["k", "y"]
 
 
 @pytest.mark.parametrize(
-    ("settings", "named", "words"),
+    ("settings", "agents_model", "message"),
     [
         (("openai:a,openai:b", "u,v,w", None), "", "2 models have one or 2 addresses, not 3"),
         (("openai:a,openai:b,openai:c", None, "k,l"), "", "3 models have one or 3 keys, not 2"),
@@ -106,10 +118,10 @@ def test_a_providers_key_fills_the_place_that_is_empty() -> None:
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(
-    settings: tuple[str, str | None, str | None], named: str, words: str
+    settings: tuple[str, str | None, str | None], agents_model: str, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=words) as raised:
-        ModelServices(*settings).choices(named or settings[0])
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        ModelServices(*settings).choices(agents_model or settings[0])
     assert "secret" not in raised.value.message
 
 
@@ -125,7 +137,7 @@ def test_a_key_is_not_shown_by_a_choice() -> None:
     assert "secret" not in repr(chosen)
 
 
-def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_demo_model_is_refused_with_the_known_ones() -> None:
     check_model_names("demo, demo:fast")
     with pytest.raises(ConfigurationError) as raised:
         check_model_names("demo,demo:slow")
@@ -135,7 +147,7 @@ def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> N
 
 
 @pytest.mark.parametrize(
-    ("model", "meant"),
+    ("model", "hint"),
     [
         ("gpt-5", " (did you mean openai:gpt-5?)"),
         ("claude-sonnet-5", " (did you mean anthropic:claude-sonnet-5?)"),
@@ -147,9 +159,10 @@ def test_a_demo_model_that_there_is_not_is_told_with_those_that_there_are() -> N
         ("", ""),
     ],
 )
-def test_an_unknown_kind_is_told_with_what_may_be_meant(model: str, meant: str) -> None:
+def test_an_unknown_kind_is_refused_with_a_suggestion(model: str, hint: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         check_model_names(f"openai:a, {model}")
     assert raised.value.message == (
-        f"no model is called {model!r}{meant}; a model is KIND:NAME, of the kinds demo, openai, anthropic"
+        f"no model is called {model!r}{hint}; "
+        "a model is KIND:NAME, of the kinds demo, openai, anthropic"
     )

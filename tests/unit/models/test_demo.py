@@ -1,4 +1,4 @@
-"""The demo model: deterministic answers, and calls of the tools that the words name."""
+"""The demo model: deterministic answers, and calls of the tools that the user names."""
 
 import json
 import time
@@ -72,8 +72,8 @@ def text(deltas: Sequence[ModelDelta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextChunk))
 
 
-def called(deltas: Sequence[ModelDelta]) -> list[tuple[str, JsonValue]]:
-    """The calls as name and parsed arguments, in the order of their slots."""
+def tool_calls(deltas: Sequence[ModelDelta]) -> list[tuple[str, JsonValue]]:
+    """Return the names and the parsed arguments of the calls, in the order of their slots."""
     chunks = [delta for delta in deltas if isinstance(delta, ToolCallChunk)]
     names = {chunk.slot: chunk.name for chunk in chunks if chunk.name}
     return [
@@ -83,8 +83,8 @@ def called(deltas: Sequence[ModelDelta]) -> list[tuple[str, JsonValue]]:
 
 
 def argument(schema: JsonValue, words: str) -> JsonValue:
-    """What the demo gives as the only argument of a tool called `try`."""
-    [(_, arguments)] = called(ask(words, spec("try", value=schema)))
+    """Return the only argument with which the demo model calls a tool named `try`."""
+    [(_, arguments)] = tool_calls(ask(words, spec("try", value=schema)))
     return cast("dict[str, JsonValue]", arguments)["value"]
 
 
@@ -92,8 +92,8 @@ def argument(schema: JsonValue, words: str) -> JsonValue:
 def test_a_greeting_is_answered_and_says_that_this_is_a_demo() -> None:
     deltas = ask("hi")
     assert text(deltas) == (
-        "Hello! I am passback's demo model: a few rules, no artificial intelligence. Ask me to count to 20, "
-        "or declare a tool and name it in a message: I will call it."
+        "Hello! I am passback's demo model: a few rules, no artificial intelligence. "
+        "Ask me to count to 20, or declare a tool and name it in a message: I will call it."
     )
     assert deltas[:2] == [TextChunk("Hello!"), TextChunk(" I")]
     assert deltas[-2:] == [UsageChunk(Usage(1, len(deltas) - 2)), Finish("stop")]
@@ -101,12 +101,13 @@ def test_a_greeting_is_answered_and_says_that_this_is_a_demo() -> None:
 
 def test_other_words_are_quoted_and_the_declared_tools_offered() -> None:
     assert text(ask("Why is the sky blue?", *PAGE)) == (
-        'You said: "Why is the sky blue?". I am only passback\'s demo model and cannot think. Name one of '
-        "your tools and I will call it: change-background-color, get-time-zone, ask-user-to-confirm."
+        'You said: "Why is the sky blue?". I am only passback\'s demo model and cannot think. '
+        "Name one of your tools and I will call it: "
+        "change-background-color, get-time-zone, ask-user-to-confirm."
     )
 
 
-def test_it_counts_when_asked_so_that_a_long_answer_can_be_seen() -> None:
+def test_it_counts_when_asked_to() -> None:
     assert text(ask("Please count to 5!")) == "1 2 3 4 5 - counted by the demo model."
     assert " 1000 - counted" in text(ask("count to 999999"))
 
@@ -124,13 +125,13 @@ def test_parts_are_read_as_text() -> None:
 
 # ---------------------------------------------------------------- tools
 @pytest.mark.parametrize("content", ["what is new?", (TextPart("what is new?"), DataPart(5))])
-def test_it_hears_the_users_words_and_not_what_is_said_beside_them(content: Content) -> None:
-    said = MessageContext(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
-    shown = PromptLayers().shown(replace(user(content), brief=said))
+def test_only_the_text_of_the_user_is_read_and_not_its_context(content: Content) -> None:
+    context = MessageContext(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
+    shown = PromptLayers().shown(replace(user(content), brief=context))
     assert isinstance(shown, UserMessage)
     assert "<time>" in str(shown.content)
     deltas = ask(shown.content, spec("get-time-zone"))
-    assert called(deltas) == []
+    assert tool_calls(deltas) == []
     assert 'You said: "what is new?' in text(deltas)
     assert "user_context" not in text(deltas)
 
@@ -165,40 +166,42 @@ def test_tools_named_in_the_words_are_called(
     words: str, expected: list[tuple[str, JsonValue]]
 ) -> None:
     deltas = ask(words, *PAGE)
-    assert called(deltas) == expected
+    assert tool_calls(deltas) == expected
     assert deltas[-1] == Finish("tool_calls" if expected else "stop")
 
 
-def test_arguments_come_in_two_pieces_also_when_there_are_none() -> None:
+def test_empty_arguments_come_in_two_pieces_too() -> None:
     assert ask("time zone", ZONE)[1:3] == [
         ToolCallChunk(0, arguments="{"),
         ToolCallChunk(0, arguments="}"),
     ]
 
 
-def test_the_tool_that_means_more_wins_over_the_one_that_means_less() -> None:
-    assert called(ask("what is my time zone", spec("get_time"), ZONE)) == [("get-time-zone", {})]
+def test_the_tool_whose_name_has_more_of_the_words_is_called() -> None:
+    assert tool_calls(ask("what is my time zone", spec("get_time"), ZONE)) == [
+        ("get-time-zone", {})
+    ]
 
 
-def test_of_tools_that_mean_the_same_the_likest_wins() -> None:
+def test_of_tools_with_the_same_matching_words_the_most_similar_is_called() -> None:
     volume = (spec("getVolume"), spec("setVolume"))
-    assert called(ask("set the volume", *volume)) == [("setVolume", {})]
-    assert called(ask("volume?", *volume)) == [("getVolume", {})]
+    assert tool_calls(ask("set the volume", *volume)) == [("setVolume", {})]
+    assert tool_calls(ask("volume?", *volume)) == [("getVolume", {})]
 
 
 def test_scripts_without_spaces_are_searched() -> None:
     tool = spec("改变背景颜色", 颜色={"type": "string", "enum": ["红色", "蓝色"]})
-    assert called(ask("请改变背景颜色为蓝色", tool)) == [("改变背景颜色", {"颜色": "蓝色"})]
+    assert tool_calls(ask("请改变背景颜色为蓝色", tool)) == [("改变背景颜色", {"颜色": "蓝色"})]
 
 
-def test_a_letter_that_is_longer_in_lower_case_moves_nothing() -> None:
-    assert called(ask("İİİ box: hello", spec("box", p={"type": "string"}))) == [
+def test_a_letter_that_is_longer_in_lower_case_shifts_no_position() -> None:
+    assert tool_calls(ask("İİİ box: hello", spec("box", p={"type": "string"}))) == [
         ("box", {"p": "hello"})
     ]
 
 
 def test_a_tool_can_be_named_by_its_whole_name() -> None:
-    assert called(ask("run get_x1 now", spec("get_x1"))) == [("get_x1", {})]
+    assert tool_calls(ask("run get_x1 now", spec("get_x1"))) == [("get_x1", {})]
 
 
 # ---------------------------------------------------------------- arguments
@@ -246,7 +249,7 @@ def test_each_number_and_each_quotation_is_used_once() -> None:
     number: JsonValue = {"type": "integer"}
     quoted: JsonValue = {"type": "string"}
     tool = spec("add", a=number, b=number, c=number, d=quoted, e=quoted)
-    assert called(ask('add 3 and 4 as "x" and "y"', tool)) == [
+    assert tool_calls(ask('add 3 and 4 as "x" and "y"', tool)) == [
         ("add", {"a": 3, "b": 4, "c": 0, "d": "x", "e": "y"})
     ]
 
@@ -254,8 +257,8 @@ def test_each_number_and_each_quotation_is_used_once() -> None:
 def test_an_optional_argument_is_given_only_when_the_words_have_it() -> None:
     size: JsonValue = {"enum": ["small", "large"]}
     tool = ToolSpec("pizza", "", {"type": "object", "properties": {"size": size, "note": {}}})
-    assert called(ask("a pizza", tool)) == [("pizza", {})]
-    assert called(ask("a large pizza", tool)) == [("pizza", {"size": "large"})]
+    assert tool_calls(ask("a pizza", tool)) == [("pizza", {})]
+    assert tool_calls(ask("a large pizza", tool)) == [("pizza", {"size": "large"})]
 
 
 def test_a_local_reference_is_followed() -> None:
@@ -268,12 +271,12 @@ def test_a_local_reference_is_followed() -> None:
         },
     }
     tool = ToolSpec("draw", "", cast("dict[str, JsonValue]", parameters))
-    assert called(ask("draw at 9", tool)) == [("draw", {"point": {"x": 9}})]
+    assert tool_calls(ask("draw at 9", tool)) == [("draw", {"point": {"x": 9}})]
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
     node: dict[str, JsonValue] = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
-    [(name, arguments)] = called(ask("walk", ToolSpec("walk", "", node)))
+    [(name, arguments)] = tool_calls(ask("walk", ToolSpec("walk", "", node)))
     assert (name, str(arguments).count("next")) == ("walk", 6)
 
 
@@ -284,7 +287,7 @@ def _numbered(kinds: int, tool_description: str, /, **schema: JsonValue) -> Tool
 @pytest.mark.parametrize(
     ("words", "tools"),
     [
-        # of 16,384 characters, which a description may have: 1.2 s for each parameter, where each letter begins a search
+        # the longest description: a search from each letter takes 1.2 s for each parameter
         ("box", [_numbered(4, "a" * 16_384, type="string")]),
         ("box", [_numbered(4, "", type="string", description="a" * 16_384)]),
         ("box", [_numbered(500, "ab, cd, " * 2_000, type="string")]),
@@ -295,9 +298,9 @@ def _numbered(kinds: int, tool_description: str, /, **schema: JsonValue) -> Tool
     ],
     ids=["letters", "letters of a parameter", "lists", "quotation marks"],
 )
-def test_a_tool_made_to_be_slow_is_read_quickly(words: str, tools: list[ToolSpec]) -> None:
+def test_a_hostile_tool_is_read_quickly(words: str, tools: list[ToolSpec]) -> None:
     started = time.thread_time()
-    assert called(ask(words, *tools))
+    assert tool_calls(ask(words, *tools))
     assert time.thread_time() - started < 1
 
 
@@ -307,7 +310,7 @@ def test_nested_arrays_end() -> None:
         "required": ["rows"],
         "$defs": {"rows": {"type": "array", "items": {"$ref": "#/$defs/rows"}}},
     }
-    [(_, arguments)] = called(ask("walk", ToolSpec("walk", "", node)))
+    [(_, arguments)] = tool_calls(ask("walk", ToolSpec("walk", "", node)))
     assert str(arguments) == "{'rows': [[[[[[]]]]]]}"
 
 
@@ -330,7 +333,7 @@ def test_the_answer_after_results_quotes_them_also_errors() -> None:
     assert deltas[-1] == Finish("stop")
 
 
-def test_a_result_without_its_call_is_quoted_all_the_same() -> None:
+def test_a_result_without_its_call_is_quoted_too() -> None:
     stray = ToolMessage(MessageId("r9"), CallId("c9"), "left over")
     assert text(answer_deltas(results(("a", False), then=[stray]))).endswith(
         'The tool answered: "left over".'
@@ -339,7 +342,7 @@ def test_a_result_without_its_call_is_quoted_all_the_same() -> None:
 
 
 def test_a_user_who_speaks_after_the_results_is_answered() -> None:
-    assert called(answer_deltas(results(("a", False), then=[user("time zone")]))) == [
+    assert tool_calls(answer_deltas(results(("a", False), then=[user("time zone")]))) == [
         ("get-time-zone", {})
     ]
 
@@ -351,10 +354,10 @@ def test_any_words_give_the_same_well_formed_answer_twice(words: str, name: str)
     first = ask(f"{words} {name}", *tools)
     assert first == ask(f"{words} {name}", *tools)
     assert isinstance(first[-1], Finish)
-    assert called(first) or text(first).encode()
+    assert tool_calls(first) or text(first).encode()
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- the model
 @pytest.mark.anyio
 async def test_it_streams_one_piece_at_a_time() -> None:
     model = DemoModel(delay=0)
@@ -369,16 +372,16 @@ async def test_it_streams_one_piece_at_a_time() -> None:
 @pytest.mark.anyio
 async def test_it_pauses_before_each_piece() -> None:
     async with DemoModel(delay=3600).stream(ModelRequest([user("hi")])) as batches:
-        with anyio.move_on_after(0.02) as patience:
+        with anyio.move_on_after(0.02) as scope:
             await anext(batches)
-    assert patience.cancelled_caught
+    assert scope.cancelled_caught
 
 
 def test_it_is_made_from_a_setting() -> None:
     assert (create("").name, create("fast").name) == ("demo", "demo:fast")
 
 
-def test_settings_of_a_real_model_are_not_ignored_in_silence() -> None:
+def test_settings_of_another_model_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="openai:NAME"):
         create("", api_key="sk-1")
     with pytest.raises(ConfigurationError, match="openai:NAME"):
@@ -407,25 +410,25 @@ ATTACHMENTS: list[tuple[tuple[MediaPart, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("media", "said"), ATTACHMENTS)
-def test_it_says_which_attachments_it_got(media: tuple[MediaPart, ...], said: str) -> None:
+@pytest.mark.parametrize(("media", "description"), ATTACHMENTS)
+def test_it_says_which_attachments_it_got(media: tuple[MediaPart, ...], description: str) -> None:
     assert {DemoModel().refuses(part) for part in media} == {None}
     cannot = "I am only passback's demo model and cannot look at it."
-    assert text(ask(media)).startswith(f"I got {said}. {cannot}")
-    told = text(ask((TextPart("count to 2"), *media)))
-    assert told == f"I got {said}. 1 2 - counted by the demo model."
+    assert text(ask(media)).startswith(f"I got {description}. {cannot}")
+    answer = text(ask((TextPart("count to 2"), *media)))
+    assert answer == f"I got {description}. 1 2 - counted by the demo model."
 
 
 def test_words_that_describe_an_attachment_name_no_tool() -> None:
     named = MediaPart("file", "https://example.com/color.txt", name="background color")
-    assert called(ask((named,), *PAGE)) == []
-    assert called(ask((TextPart("the time zone"), named), *PAGE)) == [("get-time-zone", {})]
+    assert tool_calls(ask((named,), *PAGE)) == []
+    assert tool_calls(ask((TextPart("the time zone"), named), *PAGE)) == [("get-time-zone", {})]
 
 
-def test_attachments_of_an_earlier_message_are_not_told_again() -> None:
+def test_attachments_of_an_earlier_message_are_not_described_again() -> None:
     earlier = UserMessage(MessageId("m0"), (PIXEL,))
-    said = text(answer_deltas(ModelRequest([earlier, user("hi")])))
-    assert said.startswith("Hello!")
+    answer = text(answer_deltas(ModelRequest([earlier, user("hi")])))
+    assert answer.startswith("Hello!")
 
 
 def test_an_attachment_in_a_result_is_described() -> None:
@@ -435,5 +438,5 @@ def test_an_attachment_in_a_result_is_described() -> None:
         AssistantMessage(MessageId("a"), "", tool_calls=(call,)),
         ToolMessage(MessageId("t"), CallId("c"), (TextPart("here"), PIXEL)),
     ]
-    said = 'Done. look answered: "here\n[an image "dot.png" (image/png, 7 bytes)]".'
-    assert text(answer_deltas(ModelRequest(messages))) == said
+    answer = 'Done. look answered: "here\n[an image "dot.png" (image/png, 7 bytes)]".'
+    assert text(answer_deltas(ModelRequest(messages))) == answer

@@ -1,4 +1,4 @@
-"""A list of models: when the next one is asked, and when not."""
+"""A list of models: the next one is asked if one fails early."""
 
 import logging
 
@@ -39,14 +39,14 @@ def model(*steps: Step, name: str = "model") -> ScriptedModel:
     return ScriptedModel([steps], name=name)
 
 
-async def said(models: Fallback, heard: list[ModelDelta] | None = None) -> list[ModelDelta]:
-    """What they say; also in `heard`, as far as it came."""
-    heard = [] if heard is None else heard
+async def deltas_of(models: Fallback, deltas: list[ModelDelta] | None = None) -> list[ModelDelta]:
+    """Return the deltas of the answer; also add them to `deltas`, as far as they came."""
+    deltas = [] if deltas is None else deltas
     with anyio.fail_after(10):
         async with models.stream(HI) as batches:
             async for batch in batches:
-                heard += batch
-    return heard
+                deltas += batch
+    return deltas
 
 
 BY = AnsweredBy("model")
@@ -60,7 +60,7 @@ SECOND = [TextChunk("second"), Finish("stop")]
 )
 async def test_the_next_model_is_asked_when_one_fails_early(steps: list[Step]) -> None:
     first, second = model(*steps, name="a"), model(*says("second"), name="b")
-    assert await said(Fallback([first, second])) == [AnsweredBy("b"), *SECOND]
+    assert await deltas_of(Fallback([first, second])) == [AnsweredBy("b"), *SECOND]
     assert [first.requests, second.requests] == [[HI], [HI]]
     assert (first.open_streams, second.open_streams) == (0, 0)
 
@@ -79,30 +79,30 @@ async def test_a_model_that_has_begun_is_not_replaced(begun: Step) -> None:
     second = model(*says("second"))
     models = Fallback([model(begun, DOWN), second])
     with pytest.raises(ModelUnavailable, match="down"):
-        await said(models)
+        await deltas_of(models)
     assert second.requests == []
 
 
 async def test_a_refusal_is_not_taken_to_the_next_model() -> None:
     second = model(*says("second"))
     with pytest.raises(ModelRejected, match="no"):
-        await said(Fallback([model(ModelRejected("no")), second]))
+        await deltas_of(Fallback([model(ModelRejected("no")), second]))
     assert second.requests == []
 
 
-async def test_the_last_models_failure_is_told() -> None:
+async def test_the_failure_of_the_last_model_is_raised() -> None:
     models = Fallback([model(DOWN), model(DOWN), model(ModelRateLimited("slow"))])
     with pytest.raises(ModelRateLimited, match="slow"):
-        await said(models)
+        await deltas_of(models)
 
 
 async def test_the_last_models_answer_is_passed_on_as_it_is() -> None:
-    assert await said(Fallback([model(DOWN), model(COUNTED)])) == [BY, COUNTED]
+    assert await deltas_of(Fallback([model(DOWN), model(COUNTED)])) == [BY, COUNTED]
 
 
-async def test_what_the_model_counted_before_it_began_is_told() -> None:
+async def test_usage_before_the_first_text_is_passed_on() -> None:
     steps: list[Step] = [UsageChunk(Usage(1)), COUNTED, *says("first")]
-    assert await said(Fallback([model(*steps), model()])) == [
+    assert await deltas_of(Fallback([model(*steps), model()])) == [
         BY,
         COUNTED,
         TextChunk("first"),
@@ -110,52 +110,55 @@ async def test_what_the_model_counted_before_it_began_is_told() -> None:
     ]
 
 
-# ---------------------------------------------------------------- what failed attempts used
+# ---------------------------------------------------------------- usage of failed attempts
 LOST = LostUsageChunk(COUNTED.usage)
 
 
 @pytest.mark.parametrize("failing", [[COUNTED], [COUNTED, DOWN], [UsageChunk(Usage(1)), COUNTED]])
-async def test_what_a_failed_attempt_used_is_told_before_the_answer(failing: list[Step]) -> None:
+async def test_the_usage_of_a_failed_attempt_comes_before_the_answer(failing: list[Step]) -> None:
     models = Fallback([model(*failing), model(UsageChunk(Usage(2)), *says("second"))])
-    assert await said(models) == [LOST, BY, UsageChunk(Usage(2)), *SECOND]
+    assert await deltas_of(models) == [LOST, BY, UsageChunk(Usage(2)), *SECOND]
 
 
-async def test_what_each_failed_attempt_used_is_told_also_when_the_last_fails() -> None:
-    heard: list[ModelDelta] = []
+async def test_the_usage_of_each_failed_attempt_comes_even_if_the_last_fails() -> None:
+    deltas: list[ModelDelta] = []
     models = Fallback([model(COUNTED, DOWN), model(COUNTED), model(ModelRateLimited("slow"))])
     with pytest.raises(ModelRateLimited, match="slow"):
-        await said(models, heard)
-    assert heard == [LOST, LOST, BY]
+        await deltas_of(models, deltas)
+    assert deltas == [LOST, LOST, BY]
 
 
-async def test_what_a_refused_request_used_is_told() -> None:
+async def test_the_usage_of_a_refused_request_is_passed_on() -> None:
     second = model(*says("second"))
-    heard: list[ModelDelta] = []
+    deltas: list[ModelDelta] = []
     with pytest.raises(ModelRejected, match="no"):
-        await said(Fallback([model(COUNTED, ModelRejected("no")), second]), heard)
-    assert (heard, second.requests) == ([LOST], [])
+        await deltas_of(Fallback([model(COUNTED, ModelRejected("no")), second]), deltas)
+    assert (deltas, second.requests) == ([LOST], [])
 
 
-async def test_a_list_within_a_list_has_not_begun_by_what_it_lost() -> None:
+async def test_lost_usage_of_a_nested_list_does_not_begin_its_answer() -> None:
     inner = Fallback([model(COUNTED, DOWN), model(COUNTED, DOWN)])
-    assert await said(Fallback([inner, model(*says("second"))])) == [
+    assert await deltas_of(Fallback([inner, model(*says("second"))])) == [
         LostUsageChunk(Usage(input_tokens=10)),
         BY,
         *SECOND,
     ]
     answers = Fallback([model(COUNTED, DOWN), model(COUNTED, *says("second"), name="b")])
-    assert await said(Fallback([answers, model()])) == [AnsweredBy("b"), LOST, COUNTED, *SECOND]
+    assert await deltas_of(Fallback([answers, model()])) == [
+        AnsweredBy("b"),
+        LOST,
+        COUNTED,
+        *SECOND,
+    ]
 
 
 # ---------------------------------------------------------------- the answer
-
-
-async def test_an_answer_without_a_word_is_an_answer() -> None:
+async def test_an_empty_answer_is_an_answer() -> None:
     models = Fallback([model(Finish("stop")), model(*says("second"))])
-    assert await said(models) == [BY, Finish("stop")]
+    assert await deltas_of(models) == [BY, Finish("stop")]
 
 
-async def test_an_answer_comes_as_it_is_said() -> None:
+async def test_an_answer_is_streamed() -> None:
     gate = anyio.Event()
     first = model("one", gate, "two")
     async with Fallback([first, model()]).stream(HI) as batches:
@@ -177,24 +180,24 @@ async def test_leaving_early_closes_the_model_that_answers() -> None:
 async def test_being_cancelled_before_the_first_word_closes_the_model() -> None:
     first = model(anyio.Event())
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(said, Fallback([first, model()]))
+        tasks.start_soon(deltas_of, Fallback([first, model()]))
         while not first.open_streams:
             await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
     assert first.open_streams == 0
 
 
-async def test_the_name_lists_all_and_the_log_who_answered(
+async def test_the_name_lists_all_models_and_the_log_names_the_failed_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     models = Fallback([model(DOWN, name="a:1"), model(*says("x"), name="b:2")])
     assert models.name == "a:1,b:2"
     with caplog.at_level(logging.WARNING):
-        await said(models)
+        await deltas_of(models)
     assert "model=a:1 failed code=model_unavailable next=b:2" in caplog.text
 
 
-# ---------------------------------------------------------------- all of them
+# ---------------------------------------------------------------- checking and closing
 class Broken(ScriptedModel):
     """A model that cannot be used, nor closed properly."""
 

@@ -1,4 +1,4 @@
-"""The tests' own model service: it refuses what providers refuse, and plays scripts as a process."""
+"""The model server of tests/support: its scripts, and the requests that it refuses."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 USER: Json = {"role": "user", "content": "hi"}
 
 
-async def test_a_violation_is_refused_and_shown_with_its_request() -> None:
+async def test_a_violation_is_refused_and_reported_with_its_request() -> None:
     asks = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     open_call = {"role": "assistant", "content": None, "tool_calls": [asks]}
     async with model_server(says("a")) as server, httpx.AsyncClient(trust_env=False) as client:
@@ -38,14 +38,14 @@ async def test_a_violation_is_refused_and_shown_with_its_request() -> None:
             server.assert_obeyed()
 
 
-async def test_a_violation_that_nobody_asks_for_fails_at_the_end() -> None:
-    async def stray() -> None:
+async def test_a_violation_fails_at_the_end_if_it_is_not_asked_for() -> None:
+    async def post_stray_result() -> None:
         async with model_server(says("a")) as server, httpx.AsyncClient(trust_env=False) as client:
             answer = {"role": "tool", "tool_call_id": "a", "content": ""}
             await client.post(f"{server.base_url}/c", json={"messages": [USER, answer]})
 
     with pytest.raises(AssertionError, match="answers no open call"):
-        await stray()
+        await post_stray_result()
 
 
 async def test_an_empty_script_is_an_error_until_more_is_added() -> None:
@@ -82,7 +82,7 @@ async def test_it_runs_as_a_process_until_its_input_ends(tmp_path: Path) -> None
     assert response.content.endswith(DONE)
 
 
-# ---------------------------------------------------------------- what providers refuse
+# ---------------------------------------------------------------- the rules of providers
 SYSTEM: Json = {"role": "system", "content": "be brief"}
 
 
@@ -117,12 +117,12 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"
         [USER, asks(A, content="I look"), answers("a"), asks(B), answers("b", "seen")],
     ],
 )
-def test_what_providers_accept_is_no_violation(messages: list[Json]) -> None:
+def test_messages_that_providers_accept_are_no_violation(messages: list[Json]) -> None:
     assert violations_of(messages) == []
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "expected"),
     [
         ([], ["the first message behind the system's is missing, not user"]),
         ([SYSTEM, asks(A), answers("a")], ["is assistant, not user"]),
@@ -149,7 +149,7 @@ def test_what_providers_accept_is_no_violation(messages: list[Json]) -> None:
         ([USER, asks(A), answers("a"), asks(A), answers("a")], ["message 3 has ids that"]),
     ],
 )
-def test_each_breach_is_told(messages: list[Json], told: list[str]) -> None:
+def test_each_violation_is_found(messages: list[Json], expected: list[str]) -> None:
     violations = violations_of(messages)
-    assert len(violations) == len(told)
-    assert all(part in text for part, text in zip(told, violations, strict=True))
+    assert len(violations) == len(expected)
+    assert all(part in text for part, text in zip(expected, violations, strict=True))

@@ -1,4 +1,4 @@
-"""The scripted model does what the script says, and nothing else."""
+"""The scripted model plays the turns of its script, and records the requests."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ async def test_each_call_of_the_model_plays_the_next_turn_and_is_recorded() -> N
     assert model.requests == [HI, again]
 
 
-async def test_a_call_past_the_end_of_the_script_says_so() -> None:
+async def test_a_call_past_the_end_of_the_script_is_an_error() -> None:
     model = ScriptedModel([says("one")])
     await played(model)
     with pytest.raises(ModelError, match="no turn 2: it ends after 1"):
@@ -56,21 +56,23 @@ async def test_a_call_past_the_end_of_the_script_says_so() -> None:
 
 
 async def test_a_script_may_answer_each_message_from_its_start() -> None:
-    """Also while another conversation is in its middle, and after the server has not accepted an answer."""
+    """Also within another conversation, and after an answer that was not accepted."""
     model = ScriptedModel([says("one"), says("two")], per_message=True)
-    said = AssistantMessage(MessageId("a1"), "one")
+    first_answer = AssistantMessage(MessageId("a1"), "one")
     refusal = UserMessage(MessageId("s1"), f"{NOT_ACCEPTED}it is not a JSON object")
     parts = UserMessage(MessageId("m3"), (TextPart(NOT_ACCEPTED),))
-    asked = ModelRequest([*HI.messages, said])
-    assert (await played(model, asked))[0] == (TextChunk("two"),)
+    second_request = ModelRequest([*HI.messages, first_answer])
+    assert (await played(model, second_request))[0] == (TextChunk("two"),)
     assert (await played(model))[0] == (TextChunk("one"),)
-    assert (await played(model, ModelRequest([*asked.messages, refusal])))[0] == (TextChunk("two"),)
-    assert (await played(model, ModelRequest([*asked.messages, said, parts])))[0] == (
-        TextChunk("one"),
+    assert (await played(model, ModelRequest([*second_request.messages, refusal])))[0] == (
+        TextChunk("two"),
     )
+    assert (await played(model, ModelRequest([*second_request.messages, first_answer, parts])))[
+        0
+    ] == (TextChunk("one"),)
     with pytest.raises(ModelError, match="no turn 3: it ends after 2"):
-        await played(model, ModelRequest([*asked.messages, said]))
-    assert model.requests == [ModelRequest([*asked.messages, said, parts])]
+        await played(model, ModelRequest([*second_request.messages, first_answer]))
+    assert model.requests == [ModelRequest([*second_request.messages, first_answer, parts])]
 
 
 async def test_calls_writes_a_turn_with_parallel_tool_calls() -> None:
@@ -84,7 +86,7 @@ async def test_calls_writes_a_turn_with_parallel_tool_calls() -> None:
     ]
 
 
-async def test_an_exception_is_raised_where_it_stands() -> None:
+async def test_an_exception_is_raised_at_its_step() -> None:
     model = ScriptedModel([["a", ModelUnavailable("gone"), "b"]])
     async with model.stream(HI) as batches:
         assert await anext(batches) == (TextChunk("a"),)
@@ -116,7 +118,7 @@ async def test_a_reader_that_leaves_early_closes_the_stream() -> None:
     assert model.open_streams == 0
 
 
-async def test_it_can_always_be_used_and_is_called_as_the_test_likes() -> None:
+async def test_its_name_can_be_given_and_its_check_passes() -> None:
     model = ScriptedModel([], name="openai:gpt-test")
     await model.check()
     await model.aclose()
@@ -128,7 +130,7 @@ def test_a_setting_cannot_name_a_script() -> None:
         create("anything")
 
 
-def test_it_is_shown_images_and_the_like_where_the_test_wants_it() -> None:
+def test_media_can_be_allowed() -> None:
     picture = MediaPart("image", "https://x/a.png")
     assert ScriptedModel([]).refuses(picture) == "a scripted model is shown text only"
     assert ScriptedModel([], media=True).refuses(picture) is None

@@ -1,4 +1,4 @@
-"""Tool declarations are data: checked against the metaschema, bounded, never fetched, their patterns never run."""
+"""Tool declarations: checked against the metaschema, bounded, without fetching or patterns."""
 
 import json
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ async def test_a_declaration_may_stand_in_a_function(more: dict[str, JsonValue])
     assert await _parse({**more, "function": declared}, plain) == (spec, ASK_USER)
 
 
-FORMS: list[tuple[dict[str, JsonValue], str]] = [
+MIXED_FORMS: list[tuple[dict[str, JsonValue], str]] = [
     ({"function": "paint"}, "tools[1].function is not an object with the tool's name"),
     ({"function": {}}, "tools[1].function has no name of 1 to 64 letters, digits, '_' or '-'"),
     (
@@ -74,11 +74,13 @@ FORMS: list[tuple[dict[str, JsonValue], str]] = [
 
 
 @pytest.mark.promise("P12")
-@pytest.mark.parametrize(("declared", "told"), FORMS)
-async def test_a_mixed_form_is_refused_in_place(declared: dict[str, JsonValue], told: str) -> None:
+@pytest.mark.parametrize(("declared", "message"), MIXED_FORMS)
+async def test_a_mixed_form_is_refused_in_place(
+    declared: dict[str, JsonValue], message: str
+) -> None:
     with pytest.raises(InvalidTool) as refused:
         await _parse({"name": "first"}, declared)
-    assert refused.value.message == told
+    assert refused.value.message == message
 
 
 async def test_no_declarations_are_no_tools() -> None:
@@ -96,7 +98,7 @@ async def test_ask_user_with_parameters_is_the_clients_own() -> None:
     assert (await _parse({"name": "Ask_User"}))[0] != ASK_USER
 
 
-async def test_a_schema_may_come_as_text() -> None:
+async def test_a_schema_may_be_a_json_text() -> None:
     assert await _schema(json.dumps(COLOR)) == COLOR
 
 
@@ -246,7 +248,9 @@ async def test_a_malformed_declaration_is_refused(declared: JsonValue) -> None:
 
 @pytest.mark.promise("P14")
 @pytest.mark.parametrize(("first", "second"), [("paint", "paint"), ("paint", "PAINT")])
-async def test_two_tools_that_look_alike_are_refused(first: str, second: str) -> None:
+async def test_two_tools_whose_names_differ_only_in_case_are_refused(
+    first: str, second: str
+) -> None:
     with pytest.raises(ToolNameClash):
         await _parse({"name": first}, {"name": second})
 

@@ -1,4 +1,4 @@
-"""Run events become native events: by vectors that other implementations may read too."""
+"""The native form of events, approvals and messages; the events by the shared vectors."""
 
 import json
 from pathlib import Path
@@ -66,8 +66,8 @@ def _encode(vector: dict[str, Any]) -> list[str]:
 
 
 def _frames(encoder: NativeEncoder, event: RunEvent) -> list[str]:
-    told = encoder.rewind(Cursor(RunId("run_1"), event.to)) if isinstance(event, Rewound) else ()
-    return [*told, *encoder.feed(event)]
+    rewound = encoder.rewind(Cursor(RunId("run_1"), event.to)) if isinstance(event, Rewound) else ()
+    return [*rewound, *encoder.feed(event)]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
@@ -96,15 +96,15 @@ def test_the_vectors_have_every_event_and_every_native_type() -> None:
     assert sent == NATIVE_EVENT.json_schema()["discriminator"]["mapping"].keys()
 
 
-def test_every_event_is_converted_and_every_word_that_asks_for_one_is_known() -> None:
-    by_hand = {TextDelta, RunFinished, Nested, Rewound}
-    assert CONVERSIONS.keys() == {*get_args(RunEvent)} - by_hand
+def test_every_event_is_converted_and_has_a_known_include() -> None:
+    converted_elsewhere = {TextDelta, RunFinished, Nested, Rewound}
+    assert CONVERSIONS.keys() == {*get_args(RunEvent)} - converted_elsewhere
     assert {word for word, _ in CONVERSIONS.values()} <= {ALWAYS, *INCLUDABLE}
 
 
-# ---------------------------------------------------------------- what is left of budgets
+# ---------------------------------------------------------------- budgets
 @pytest.mark.parametrize(
-    ("left", "told"),
+    ("left", "headers"),
     [
         (None, {}),
         (Left(), {}),
@@ -119,11 +119,11 @@ def test_every_event_is_converted_and_every_word_that_asks_for_one_is_known() ->
         ),
     ],
 )
-def test_headers_give_plain_numbers_of_limits(left: Left | None, told: dict[str, str]) -> None:
-    assert left_headers(left) == told
+def test_headers_give_plain_numbers_of_limits(left: Left | None, headers: dict[str, str]) -> None:
+    assert left_headers(left) == headers
 
 
-def test_a_view_has_what_is_limited() -> None:
+def test_a_view_of_the_budget_left_has_only_limited_values() -> None:
     assert left_view(Left()) == {}
     assert left_view(Left(3, 40, 0.5, 0.25)) == {
         "turns": 3,
@@ -133,7 +133,7 @@ def test_a_view_has_what_is_limited() -> None:
     }
 
 
-async def test_a_stream_and_a_refusal_say_what_was_left_when_they_began() -> None:
+async def test_a_stream_and_an_error_have_headers_of_the_budget_left() -> None:
     site = Site()
     site.runs.remains = Left(tokens=5)
     site.runs.say(END)
@@ -158,18 +158,18 @@ def read(payload: JsonValue) -> tuple[bool, str, bool]:
     return message.approved, message.reason, message.always
 
 
-YES, NO = (True, "", False), (False, "", False)
-OBJECTS: list[tuple[JsonValue, tuple[bool, str, bool]]] = [
-    ({"approved": True}, YES),
-    ({"approved": False}, NO),
+APPROVED, DENIED = (True, "", False), (False, "", False)
+APPROVALS: list[tuple[JsonValue, tuple[bool, str, bool]]] = [
+    ({"approved": True}, APPROVED),
+    ({"approved": False}, DENIED),
     ({"approved": False, "reason": " Not now.\n"}, (False, "Not now.", False)),
     ({"approved": False, "reason": "x" * 10_000}, (False, "x" * 10_000, False)),
     ({"approved": True, "always": True}, (True, "", True)),
     ({"approved": False, "always": True, "reason": "no"}, (False, "no", True)),
     ({"approved": True, "reason": " fine "}, (True, "fine", False)),
-    ({"approved": True, "somethingElse": [1]}, YES),
-    (True, YES),
-    (False, NO),
+    ({"approved": True, "somethingElse": [1]}, APPROVED),
+    (True, APPROVED),
+    (False, DENIED),
 ]
 WORDS = {
     True: ["yes", "true", "approve", "approved", "allow", " YES\n", "Allow"],
@@ -177,8 +177,8 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("payload", "expected"), OBJECTS)
-def test_an_object_or_a_truth_value_is_read_also_as_json_text(
+@pytest.mark.parametrize(("payload", "expected"), APPROVALS)
+def test_an_approval_is_read_from_json_and_from_its_text(
     payload: JsonValue, expected: tuple[bool, str, bool]
 ) -> None:
     assert read(payload) == expected
@@ -188,11 +188,11 @@ def test_an_object_or_a_truth_value_is_read_also_as_json_text(
 @pytest.mark.parametrize(
     ("word", "approved"), [(word, approved) for approved in WORDS for word in WORDS[approved]]
 )
-def test_a_word_is_read(word: str, approved: bool) -> None:
+def test_an_approval_is_read_from_a_word(word: str, approved: bool) -> None:
     assert read(word) == (approved, "", False)
 
 
-NONE: list[Any] = [
+UNREADABLE: list[Any] = [
     *[None, 0, 1, 1.5, [], [True], {}, {"approved": None}, {"approved": "yes"}, {"approved": 1}],
     *["", " ", "perhaps", "yes please", "{", "null", "1", "[true]", '"yes"', '{"approved": NaN}'],
     {"approved": True, "always": "yes"},
@@ -207,14 +207,14 @@ NONE: list[Any] = [
 
 
 @pytest.mark.promise("P12")
-@pytest.mark.parametrize("payload", NONE, ids=lambda payload: repr(payload)[:30])
-def test_anything_else_is_refused_with_what_is_expected(payload: JsonValue) -> None:
+@pytest.mark.parametrize("payload", UNREADABLE, ids=lambda payload: repr(payload)[:30])
+def test_any_other_approval_is_refused_with_what_is_expected(payload: JsonValue) -> None:
     with pytest.raises(InvalidRequest, match='"approved": true or false') as raised:
         read_approval(CALL, payload)
     assert len(raised.value.message) < 200
 
 
-def test_each_answer_has_an_id_of_its_own() -> None:
+def test_each_approval_has_an_id_of_its_own() -> None:
     assert read_approval(CALL, True).id != read_approval(CALL, True).id
 
 
@@ -332,7 +332,7 @@ def test_a_message_is_shown(message: Message, shown: MessageView) -> None:
     assert message_view(message) == shown
 
 
-def test_a_conversation_is_shown_with_what_it_cost_and_what_people_have_answered() -> None:
+def test_a_conversation_is_shown_with_its_cost_and_its_permissions() -> None:
     refusals = (Refusal(SPOKEN_CALL, "rm", "No."),)
     lasting = (LastingPermission("ls", "1", True), LastingPermission("rm", "1", False, "Never."))
     status = Status(state=State(cost=0.5, seconds=2.5, refusals=refusals, lasting=lasting))

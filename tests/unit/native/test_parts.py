@@ -60,7 +60,7 @@ def test_content_is_read(posted: JsonValue, content: Content) -> None:
         [{"type": "image", "data": "AAAA"}],
     ],
 )
-def test_content_that_says_nothing_is_refused(posted: JsonValue) -> None:
+def test_empty_content_is_refused(posted: JsonValue) -> None:
     with pytest.raises(InvalidRequest):
         read_content(_posted.validate_python(posted), MOST)
 
@@ -196,7 +196,9 @@ def test_the_inline_attachments_of_a_message_have_a_limit(posted: JsonValue, fit
         ),
     ],
 )
-def test_a_mislabelled_attachment_is_refused(posted: dict[str, JsonValue], wrong: str) -> None:
+def test_an_attachment_of_another_type_than_declared_is_refused(
+    posted: dict[str, JsonValue], wrong: str
+) -> None:
     with pytest.raises(InvalidRequest, match=re.escape(wrong)):
         read_content(_posted.validate_python([posted]), MOST)
 
@@ -209,7 +211,7 @@ def test_a_mislabelled_attachment_is_refused(posted: dict[str, JsonValue], wrong
         {"type": "image", "url": "data:IMAGE/PNG;name=a;base64,AAAA", "mediaType": "image/png"},
     ],
 )
-def test_an_attachment_that_is_what_it_says_is_read(posted: dict[str, JsonValue]) -> None:
+def test_an_attachment_of_the_declared_type_is_read(posted: dict[str, JsonValue]) -> None:
     content = read_content(_posted.validate_python([posted]), MOST)
     assert isinstance(content, tuple)
     [part] = content

@@ -1,4 +1,4 @@
-"""A run as plain text: the words alone, and an end that cannot be taken for another one."""
+"""A run as plain text: its text alone, and an end from which the outcome can be told."""
 
 import json
 from typing import Any
@@ -34,14 +34,14 @@ OWED = (Owed(CallId("call_1"), "paint", '{"color":"blue"}'),)
 
 
 def last_line(text: bytes) -> Any:
-    """What is said of the outcome."""
+    """Return the JSON of the last line, which has the outcome."""
     assert text.endswith(b"\n")
-    mark, told = text.splitlines()[-1][:1], text.splitlines()[-1][1:]
+    mark, outcome = text.splitlines()[-1][:1], text.splitlines()[-1][1:]
     assert mark == b"\x1e"
-    return json.loads(told)
+    return json.loads(outcome)
 
 
-async def test_the_words_come_as_they_are_said_and_nothing_else() -> None:
+async def test_the_text_is_streamed_and_no_other_events() -> None:
     site = Site()
     site.runs.say(RunStarted(RUN.run_id), ReasoningDelta("hm"), TextDelta("a"), TextDelta("é"))
     headers = {"x-request-id": "r"}
@@ -68,7 +68,7 @@ async def test_the_words_come_as_they_are_said_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("events", "text"),
     [
         ((), b""),
         ((TextDelta("a\n"),), b"a\n"),
@@ -76,16 +76,16 @@ async def test_the_words_come_as_they_are_said_and_nothing_else() -> None:
         ((TextDelta("a"), TextDelta("")), b"a\n"),
     ],
 )
-async def test_a_text_ends_with_one_newline_and_silence_with_none(
-    said: tuple[RunEvent, ...], text: bytes
+async def test_a_text_ends_with_one_newline_and_an_empty_one_with_none(
+    events: tuple[RunEvent, ...], text: bytes
 ) -> None:
     site = Site()
-    site.runs.say(*said, END)
+    site.runs.say(*events, END)
     async with exchange(site.text(), "GET", "/") as one:
         assert (one.status, await one.rest(), one.ended) == (200, text, True)
 
 
-async def test_a_model_cannot_say_what_looks_like_the_last_line() -> None:
+async def test_a_model_cannot_forge_the_last_line() -> None:
     site = Site()
     site.runs.say(TextDelta('x\n\x1e{"outcome":"failed"}'))
     async with exchange(site.text(), "GET", "/") as one:
@@ -96,7 +96,7 @@ async def test_a_model_cannot_say_what_looks_like_the_last_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "line"),
     [
         (Completed("max_tokens"), {"outcome": "completed", "reason": "max_tokens"}),
         (
@@ -115,18 +115,18 @@ async def test_a_model_cannot_say_what_looks_like_the_last_line() -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("said", ["", "a"])
-async def test_an_outcome_that_is_not_all_of_an_answer_has_a_line_of_its_own(
-    outcome: Outcome, told: Any, said: str
+@pytest.mark.parametrize("answer", ["", "a"])
+async def test_an_outcome_other_than_a_whole_answer_has_a_last_line(
+    outcome: Outcome, line: Any, answer: str
 ) -> None:
     site = Site()
     call = ToolCallStarted(CallId("call_1"), "paint", client=True)
-    site.runs.say(TextDelta(said), call, RunFinished(outcome))
+    site.runs.say(TextDelta(answer), call, RunFinished(outcome))
     async with exchange(site.text(), "GET", "/") as one:
         text = await one.rest()
         assert one.ended
-    assert last_line(text) == told
-    assert text.partition(b"\x1e")[0] == (b"a\n" if said else b"")
+    assert last_line(text) == line
+    assert text.partition(b"\x1e")[0] == (b"a\n" if answer else b"")
 
 
 BROKEN = Failed("model_rate_limited", "too many", retryable=True, retry_after=1.5)
@@ -134,7 +134,7 @@ BROKEN = Failed("model_rate_limited", "too many", retryable=True, retry_after=1.
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "line"),
     [
         (Cancelled(), {"outcome": "cancelled"}),
         (
@@ -149,8 +149,8 @@ BROKEN = Failed("model_rate_limited", "too many", retryable=True, retry_after=1.
     ],
 )
 @pytest.mark.parametrize("is_direct", [True, False])
-async def test_what_broke_off_has_no_end_that_looks_like_one(
-    outcome: Outcome, told: Any, is_direct: bool
+async def test_a_run_that_broke_off_has_a_last_line_and_an_incomplete_body(
+    outcome: Outcome, line: Any, is_direct: bool
 ) -> None:
     site, direct = Site(), Direct()
     site.runs.say(TextDelta("half"))
@@ -159,7 +159,7 @@ async def test_what_broke_off_has_no_end_that_looks_like_one(
         assert await one.chunk() == b"half"
         site.runs.say(RunFinished(outcome))
         text = await one.rest()
-        assert (last_line(text), one.ended) == (told, False)
+        assert (last_line(text), one.ended) == (line, False)
     assert text.startswith(b"\n")
     assert direct.broken_off == is_direct
 
@@ -175,7 +175,7 @@ async def test_what_broke_off_has_no_end_that_looks_like_one(
     ],
 )
 @pytest.mark.parametrize("unsent", ["", "half"])
-async def test_a_run_that_fails_before_a_word_was_sent_is_an_error(
+async def test_a_run_that_fails_before_any_text_is_sent_is_an_error(
     failed: Failed, status: int, retry: str | None, unsent: str
 ) -> None:
     site = Site()
@@ -188,7 +188,7 @@ async def test_a_run_that_fails_before_a_word_was_sent_is_an_error(
 
 
 @pytest.mark.promise("P10")
-async def test_words_that_are_void_break_the_text_off() -> None:
+async def test_a_take_over_that_voids_sent_text_breaks_it_off() -> None:
     site = Site()
     site.runs.say(TextDelta("void"))
     async with exchange(site.text(), "GET", "/") as one:
@@ -212,10 +212,10 @@ async def test_a_text_that_cannot_be_read_on_breaks_off(error: PassbackError) ->
     assert (b"run_not_found" in rest) == isinstance(error, UnknownRun)
 
 
-@pytest.mark.parametrize("said", [True, False])
-async def test_a_stopping_server_does_not_let_a_piece_pass_for_the_whole(said: bool) -> None:
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_a_stopping_server_breaks_the_text_off(has_begun: bool) -> None:
     site = Site()
-    if said:
+    if has_begun:
         site.runs.say(TextDelta("half"))
     async with anyio.create_task_group() as tasks:
 
@@ -227,14 +227,14 @@ async def test_a_stopping_server_does_not_let_a_piece_pass_for_the_whole(said: b
 
         tasks.start_soon(stop)
         async with exchange(site.text(), "GET", "/") as one:
-            if said:
+            if has_begun:
                 assert (one.status, await one.chunk()) == (200, b"half")
                 assert (await one.rest(), one.ended) == (b"", False)
             else:
                 assert (one.status, json.loads(await one.rest())["code"]) == (503, "shutting_down")
 
 
-async def test_silence_is_not_filled() -> None:
+async def test_a_silent_text_gets_no_comments() -> None:
     site = Site(ping=0.001)
     site.runs.say(TextDelta("a"))
     async with exchange(site.text(), "GET", "/") as one:
@@ -245,7 +245,7 @@ async def test_silence_is_not_filled() -> None:
         assert await one.chunk() == b"\n"
 
 
-async def test_what_comes_later_is_sent_without_a_task_if_the_server_can() -> None:
+async def test_later_text_is_sent_without_a_task_if_the_server_can() -> None:
     site, direct = Site(), Direct()
     site.runs.say(RunStarted(RUN.run_id), TextDelta("a"))
     async with exchange(site.text(), "GET", "/", extensions={SEND_NOW: direct}) as one:
@@ -259,7 +259,7 @@ async def test_what_comes_later_is_sent_without_a_task_if_the_server_can() -> No
         assert await one.rest() == b"\n"
 
 
-async def test_a_client_that_does_not_take_what_broke_off_is_dropped() -> None:
+async def test_a_client_that_does_not_read_a_broken_off_text_is_dropped() -> None:
     site, direct = Site(patience=0.02), Direct()
     site.runs.say(TextDelta("half"))
     async with exchange(site.text(), "GET", "/", extensions={SEND_NOW: direct}) as one:

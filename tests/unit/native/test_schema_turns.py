@@ -1,4 +1,4 @@
-"""Schemas that nobody posted before are judged one at a time, owners take turns; known ones wait for nobody."""
+"""New schemas are checked one at a time, owners in turn; schemas checked before need no wait."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,8 +32,8 @@ KNOWN: JsonValue = {"type": "object", "properties": {"color": {"type": "string"}
 _numbers = count()
 
 
-def new(parts: int = 0) -> dict[str, JsonValue]:
-    """A schema that nobody has posted, of so many parts and four more."""
+def new_schema(parts: int = 0) -> dict[str, JsonValue]:
+    """Return a schema that was never posted, of this many parts and four more."""
     properties: dict[str, JsonValue] = {f"p{number}": {} for number in range(parts)}
     return {"type": "object", "title": f"new {next(_numbers)}", "properties": properties}
 
@@ -53,9 +53,9 @@ def wire_app() -> ASGIApp:
     return build_site([send_message.build(services), agent_api.build(services)], Access())
 
 
-# ---------------------------------------------------------------- what is known
-async def test_tools_that_are_known_are_read_without_waiting() -> None:
-    """Not for a thread, either: all is done in the first step, whatever others wait for."""
+# ---------------------------------------------------------------- known schemas
+async def test_known_tools_are_read_without_waiting() -> None:
+    """Nor for a thread: everything is done in the first step of the coroutine."""
     await post(tools(KNOWN, None), ALICE)
     await parse_output_schema(KNOWN, RequestLimits(), "outputSchema", ALICE)
     with pytest.raises(StopIteration):
@@ -64,7 +64,7 @@ async def test_tools_that_are_known_are_read_without_waiting() -> None:
         parse_output_schema(KNOWN, RequestLimits(), "outputSchema", ALICE).send(None)
 
 
-async def test_what_is_wrong_with_a_schema_is_known_too() -> None:
+async def test_known_errors_of_a_schema_are_found_without_waiting() -> None:
     wrong = tools({"type": "object", "required": 1})
     with pytest.raises(InvalidTool, match="not a valid JSON Schema"):
         await post(wrong, ALICE)
@@ -76,38 +76,38 @@ async def test_what_is_wrong_with_a_schema_is_known_too() -> None:
 @pytest.mark.parametrize(
     ("posts", "tools_of_each"), [(12, 1), (1, 3)], ids=["many posts", "one post of many tools"]
 )
-async def test_who_posts_new_tools_waits_for_one_judgement_of_another_owner(
+async def test_new_tools_wait_for_one_check_of_another_owner(
     posts: int, tools_of_each: int
 ) -> None:
-    """Of 12 posts with 8 tools of 1,000 parts each a part; in one line, all of them came before the last one."""
+    """At most one of twelve posts of another owner comes before."""
     done: list[str] = []
 
-    async def attack() -> None:
-        await post(tools(*(new(600) for _ in range(tools_of_each))), ALICE)
+    async def post_new_tools() -> None:
+        await post(tools(*(new_schema(600) for _ in range(tools_of_each))), ALICE)
         done.append("alice")
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             for _ in range(posts):
-                group.start_soon(attack)
+                group.start_soon(post_new_tools)
             await anyio.lowlevel.checkpoint()
             before = len(done)
-            await post(tools(new()), BOB)
+            await post(tools(new_schema()), BOB)
             done.append("bob")
             group.cancel_scope.cancel()
     assert done.index("bob") - before <= (1 if tools_of_each == 1 else 0)
 
 
-async def test_two_posts_of_the_same_new_tools_are_judged_once() -> None:
-    declared, found = tools(new()), list[ToolSpec]()
-    places = FairLimiter(1, 5.0)
-    SCHEMA_PLACES.set(places)
+async def test_the_same_new_tools_in_two_posts_are_checked_once() -> None:
+    declared, found = tools(new_schema()), list[ToolSpec]()
+    checks = FairLimiter(1, 5.0)
+    SCHEMA_PLACES.set(checks)
 
     async def read(key: ConversationKey) -> None:
         found.extend(await parse_tools(declared, RequestLimits(), key))
 
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as group, places.acquire(BOB):
+        async with anyio.create_task_group() as group, checks.acquire(BOB):
             group.start_soon(read, ALICE)
             group.start_soon(read, ConversationKey(ALICE.owner, ConversationId("another")))
             await anyio.wait_all_tasks_blocked()
@@ -115,49 +115,53 @@ async def test_two_posts_of_the_same_new_tools_are_judged_once() -> None:
     assert first.parameters is second.parameters
 
 
-async def test_an_owners_schemas_push_no_others_out() -> None:
-    declared = tools(new())
+async def test_the_schemas_of_an_owner_evict_no_others() -> None:
+    declared = tools(new_schema())
     await post(declared, BOB)
     for _ in range(300):
-        await post(tools(new()), ALICE)
+        await post(tools(new_schema()), ALICE)
     with pytest.raises(StopIteration):
         post(declared, BOB).send(None)
 
 
 # ---------------------------------------------------------------- no turn in time
-async def test_a_post_whose_schemas_are_not_judged_in_time_is_refused_and_known_ones_are_not() -> (
-    None
-):
+async def test_a_post_is_refused_if_its_new_schemas_are_not_checked_in_time() -> None:
     await post(tools(KNOWN), BOB)
-    places = FairLimiter(1, 0.0)
-    SCHEMA_PLACES.set(places)
-    async with places.acquire(ALICE):
+    checks = FairLimiter(1, 0.0)
+    SCHEMA_PLACES.set(checks)
+    async with checks.acquire(ALICE):
         with pytest.raises(SchemasBusy) as refused:
-            await post(tools(KNOWN, new(), new()), BOB)
+            await post(tools(KNOWN, new_schema(), new_schema()), BOB)
         with pytest.raises(SchemasBusy):
-            await parse_output_schema(new(), RequestLimits(), "outputSchema", BOB)
+            await parse_output_schema(new_schema(), RequestLimits(), "outputSchema", BOB)
         await post(tools(KNOWN), BOB)
     assert (refused.value.retryable, refused.value.retry_after) == (True, 2)
     SCHEMA_PLACES.set(FairLimiter(1, 5.0))
-    await post(tools(KNOWN, new(), new()), BOB)
+    await post(tools(KNOWN, new_schema(), new_schema()), BOB)
 
 
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "tools": ("/send-message", {"tools": tools(new())}),
-    "an output schema": ("/send-message", {"outputSchema": new()}),
-    "tools of a request": ("/process", {"tools": [{"type": "function", "function": tools(new())[0]}]}),
-    "an output schema of a request": ("/process", {"output_schema": new()}),
+    "tools": ("/send-message", {"tools": tools(new_schema())}),
+    "an output schema": ("/send-message", {"outputSchema": new_schema()}),
+    "tools of a request": ("/process", {"tools": [{"type": "function", "function": tools(new_schema())[0]}]}),
+    "an output schema of a request": ("/process", {"output_schema": new_schema()}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "more"), BODIES.values(), ids=BODIES.keys())
-async def test_the_client_is_told_when_to_come_back(path: str, more: dict[str, Any]) -> None:
-    places = FairLimiter(1, 0.0)
-    SCHEMA_PLACES.set(places)
-    said = {"role": "user", "content": "hello"}
-    words = {"role": "user", "type": "message", "content": [{"type": "text", "text": "hello"}]}
-    body = {"messages": [said]} if path == "/send-message" else {"input": [words]}
-    async with places.acquire(replace(ALICE, owner=OwnerId("carol"))):
+async def test_a_refusal_for_unchecked_schemas_says_when_to_retry(
+    path: str, more: dict[str, Any]
+) -> None:
+    checks = FairLimiter(1, 0.0)
+    SCHEMA_PLACES.set(checks)
+    user_message = {"role": "user", "content": "hello"}
+    input_message = {
+        "role": "user",
+        "type": "message",
+        "content": [{"type": "text", "text": "hello"}],
+    }
+    body = {"messages": [user_message]} if path == "/send-message" else {"input": [input_message]}
+    async with checks.acquire(replace(ALICE, owner=OwnerId("carol"))):
         answer = await ask_json(wire_app(), "POST", path, body | more)
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "schemas_busy", "2")
     SCHEMA_PLACES.set(FairLimiter(1, 5.0))

@@ -1,4 +1,4 @@
-"""A run as one document: sent at its end, or with the place to go on when that takes too long."""
+"""A run as one document: sent at its end, or with the stream to follow if that takes too long."""
 
 import anyio
 import pytest
@@ -18,6 +18,7 @@ from passback.core.events import (
     Outcome,
     OutputAccepted,
     Position,
+    RunEvent,
     RunFinished,
     RunStarted,
     TextDelta,
@@ -48,7 +49,7 @@ async def wait(site: Site, *, seconds: float = 5) -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "fields"),
     [
         (Completed(), {}),
         (Completed("max_tokens"), {"reason": "max_tokens"}),
@@ -65,11 +66,13 @@ async def wait(site: Site, *, seconds: float = 5) -> Answer:
         ),
     ],
 )
-async def test_the_end_of_a_run_is_one_document(outcome: Outcome, told: dict[str, object]) -> None:
+async def test_the_end_of_a_run_is_one_document(
+    outcome: Outcome, fields: dict[str, object]
+) -> None:
     site = Site()
     site.runs.say(TextDelta("a "), TextDelta("é"), RunFinished(outcome))
     answer = await wait(site)
-    assert (answer.status, answer.json) == (200, WHOLE | {"text": "a é"} | told)
+    assert (answer.status, answer.json) == (200, WHOLE | {"text": "a é"} | fields)
     assert dict(answer.headers) == {
         "cache-control": "no-store",
         "x-content-type-options": "nosniff",
@@ -85,11 +88,11 @@ async def test_the_end_of_a_run_is_one_document(outcome: Outcome, told: dict[str
 async def test_the_output_of_a_run_is_in_its_document() -> None:
     site = Site()
     site.runs.say(TextDelta("{}"), OutputAccepted({"a": [1]}), END)
-    told = WHOLE | {"text": "{}", "output": {"a": [1]}, "lastEventId": "run_1.1-3"}
-    assert (await wait(site)).json == told
+    document = WHOLE | {"text": "{}", "output": {"a": [1]}, "lastEventId": "run_1.1-3"}
+    assert (await wait(site)).json == document
 
 
-async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> None:
+async def test_a_document_has_the_sum_of_the_usage_of_all_model_calls() -> None:
     site = Site()
     async with anyio.create_task_group() as tasks:
 
@@ -105,59 +108,47 @@ async def test_it_waits_for_the_end_and_sums_up_what_the_model_calls_used() -> N
     assert answer.json == WHOLE | {"usage": usage, "lastEventId": "run_1.1-4"}
 
 
-async def test_what_is_left_is_what_the_last_model_call_left() -> None:
+USED = {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 0, "reasoningTokens": 0}
+BY_SUB_AGENT = Nested(CallId("b"), UsageReported(Usage(10, 20), Left(1, 60)))
+
+
+@pytest.mark.parametrize(
+    ("events", "usage"),
+    [
+        (
+            [UsageReported(Usage(1, 2), Left(9, 80)), UsageReported(Usage(), Left(8, 70))],
+            USED | {"left": {"turns": 8, "tokens": 70}},
+        ),
+        (
+            [UsageReported(Usage()), UsageReported(Usage(1, 2, estimated=True))],
+            USED | {"estimated": True},
+        ),
+        (
+            [UsageReported(Usage(1, 2), Left(9, 80)), Nested(CallId("a"), BY_SUB_AGENT)],
+            USED | {"inputTokens": 11, "outputTokens": 22, "left": {"turns": 9, "tokens": 60}},
+        ),
+        ([Nested(CallId("a"), UsageReported(Usage(1, 2), Left(1)))], USED | {"left": {}}),
+    ],
+    ids=["of the last call", "estimated in part", "of a sub-agent too", "of a sub-agent alone"],
+)
+async def test_a_document_has_the_usage_and_the_budget_left_with_the_turns_of_the_run_itself(
+    events: list[RunEvent], usage: dict[str, object]
+) -> None:
+    site = Site()
+    site.runs.say(*events, END)
+    assert (await wait(site)).json["usage"] == usage
+
+
+async def test_the_headers_have_the_budget_left_at_the_start() -> None:
     site = Site()
     site.runs.remains = Left(tokens=7, seconds=0.25, cost=0.0)
-    site.runs.say(UsageReported(Usage(1, 2), Left(9, 80)), UsageReported(Usage(), Left(8, 70)), END)
-    answer = await wait(site)
-    assert answer.json["usage"] == {
-        "inputTokens": 1,
-        "outputTokens": 2,
-        "cachedTokens": 0,
-        "reasoningTokens": 0,
-        "left": {"turns": 8, "tokens": 70},
-    }
-    headers = dict(answer.headers)
+    site.runs.say(END)
+    headers = dict((await wait(site)).headers)
     assert {name: headers[name] for name in headers if "budget" in name} == {
         "x-budget-left-tokens": "7",
         "x-budget-left-seconds": "0.25",
         "x-budget-left-cost": "0",
     }
-
-
-async def test_usage_that_was_estimated_in_part_says_so() -> None:
-    site = Site()
-    site.runs.say(UsageReported(Usage(1, 2)), UsageReported(Usage(1, 2, estimated=True)), END)
-    usage = (await wait(site)).json["usage"]
-    assert usage == {
-        "inputTokens": 2,
-        "outputTokens": 4,
-        "cachedTokens": 0,
-        "reasoningTokens": 0,
-        "estimated": True,
-    }
-
-
-async def test_what_sub_agents_used_is_in_it_and_the_turns_that_are_left_are_the_runs_own() -> None:
-    site = Site()
-    deep = Nested(CallId("b"), UsageReported(Usage(10, 20), Left(1, 60)))
-    site.runs.say(
-        UsageReported(Usage(1, 2), Left(9, 80)), Nested(CallId("a"), deep), TextDelta("so"), END
-    )
-    assert (await wait(site)).json["usage"] == {
-        "inputTokens": 11,
-        "outputTokens": 22,
-        "cachedTokens": 0,
-        "reasoningTokens": 0,
-        "left": {"turns": 9, "tokens": 60},
-    }
-
-
-async def test_a_run_that_only_goes_on_with_a_sub_agent_tells_what_that_used() -> None:
-    site = Site()
-    site.runs.say(Nested(CallId("a"), UsageReported(Usage(1, 2), Left(1))), END)
-    usage = {"inputTokens": 1, "outputTokens": 2, "cachedTokens": 0, "reasoningTokens": 0}
-    assert (await wait(site)).json["usage"] == usage | {"left": {}}
 
 
 @pytest.mark.promise("P12")
@@ -175,14 +166,14 @@ async def test_a_run_that_failed_has_the_status_of_an_error(
     site = Site()
     site.runs.say(TextDelta("half"), RunFinished(failed))
     answer = await wait(site)
-    told = {"code": failed.code, "message": failed.message, "request_id": "r"}
-    assert (answer.status, answer.json) == (status, told)
+    error = {"code": failed.code, "message": failed.message, "request_id": "r"}
+    assert (answer.status, answer.json) == (status, error)
     assert answer.headers.get("retry-after") == retry
     assert answer.headers["x-run-id"] == "run_1"
 
 
 @pytest.mark.promise("P10")
-async def test_what_is_void_is_not_in_the_document() -> None:
+async def test_void_text_is_not_in_the_document() -> None:
     site = Site()
     site.runs.say(TextDelta("good "), TextDelta("void"), UsageReported(Usage(1)))
     async with anyio.create_task_group() as tasks:
@@ -200,30 +191,30 @@ async def test_what_is_void_is_not_in_the_document() -> None:
     assert answer.json == WHOLE | {"text": "good again", "lastEventId": "run_1.3-2"}
 
 
-# ---------------------------------------------------------------- when it takes too long
-def check_goes_on(answer: Answer) -> None:
+# ---------------------------------------------------------------- no document
+def check_refers_to_stream(answer: Answer) -> None:
     follow = "conversations/c/stream?runId=run_1"
     assert (answer.status, answer.json) == (202, IDS | {"follow": follow})
     assert (answer.headers["location"], answer.headers["x-run-id"]) == (follow, "run_1")
 
 
-async def test_a_wait_that_is_over_tells_where_to_go_on() -> None:
+async def test_a_timeout_refers_to_the_stream() -> None:
     site = Site()
     site.runs.say(TextDelta("half"))
-    check_goes_on(await wait(site, seconds=0.02))
+    check_refers_to_stream(await wait(site, seconds=0.02))
     assert not site.runs.readers
 
 
-async def test_a_store_that_fails_leaves_the_run_as_it_is() -> None:
+async def test_a_failing_store_refers_to_the_stream() -> None:
     site = Site()
     site.runs.breaks(StoreUnavailable("away"))
-    check_goes_on(await wait(site))
+    check_refers_to_stream(await wait(site))
 
 
-async def test_a_server_that_stops_tells_where_to_go_on() -> None:
+async def test_a_stopping_server_refers_to_the_stream() -> None:
     site = Site()
     site.stopping.set()
-    check_goes_on(await wait(site))
+    check_refers_to_stream(await wait(site))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +229,7 @@ async def test_a_run_that_cannot_be_read_is_an_error(error: PassbackError, statu
 
 
 @pytest.mark.promise("P12")
-async def test_a_run_that_is_gone_meanwhile_is_an_error() -> None:
+async def test_a_run_that_is_gone_during_the_wait_is_an_error() -> None:
     site = Site()
     site.runs.say(TextDelta("half"))
     site.runs.breaks(UnknownRun("gone"))
@@ -256,7 +247,7 @@ async def test_an_answer_that_is_too_long_for_a_document_is_refused() -> None:
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize("is_direct", [True, False])
-async def test_a_client_that_leaves_ends_the_wait_and_not_the_run(is_direct: bool) -> None:
+async def test_a_client_that_disconnects_ends_the_wait(is_direct: bool) -> None:
     site, direct, left = Site(ping=0.001), Direct(), anyio.Event()
     sent: list[Message] = []
 

@@ -1,4 +1,4 @@
-"""Requests to Anthropic's service as it gets them, and what they are made of."""
+"""Requests encoded for Anthropic's service, and messages and parts to make them of."""
 
 import base64
 import json
@@ -42,7 +42,7 @@ def body(*messages: ModelMessage, **fields: Any) -> dict[str, Any]:
 
 
 def sent(*messages: ModelMessage, **fields: Any) -> list[tuple[str, list[Any]]]:
-    """The turns, without the marks of the cache."""
+    """Return the turns, without their cache_control."""
     turns = body(*messages, **fields)["messages"]
     for block in (block for turn in turns for block in turn["content"]):
         block.pop("cache_control", None)
@@ -57,7 +57,7 @@ def call(call_id: str, provider_id: str | None = None, arguments: str = '{"a": 1
     return ToolCall(CallId(call_id), "add", arguments, provider_id=provider_id)
 
 
-def use(wire_id: str) -> dict[str, Any]:
+def tool_use(wire_id: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": wire_id, "name": "add", "input": {"a": 1}}
 
 
@@ -65,7 +65,7 @@ def result(call_id: str, content: Content = "2", *, is_error: bool = False) -> T
     return ToolMessage(ID, CallId(call_id), content, is_error=is_error)
 
 
-def b64(words: bytes) -> str:
+def base64_of(words: bytes) -> str:
     return base64.b64encode(words).decode()
 
 
@@ -99,13 +99,13 @@ PARTS: list[tuple[Part, dict[str, Any]]] = [
     (MediaPart("file", "https://x/a.zip", name="a"), text("[file a: https://x/a.zip]")),
     (MediaPart("file", "ftp://x/a.pdf"), text("[file: ftp://x/a.pdf]")),
     (
-        MediaPart("file", f"data:text/csv;base64,{b64(b'a,b' + bytes([255]))}"),
+        MediaPart("file", f"data:text/csv;base64,{base64_of(b'a,b' + bytes([255]))}"),
         {
             "type": "document",
             "source": {"type": "text", "media_type": "text/plain", "data": "a,b\ufffd"},
         },
     ),
-    (MediaPart("file", f"data:text/plain;base64,{b64(b' ')}"), text("[file]")),
+    (MediaPart("file", f"data:text/plain;base64,{base64_of(b' ')}"), text("[file]")),
     (MediaPart("file", "data:text/plain;base64,?"), text("[file]")),
     (MediaPart("file", "data:text/plain,abc"), text("[file]")),
     (MediaPart("file", "data:application/zip;base64,QUJD"), text("[file]")),

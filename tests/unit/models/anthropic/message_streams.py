@@ -1,4 +1,4 @@
-"""A table of what the service and its imitators stream, and what it means."""
+"""Streams of Anthropic's service and of similar ones, and the deltas that they mean."""
 
 import json
 from typing import Any
@@ -66,13 +66,13 @@ def thought(
     return ReasoningBlock(Reasoning(words, "test", kept.dump()))
 
 
-def hidden(data: str, *, after_text: int = 0, after_calls: int = 0) -> ReasoningBlock:
+def redacted_thought(data: str, *, after_text: int = 0, after_calls: int = 0) -> ReasoningBlock:
     kept = Thought({"type": "redacted_thinking", "data": data}, after_text, after_calls, PREFIX)
     return ReasoningBlock(Reasoning("", "test", kept.dump()))
 
 
-def usual(name: str, stream: bytes, *deltas: ModelDelta) -> Case:
-    """A stream with the usual head and end."""
+def usual_case(name: str, stream: bytes, *deltas: ModelDelta) -> Case:
+    """Return a case whose stream has the usual head and end."""
     return Case(name, stream, deltas or [AB, STOP], USAGE)
 
 
@@ -91,14 +91,16 @@ REASONS: list[tuple[str, FinishReason]] = [
 
 CASES = [
     # ------------------------------------------------------------ events
-    usual("a text", stream(START, PING, AB_TEXT, ending())),
-    usual("pings and comments anywhere", stream(START, PING, b": hm\n\n", AB_TEXT, PING, ending())),
-    usual("lines end in CRLF", stream(START, AB_TEXT, ending()).replace(b"\n", b"\r\n")),
-    usual("no event fields", stream(START, AB_TEXT, ending()).replace(b"event: ", b": ")),
-    usual("no message_stop", stream(START, AB_TEXT, ending()[:1])),
-    usual("more after message_stop", stream(START, AB_TEXT, ending(), text(1, "c"))),
-    usual("[DONE] after message_stop", stream(START, AB_TEXT, ending(), b"data: [DONE]\n\n")),
-    usual(
+    usual_case("a text", stream(START, PING, AB_TEXT, ending())),
+    usual_case(
+        "pings and comments anywhere", stream(START, PING, b": hm\n\n", AB_TEXT, PING, ending())
+    ),
+    usual_case("lines end in CRLF", stream(START, AB_TEXT, ending()).replace(b"\n", b"\r\n")),
+    usual_case("no event fields", stream(START, AB_TEXT, ending()).replace(b"event: ", b": ")),
+    usual_case("no message_stop", stream(START, AB_TEXT, ending()[:1])),
+    usual_case("more after message_stop", stream(START, AB_TEXT, ending(), text(1, "c"))),
+    usual_case("[DONE] after message_stop", stream(START, AB_TEXT, ending(), b"data: [DONE]\n\n")),
+    usual_case(
         "junk",
         stream(
             START,
@@ -133,12 +135,14 @@ CASES = [
         (ModelIncomplete, "damaged"),
     ),
     # ------------------------------------------------------------ texts
-    usual("two texts are one", stream(START, text(0, "a"), text(1, "b"), ending())),
-    usual(
+    usual_case("two texts are one", stream(START, text(0, "a"), text(1, "b"), ending())),
+    usual_case(
         "a text that is whole at its start", stream(START, start(0, "text", text="ab"), ending())
     ),
-    usual("a text without its start", stream(START, delta(0, "text_delta", text="ab"), ending())),
-    usual(
+    usual_case(
+        "a text without its start", stream(START, delta(0, "text_delta", text="ab"), ending())
+    ),
+    usual_case(
         "citations and unknown deltas",
         stream(
             START,
@@ -150,7 +154,7 @@ CASES = [
             ending(),
         ),
     ),
-    usual(
+    usual_case(
         "blocks of unknown kinds",
         stream(
             START,
@@ -161,7 +165,7 @@ CASES = [
         ),
     ),
     # ------------------------------------------------------------ thoughts
-    usual(
+    usual_case(
         "a thought, then a text",
         stream(START, thinking(0, "hm", "sig"), text(1, "ab"), ending()),
         ReasoningChunk("hm"),
@@ -169,24 +173,24 @@ CASES = [
         AB,
         STOP,
     ),
-    usual(
+    usual_case(
         "a thought that is not shown",
         stream(START, thinking(0, "", "sig"), text(1, "ab"), ending()),
         thought(""),
         AB,
         STOP,
     ),
-    usual(
+    usual_case(
         "a thought that is redacted, between others",
         stream(START, thinking(0, "h", "s1"), redacted(1, "xyz"), thinking(2, "m", "s2"), ending()),
         ReasoningChunk("h"),
         thought("h", "s1"),
-        hidden("xyz"),
+        redacted_thought("xyz"),
         ReasoningChunk("m"),
         thought("m", "s2"),
         STOP,
     ),
-    usual(
+    usual_case(
         "thoughts between text and calls know their places",
         stream(
             START,
@@ -203,18 +207,18 @@ CASES = [
         ToolCallChunk(0, "c1", "f"),
         ToolCallChunk(0, arguments="{"),
         ToolCallChunk(0, arguments="}"),
-        hidden("xyz", after_text=2, after_calls=1),
+        redacted_thought("xyz", after_text=2, after_calls=1),
         TextChunk("c"),
         Finish("tool_calls"),
     ),
-    usual(
+    usual_case(
         "a thought that is whole at its start",
         stream(START, start(0, "thinking", thinking="hm", signature="sig"), stop(0), ending()),
         ReasoningChunk("hm"),
         thought("hm"),
         STOP,
     ),
-    usual(
+    usual_case(
         "a thought that is signed twice has the last signature",
         stream(
             START,
@@ -228,7 +232,7 @@ CASES = [
         thought("hm"),
         STOP,
     ),
-    usual(
+    usual_case(
         "a thought without its end",
         stream(
             START,
@@ -243,7 +247,7 @@ CASES = [
         thought("hm"),
         STOP,
     ),
-    usual(
+    usual_case(
         "a thought without a signature is not kept for replay",
         stream(START, thinking(0, "hm", ""), text(1, "ab"), ending()),
         ReasoningChunk("hm"),
@@ -251,12 +255,12 @@ CASES = [
         AB,
         STOP,
     ),
-    usual(
+    usual_case(
         "a thought without anything is none",
         stream(START, block(0, {"type": "thinking"}), text(1, "ab"), ending()),
     ),
     # ------------------------------------------------------------ calls
-    usual(
+    usual_case(
         "two calls",
         stream(START, call(0, "c1", "f", '{"a": 1}'), call(1, "c2", "g", "{}"), ending("tool_use")),
         ToolCallChunk(0, "c1", "f"),
@@ -267,14 +271,14 @@ CASES = [
         ToolCallChunk(1, arguments="}"),
         Finish("tool_calls"),
     ),
-    usual(
+    usual_case(
         "a call whose arguments are whole at its start",
         stream(START, start(0, "tool_use", id="c1", name="f", input={"a": 1}), stop(0), ending()),
         ToolCallChunk(0, "c1", "f"),
         ToolCallChunk(0, arguments='{"a": 1}'),
         Finish("tool_calls"),
     ),
-    usual(
+    usual_case(
         "calls with one index, without ends",
         stream(
             START,
@@ -290,8 +294,10 @@ CASES = [
     ),
     # ------------------------------------------------------------ ends
     *(
-        usual(f"stop_reason {said}", stream(START, AB_TEXT, ending(said)), AB, Finish(meant))
-        for said, meant in REASONS
+        usual_case(
+            f"stop_reason {reason}", stream(START, AB_TEXT, ending(reason)), AB, Finish(finish)
+        )
+        for reason, finish in REASONS
     ),
     # ------------------------------------------------------------ usage
     Case(

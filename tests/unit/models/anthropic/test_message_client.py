@@ -1,4 +1,4 @@
-"""What is asked of Anthropic's service, what becomes of its failures, and what is said of settings."""
+"""Requests to Anthropic's service, their failures, and the check of the settings."""
 
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -9,6 +9,7 @@ import httpx
 import pytest
 import respx
 from tests.support.anthropic_server import START, ending, event, text
+from tests.unit.models.streams import body_in_pieces
 
 from passback.core.deltas import (
     Finish,
@@ -37,15 +38,8 @@ HEAD = [START, *text(0, "a", "b")]
 STREAM = {"content-type": "text/event-stream"}
 
 
-async def _body(*pieces: bytes | Exception) -> AsyncGenerator[bytes]:
-    for piece in pieces:
-        if isinstance(piece, Exception):
-            raise piece
-        yield piece
-
-
 def answer(*pieces: bytes | Exception) -> httpx.Response:
-    return httpx.Response(200, headers=STREAM, content=_body(*pieces))
+    return httpx.Response(200, headers=STREAM, content=body_in_pieces(*pieces))
 
 
 def failure(status: int, kind: str, **headers: str) -> httpx.Response:
@@ -58,7 +52,7 @@ def failure(status: int, kind: str, **headers: str) -> httpx.Response:
 async def client_of(
     *replies: httpx.Response, base_url: str = "http://model.test", name: str = "claude-test"
 ) -> AsyncGenerator[tuple[Anthropic, respx.Route]]:
-    """A client, and a service in memory that gives one reply after the other."""
+    """Open a client, and a service in memory that gives one reply after the other."""
     service = respx.Router()
     route = service.route().mock(side_effect=replies)
     transport = httpx.MockTransport(service.async_handler)
@@ -70,18 +64,18 @@ async def client_of(
         await client.aclose()
 
 
-async def asked(client: Anthropic) -> list[ModelDelta]:
-    """What the answer says; usage aside."""
+async def deltas_of(client: Anthropic) -> list[ModelDelta]:
+    """Return the deltas of the answer, without its usage."""
     with anyio.fail_after(10):
         async with client.stream(HI) as batches:
-            said = [delta async for batch in batches for delta in batch]
-    return [delta for delta in said if not isinstance(delta, UsageChunk)]
+            deltas = [delta async for batch in batches for delta in batch]
+    return [delta for delta in deltas if not isinstance(delta, UsageChunk)]
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- requests
 async def test_the_request_goes_to_anthropics_service_with_key_and_version() -> None:
     async with client_of(answer(*HEAD, *ending())) as (client, service):
-        assert await asked(client) == [TextChunk("a"), TextChunk("b"), Finish("stop")]
+        assert await deltas_of(client) == [TextChunk("a"), TextChunk("b"), Finish("stop")]
     [request] = [call.request for call in service.calls]
     assert (request.method, str(request.url)) == ("POST", "http://model.test/v1/messages")
     assert request.headers["x-api-key"] == KEY
@@ -101,12 +95,12 @@ async def test_the_request_goes_to_anthropics_service_with_key_and_version() -> 
 )
 async def test_the_address_of_the_service_may_be_written_in_several_ways(base_url: str) -> None:
     async with client_of(answer(*HEAD, *ending()), base_url=base_url) as (client, service):
-        await asked(client)
+        await deltas_of(client)
     assert [call.request.url.path for call in service.calls] == ["/x/v1/messages"]
 
 
-async def test_thoughts_belong_to_the_service_that_thought_them() -> None:
-    """A signature of another service that speaks the protocol means nothing to this one."""
+async def test_thoughts_belong_to_the_service_that_made_them() -> None:
+    """A signature is of no use to another service of the same protocol."""
     signed = {"type": "thinking", "thinking": "hm", "signature": "s"}
     steps = [
         event("content_block_start", index=0, content_block=signed),
@@ -116,7 +110,7 @@ async def test_thoughts_belong_to_the_service_that_thought_them() -> None:
     providers: list[str] = []
     for base_url in ("https://api.anthropic.com", "http://127.0.0.1:4000/v1"):
         async with client_of(answer(*steps), base_url=base_url) as (client, _):
-            deltas = await asked(client)
+            deltas = await deltas_of(client)
         providers += [
             each.reasoning.provider for each in deltas if isinstance(each, ReasoningBlock)
         ]
@@ -137,14 +131,14 @@ async def test_a_key_is_not_shown() -> None:
 )
 async def test_a_service_that_is_overloaded_is_asked_again(overloaded: httpx.Response) -> None:
     async with client_of(overloaded, answer(*HEAD, *ending())) as (client, service):
-        assert (await asked(client))[-1] == Finish("stop")
+        assert (await deltas_of(client))[-1] == Finish("stop")
     assert service.call_count == 2
 
 
-async def test_what_is_too_long_for_anthropic_is_told_apart() -> None:
+async def test_a_context_too_long_for_anthropic_has_an_error_of_its_own() -> None:
     async with client_of(failure(413, "request_too_large")) as (client, service):
         with pytest.raises(ModelContextExceeded, match="too long"):
-            await asked(client)
+            await deltas_of(client)
     assert service.call_count == 1
 
 
@@ -158,12 +152,12 @@ async def test_what_is_too_long_for_anthropic_is_told_apart() -> None:
         (404, "not_found_error", "does not know the model"),
     ],
 )
-async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
+async def test_a_refusal_by_anthropic_is_raised_at_once_without_its_text(
     status: int, kind: str, words: str
 ) -> None:
     async with client_of(failure(status, kind)) as (client, service):
         with pytest.raises((ModelRejected, ModelContextExceeded), match=words) as raised:
-            await asked(client)
+            await deltas_of(client)
     assert KEY not in raised.value.message
     assert service.call_count == 1
 
@@ -172,25 +166,25 @@ async def test_a_refusal_by_anthropic_is_told_at_once_in_our_words(
     ("end", "kind"),
     [(httpx.ReadError("cut"), ModelIncomplete), (httpx.ReadTimeout("silent"), ModelUnavailable)],
 )
-async def test_after_its_first_byte_an_answer_is_not_asked_for_again(
+async def test_after_its_first_byte_an_answer_is_not_requested_again(
     end: Exception, kind: type[ModelError]
 ) -> None:
     async with client_of(answer(*HEAD, end)) as (client, service):
         with pytest.raises(kind):
-            await asked(client)
+            await deltas_of(client)
     assert service.call_count == 1
 
 
-async def test_a_cut_behind_the_end_of_a_message_is_none() -> None:
+async def test_an_answer_that_breaks_off_after_its_end_is_complete() -> None:
     cut = httpx.ReadError("cut")
     async with client_of(answer(*HEAD, ending()[0], cut)) as (client, _):
-        assert (await asked(client))[-1] == Finish("stop")
+        assert (await deltas_of(client))[-1] == Finish("stop")
 
 
-async def test_an_answer_that_anthropic_does_not_stream_is_understood() -> None:
+async def test_an_answer_of_anthropic_that_is_not_streamed_is_read() -> None:
     whole = {"type": "message", "content": [{"type": "text", "text": "ab"}]}
     async with client_of(httpx.Response(200, json=whole)) as (client, _):
-        assert await asked(client) == [TextChunk("ab"), Finish("stop")]
+        assert await deltas_of(client) == [TextChunk("ab"), Finish("stop")]
 
 
 # ---------------------------------------------------------------- checking
@@ -217,7 +211,7 @@ async def test_a_service_that_lists_the_model_or_nothing_is_fine(models: httpx.R
 
 
 @pytest.mark.parametrize("alias", ["claude-test-latest", "claude-test-0"])
-async def test_a_name_that_means_the_newest_is_fine(alias: str) -> None:
+async def test_an_alias_of_the_newest_model_is_fine(alias: str) -> None:
     async with client_of(listing("claude-test-20260102"), name=alias) as (client, _):
         assert await client.check() == []
 
@@ -230,7 +224,7 @@ async def test_a_name_that_means_the_newest_is_fine(alias: str) -> None:
         (listing("claude-tests"), ModelRejected, "has no model 'claude-test'; it has claude-tests"),
     ],
 )
-async def test_what_is_wrong_with_anthropics_settings_is_said(
+async def test_an_error_of_the_check_of_anthropics_settings_names_the_cause(
     models: httpx.Response, kind: type[ModelError], words: str
 ) -> None:
     async with client_of(models) as (client, _):
@@ -239,7 +233,7 @@ async def test_what_is_wrong_with_anthropics_settings_is_said(
 
 
 @pytest.mark.parametrize("given", ["/v1/messages", "/messages", "/v1", "/v1/"])
-async def test_an_anthropic_base_url_with_more_than_it_needs_works_and_is_said(given: str) -> None:
+async def test_an_anthropic_base_url_with_too_much_path_works_with_a_warning(given: str) -> None:
     address = f"http://model.test{given}"
     async with client_of(listing("claude-test"), base_url=address) as (client, _):
         [warning] = await client.check()

@@ -1,4 +1,4 @@
-"""What becomes of each kind of content."""
+"""Encoding of each kind of content."""
 
 from typing import Any
 
@@ -37,8 +37,8 @@ def test_a_part_has_a_block_of_its_own_or_is_named(part: Part, block: dict[str, 
 def test_a_result_is_text_or_blocks_and_an_error_is_text(
     content: Content, is_error: bool, inner: dict[str, Any]
 ) -> None:
-    answered = result("c1", content, is_error=is_error)
-    turns = sent(HI, AssistantMessage(ID, "", (call("c1"),)), answered)
+    tool_message = result("c1", content, is_error=is_error)
+    turns = sent(HI, AssistantMessage(ID, "", (call("c1"),)), tool_message)
     assert turns[2][1] == [{"type": "tool_result", "tool_use_id": "c1"} | inner]
 
 
@@ -57,5 +57,5 @@ def test_a_result_is_text_or_blocks_and_an_error_is_text(
         (MediaPart("file", "data:application/zip;base64,QUJD"), "a file has to be a PDF or a text"),
     ],
 )
-def test_what_the_service_does_not_take_is_refused(part: MediaPart, why: str | None) -> None:
+def test_media_that_the_service_does_not_take_are_refused(part: MediaPart, why: str | None) -> None:
     assert Anthropic("claude-test").refuses(part) == why

@@ -1,4 +1,4 @@
-"""What the service streams, and the deltas that it means: the same however the bytes are cut."""
+"""Decoding of Anthropic's stream: the same deltas wherever the bytes are cut."""
 
 from collections.abc import Iterable
 
@@ -43,7 +43,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
 @every_case
 @pytest.mark.parametrize("cutting", CUTTINGS.values(), ids=CUTTINGS)
-def test_a_message_means_the_same_however_it_is_cut(case: Case, cutting: Cutting) -> None:
+def test_a_message_is_decoded_the_same_however_it_is_cut(case: Case, cutting: Cutting) -> None:
     check(case, decode(cutting(case.stream)))
 
 
@@ -64,9 +64,9 @@ def test_any_bytes_in_a_message_are_decoded_or_refused(data: bytes) -> None:
     assert decoded.failure is None or decoded.failure[0] is ModelIncomplete
 
 
-def test_size_grows_with_what_a_message_says_only() -> None:
+def test_size_grows_with_the_content_of_a_message_only() -> None:
     decoder = MessageDecoder("test", PREFIX)
-    for said, size in (
+    for data, size in (
         (START + PING, 0),
         (start(0, "text", text=""), 0),
         (delta(0, "text_delta", text="abc"), 3),
@@ -77,7 +77,7 @@ def test_size_grows_with_what_a_message_says_only() -> None:
         (delta(3, "input_json_delta", partial_json="{}"), 14),
         (stream(ending()), 14),
     ):
-        decoder.feed(said)
+        decoder.feed(data)
         assert decoder.size == size
 
 
@@ -91,7 +91,7 @@ def test_it_says_when_a_message_is_complete() -> None:
     assert (decoder.finished, decoder.done) == (True, True)
 
 
-def test_a_message_that_is_too_long_fails_after_what_was_good() -> None:
+def test_a_message_that_is_too_long_fails_after_the_allowed_text() -> None:
     decoder = MessageDecoder("test", PREFIX, max_answer=5)
     assert decoder.feed(delta(0, "text_delta", text="12345")) == [TextChunk("12345")]
     assert decoder.failure is None
@@ -99,8 +99,8 @@ def test_a_message_that_is_too_long_fails_after_what_was_good() -> None:
     assert isinstance(decoder.failure, ModelIncomplete)
 
 
-def test_more_calls_in_a_message_than_make_sense_fail_after_the_good_ones() -> None:
-    steps = [call(at, f"c{at}", "f", "{}") for at in range(MAX_CALLS + 2)]
+def test_too_many_calls_in_a_message_fail_after_the_allowed_ones() -> None:
+    steps = [call(index, f"c{index}", "f", "{}") for index in range(MAX_CALLS + 2)]
     decoded = decode([START, *map(stream, steps), stream(ending())])
     begun = [each for each in decoded.deltas if isinstance(each, ToolCallChunk) and each.name]
     assert len(begun) == MAX_CALLS
@@ -108,7 +108,7 @@ def test_more_calls_in_a_message_than_make_sense_fail_after_the_good_ones() -> N
 
 
 def test_blocks_that_never_end_fail() -> None:
-    decoded = decode(start(at, "text", text="") for at in range(MAX_CALLS + 1))
+    decoded = decode(start(index, "text", text="") for index in range(MAX_CALLS + 1))
     assert decoded.failure == (ModelIncomplete, "the model's answer makes no sense")
 
 

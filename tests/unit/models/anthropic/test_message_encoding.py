@@ -1,4 +1,4 @@
-"""What a request looks like to Anthropic's service, and that it keeps the service's rules whatever was said."""
+"""Encoding of requests for Anthropic's service; any history keeps its rules."""
 
 import json
 from itertools import count
@@ -21,7 +21,7 @@ from tests.unit.models.anthropic.asking import (
     result,
     sent,
     text,
-    use,
+    tool_use,
 )
 
 from passback.core.deltas import ModelRequest
@@ -42,7 +42,7 @@ from passback.models.anthropic.encoding import MAX_TOKENS, Block, Thought, encod
 
 
 # ---------------------------------------------------------------- the request
-def test_a_request_asks_for_a_stream_and_marks_what_is_worth_caching() -> None:
+def test_a_request_asks_for_a_stream_and_marks_the_cacheable_parts() -> None:
     tools = [ToolSpec("now", "The time.", OBJECT), ToolSpec("plain", "", {})]
     assert body(HI, system="Be kind.", tools=tools) == {
         "max_tokens": MAX_TOKENS,
@@ -58,13 +58,13 @@ def test_a_request_asks_for_a_stream_and_marks_what_is_worth_caching() -> None:
 
 
 def test_the_last_two_turns_of_the_user_are_marked_for_the_cache() -> None:
-    said = AssistantMessage(ID, "a")
-    turns = body(HI, said, HI, HI, said, HI)["messages"]
+    answer = AssistantMessage(ID, "a")
+    turns = body(HI, answer, HI, HI, answer, HI)["messages"]
     marked = [["cache_control" in block for block in turn["content"]] for turn in turns]
     assert marked == [[False], [False], [False, True], [False], [True]]
 
 
-def test_options_go_along_and_say_how_long_an_answer_may_be() -> None:
+def test_options_are_sent_and_may_limit_the_answer() -> None:
     options = {"temperature": 0, "stream": False, "model": "x", "max_tokens": 5, "system": "x"}
     sent_body = body(HI, options=options, system="mine")
     assert (sent_body["temperature"], sent_body["max_tokens"]) == (0, 5)
@@ -72,9 +72,9 @@ def test_options_go_along_and_say_how_long_an_answer_may_be() -> None:
     assert sent_body["system"] == [text("mine") | CACHED]
 
 
-def test_what_holds_for_one_run_stands_behind_what_is_kept_in_the_cache() -> None:
-    said = body(HI, system="Be kind.\n\nIt is Monday.", static=len("Be kind."))["system"]
-    assert said == [text("Be kind.") | CACHED, text("\n\nIt is Monday.")]
+def test_the_prompt_of_one_run_comes_behind_the_cached_prompt() -> None:
+    system = body(HI, system="Be kind.\n\nIt is Monday.", static=len("Be kind."))["system"]
+    assert system == [text("Be kind.") | CACHED, text("\n\nIt is Monday.")]
     assert body(HI, system="It is Monday.", static=0)["system"] == [text("It is Monday.") | CACHED]
 
 
@@ -85,7 +85,7 @@ def test_messages_of_the_system_join_the_system() -> None:
     ]
 
 
-def test_what_the_service_refuses_at_the_top_of_a_schema_is_not_told() -> None:
+def test_keywords_that_the_service_refuses_at_the_top_of_a_schema_are_left_out() -> None:
     schema: Block = {**OBJECT, "anyOf": [{"required": ["a"]}], "oneOf": []}
     [tool] = body(HI, tools=[ToolSpec("f", " ", schema)])["tools"]
     assert tool == {"name": "f", "input_schema": OBJECT} | CACHED
@@ -109,7 +109,7 @@ def test_a_turn_with_calls_and_their_results() -> None:
     )
     assert messages == [
         ("user", [text("add")]),
-        ("assistant", [text("Let me see."), use("p1"), use("p2")]),
+        ("assistant", [text("Let me see."), tool_use("p1"), tool_use("p2")]),
         (
             "user",
             [
@@ -124,13 +124,13 @@ def test_a_turn_with_calls_and_their_results() -> None:
     ]
 
 
-def test_who_says_nothing_has_no_block_and_whose_turn_it_is_says_so() -> None:
-    nothing = AssistantMessage(ID, " \n")
-    said = AssistantMessage(ID, "a")
+def test_blank_messages_are_left_out_or_get_a_placeholder() -> None:
+    blank = AssistantMessage(ID, " \n")
+    answer = AssistantMessage(ID, "a")
     assert sent() == [("user", [NOTHING])]
     assert sent(UserMessage(ID, "")) == [("user", [NOTHING])]
-    assert sent(HI, nothing, HI) == [("user", [text("hi"), text("hi")])]
-    assert sent(said, said) == [
+    assert sent(HI, blank, HI) == [("user", [text("hi"), text("hi")])]
+    assert sent(answer, answer) == [
         ("user", [NOTHING]),
         ("assistant", [text("a")]),
         ("user", [NOTHING]),
@@ -145,7 +145,7 @@ def test_who_says_nothing_has_no_block_and_whose_turn_it_is_says_so() -> None:
 )
 def test_a_call_keeps_a_valid_id_of_its_provider(provider_id: str | None, wire_id: str) -> None:
     turns = sent(HI, AssistantMessage(ID, "", (call("c1", provider_id),)), result("c1"))
-    assert turns[1] == ("assistant", [use(wire_id)])
+    assert turns[1] == ("assistant", [tool_use(wire_id)])
     assert turns[2][1][0]["tool_use_id"] == wire_id
 
 
@@ -166,7 +166,7 @@ def thoughts_in(turns: list[tuple[str, list[Any]]]) -> list[str]:
     return [block["signature"] for _, blocks in turns for block in blocks if "signature" in block]
 
 
-def test_thoughts_go_back_unedited_in_their_places() -> None:
+def test_thoughts_are_sent_back_unchanged_in_their_places() -> None:
     prefix = encoded(HI).prefix
     redacted: Block = {"type": "redacted_thinking", "data": "xyz"}
     thoughts = (
@@ -180,14 +180,14 @@ def test_thoughts_go_back_unedited_in_their_places() -> None:
         {"type": "thinking", "thinking": "of s1", "signature": "s1"},
         text("one"),
         {"type": "thinking", "thinking": "of s2", "signature": "s2"},
-        use("c1"),
+        tool_use("c1"),
         redacted,
         text(" two"),
-        use("c2"),
+        tool_use("c2"),
     ]
 
 
-def test_thoughts_of_others_and_without_a_signature_stay_here() -> None:
+def test_thoughts_of_other_services_or_without_a_signature_are_not_sent() -> None:
     prefix = encoded(HI).prefix
     thoughts = (
         Reasoning("x", "openai:gpt", "reasoning_content"),
@@ -206,7 +206,7 @@ def test_an_answer_does_not_end_in_a_thought() -> None:
 
 
 def conversation(**fields: Any) -> list[ModelMessage]:
-    """Two turns, each with a thought that is bound to what was asked."""
+    """Return two turns, each with a thought that is bound to the request before it."""
     messages: list[ModelMessage] = [HI]
     for number in (1, 2):
         prefix = encoded(*messages, **fields).prefix
@@ -216,7 +216,7 @@ def conversation(**fields: Any) -> list[ModelMessage]:
     return messages
 
 
-def test_thoughts_go_back_as_long_as_nothing_before_them_has_changed() -> None:
+def test_thoughts_are_sent_back_while_nothing_before_them_changes() -> None:
     one, two, three, *rest = conversation()
     assert thoughts_in(sent(one, two, three, *rest)) == ["s1", "s2"]
     assert thoughts_in(sent(one, two, three, *rest, HI, AssistantMessage(ID, "a"), HI)) == [
@@ -235,7 +235,7 @@ def test_thoughts_are_bound_to_the_system_and_the_tools_too(change: dict[str, An
     assert thoughts_in(sent(*conversation(**change), **change)) == ["s1", "s2"]
 
 
-def test_after_a_change_new_thoughts_go_back_and_old_ones_do_not() -> None:
+def test_after_a_change_only_new_thoughts_are_sent_back() -> None:
     messages = conversation()
     changed = {"system": "new"}
     prefix = encoded(*messages, **changed).prefix
@@ -246,12 +246,12 @@ def test_after_a_change_new_thoughts_go_back_and_old_ones_do_not() -> None:
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 
 
-def test_models_that_think_by_a_budget_bind_no_thoughts() -> None:
+def test_thoughts_of_models_with_a_thinking_budget_are_not_bound() -> None:
     changed = [UserMessage(ID, "ho"), *conversation()[1:]]
     assert thoughts_in(sent(*changed, options=BUDGET)) == ["s1", "s2"]
 
 
-def test_a_call_that_was_made_without_a_thought_is_answered_without_one() -> None:
+def test_thinking_is_off_while_a_call_without_a_thought_is_answered() -> None:
     asks = AssistantMessage(ID, "I look.", (call("c1"),))
     assert "thinking" not in body(HI, asks, result("c1"), options=BUDGET)
     assert body(HI, asks, result("c1"), AssistantMessage(ID, "a"), HI, options=BUDGET)["thinking"]
@@ -260,7 +260,7 @@ def test_a_call_that_was_made_without_a_thought_is_answered_without_one() -> Non
     assert body(HI, asks, result("c1"), options=adaptive)["thinking"] == {"type": "adaptive"}
 
 
-# ---------------------------------------------------------------- any history at all
+# ---------------------------------------------------------------- any history
 ARGUMENTS = st.sampled_from(["{}", '{"a": 1}', "[", "1"])
 PROVIDER_IDS = st.sampled_from([None, "same", "other", "no good"])
 WORDS = st.sampled_from(["", " ", "\n", "hi", "see this", "a\ud800"])
@@ -278,7 +278,7 @@ THOUGHTS = st.builds(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[ModelMessage]:
-    """Anything that can have been said, with answers to some of the calls."""
+    """Draw any history, with answers to some of the calls."""
     messages: list[ModelMessage] = []
     ids = (CallId(f"call_{number}") for number in count())
     for kind in draw(st.lists(st.sampled_from("uuasa"), max_size=8)):

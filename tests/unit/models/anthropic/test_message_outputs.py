@@ -1,4 +1,4 @@
-"""Structured output by the service's own mode: what it is told of a schema, and when it is not told at all."""
+"""Structured output by the service's own mode: the schemas that are sent, and those that are not."""
 
 import json
 from typing import Any, Literal
@@ -18,25 +18,25 @@ from passback.models.anthropic.outputs import translate_schema
 TEXT: JsonValue = {"type": "string"}
 
 
-def of(**properties: Any) -> dict[str, JsonValue]:
-    """The schema of an object with these properties, all of them required."""
+def object_of(**properties: Any) -> dict[str, JsonValue]:
+    """Return the schema of an object that requires all these properties."""
     return {"type": "object", "properties": properties, "required": [*properties]}
 
 
-def closed(**properties: Any) -> dict[str, JsonValue]:
-    return {**of(**properties), "additionalProperties": False}
+def closed_object(**properties: Any) -> dict[str, JsonValue]:
+    return {**object_of(**properties), "additionalProperties": False}
 
 
 # ---------------------------------------------------------------- the request
-def test_an_output_schema_is_told_by_the_services_own_mode() -> None:
-    asked = body(HI, output_schema=of(colour={**of(name=TEXT), "title": "Colour"}))
-    shape = closed(colour={**closed(name=TEXT), "title": "Colour"})
+def test_an_output_schema_is_sent_as_an_output_format() -> None:
+    asked = body(HI, output_schema=object_of(colour={**object_of(name=TEXT), "title": "Colour"}))
+    shape = closed_object(colour={**closed_object(name=TEXT), "title": "Colour"})
     assert asked["output_config"] == {"format": {"type": "json_schema", "schema": shape}}
     assert "output_config" not in body(HI)
 
 
 @pytest.mark.parametrize(
-    ("config", "sent"),
+    ("given", "sent"),
     [
         ({"effort": "low"}, {"effort": "low", "format": {"type": "json_schema"}}),
         ({"format": None, "effort": "low"}, {"effort": "low"}),
@@ -44,15 +44,17 @@ def test_an_output_schema_is_told_by_the_services_own_mode() -> None:
         ("nonsense", "nonsense"),
     ],
 )
-def test_what_the_options_say_of_the_output_wins(config: JsonValue, sent: Any) -> None:
-    asked = json.loads(
+def test_an_output_format_in_the_options_wins(given: JsonValue, sent: Any) -> None:
+    config = json.loads(
         Anthropic("claude-sonnet-5", api_key="k")
-        .encode(ModelRequest([HI], options={"output_config": config}, output_schema=of(a=TEXT)))
+        .encode(
+            ModelRequest([HI], options={"output_config": given}, output_schema=object_of(a=TEXT))
+        )
         .body
     ).get("output_config")
-    if isinstance(asked, dict) and "format" in asked:
-        asked["format"].pop("schema")
-    assert asked == sent
+    if isinstance(config, dict) and "format" in config:
+        config["format"].pop("schema")
+    assert config == sent
 
 
 @pytest.mark.parametrize(
@@ -67,11 +69,11 @@ def test_what_the_options_say_of_the_output_wins(config: JsonValue, sent: Any) -
         ("claude-opus-5", "http://model.test", False),
     ],
 )
-def test_only_models_and_services_that_are_known_to_have_the_mode_are_asked_for_it(
+def test_the_mode_is_used_only_for_models_and_services_known_to_have_it(
     name: str, base_url: str, takes: bool
 ) -> None:
     model = Anthropic(name, api_key="k", base_url=base_url)
-    encoded = model.encode(ModelRequest([HI], output_schema=of(a=TEXT)))
+    encoded = model.encode(ModelRequest([HI], output_schema=object_of(a=TEXT)))
     assert ("output_config" in json.loads(encoded.body)) is takes
 
 
@@ -95,9 +97,9 @@ class Chain(BaseModel):
     next: "Chain | None" = None
 
 
-def test_a_pydantic_model_is_told_without_what_the_service_cannot_hold_to() -> None:
+def test_a_pydantic_model_is_sent_without_unsupported_keywords() -> None:
     line = {
-        **closed(
+        **closed_object(
             what={"type": "string", "title": "What", "description": "In one word."},
             price={"type": "number", "title": "Price"},
         ),
@@ -134,18 +136,18 @@ KEPT: dict[str, tuple[JsonValue, JsonValue]] = {
 
 
 @pytest.mark.parametrize(("given", "kept"), KEPT.values(), ids=KEPT)
-def test_what_the_service_takes_is_told(given: JsonValue, kept: JsonValue) -> None:
-    assert translate_schema(of(a=given)) == closed(a=kept)
+def test_supported_schemas_are_sent(given: JsonValue, kept: JsonValue) -> None:
+    assert translate_schema(object_of(a=given)) == closed_object(a=kept)
 
 
-UNTOLD: dict[str, JsonValue] = {
+NOT_SENT: dict[str, JsonValue] = {
     "a map": {"type": "object", "additionalProperties": TEXT},
-    "a map beside names": {**of(b=TEXT), "additionalProperties": TEXT},
-    "an open object": {**of(b=TEXT), "additionalProperties": True},
+    "a map beside names": {**object_of(b=TEXT), "additionalProperties": TEXT},
+    "an open object": {**object_of(b=TEXT), "additionalProperties": True},
     "an object of anything": {"type": "object"},
     "an object of nothing": {"type": "object", "properties": {}, "additionalProperties": False},
-    "an object that requires more": {**of(b=TEXT), "required": ["c"]},
-    "an object that requires nonsense": {**of(b=TEXT), "required": "b"},
+    "an object that requires more": {**object_of(b=TEXT), "required": ["c"]},
+    "an object that requires nonsense": {**object_of(b=TEXT), "required": "b"},
     "an array of anything": {"type": "array"},
     "anything": {},
     "true": True,
@@ -161,7 +163,7 @@ UNTOLD: dict[str, JsonValue] = {
     "a reference that leads nowhere": {"$ref": "#/$defs/none"},
     "a reference to nothing": {"$ref": "#/definitions/none"},
     "nonsense for a reference": {"$ref": 1},
-    "too many unions": of(**{f"p{n}": {"type": ["string", "null"]} for n in range(17)}),
+    "too many unions": object_of(**{f"p{n}": {"type": ["string", "null"]} for n in range(17)}),
     "too many optional properties": {
         "type": "object",
         "properties": {f"p{n}": TEXT for n in range(25)},
@@ -169,25 +171,26 @@ UNTOLD: dict[str, JsonValue] = {
 }
 
 
-@pytest.mark.parametrize("given", UNTOLD.values(), ids=UNTOLD)
-def test_a_schema_of_whose_shape_something_would_be_lost_is_not_told(given: JsonValue) -> None:
-    assert translate_schema({**of(a=given), "$defs": {}}) is None
+@pytest.mark.parametrize("given", NOT_SENT.values(), ids=NOT_SENT)
+def test_a_schema_that_would_lose_a_part_of_its_shape_is_not_sent(given: JsonValue) -> None:
+    assert translate_schema({**object_of(a=given), "$defs": {}}) is None
 
 
-def test_what_is_recursive_or_grows_without_end_is_not_told() -> None:
+def test_recursive_and_exponential_schemas_are_not_sent() -> None:
     assert translate_schema(Chain.model_json_schema()) is None
     twice = {
-        f"d{n}": of(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"})
+        f"d{n}": object_of(a={"$ref": f"#/$defs/d{n + 1}"}, b={"$ref": f"#/$defs/d{n + 1}"})
         for n in range(20)
     }
     assert (
-        translate_schema({**of(a={"$ref": "#/$defs/d0"}), "$defs": {**twice, "d20": TEXT}}) is None
+        translate_schema({**object_of(a={"$ref": "#/$defs/d0"}), "$defs": {**twice, "d20": TEXT}})
+        is None
     )
-    assert translate_schema({"type": "object", "anyOf": [of(a=TEXT)]}) is None
-    assert translate_schema({"anyOf": [of(a=TEXT)]}) is None
+    assert translate_schema({"type": "object", "anyOf": [object_of(a=TEXT)]}) is None
+    assert translate_schema({"anyOf": [object_of(a=TEXT)]}) is None
 
 
-# ---------------------------------------------------------------- whatever it is
+# ---------------------------------------------------------------- any schema
 NAMES = st.sampled_from(["a", "b", "c"])
 LEAVES = st.sampled_from(
     [TEXT, {"type": "integer", "minimum": 3}, {"enum": ["x", None]}, {"const": True}, {}]
@@ -221,10 +224,10 @@ VALUES = st.recursive(
 
 @given(SCHEMAS, SCHEMAS, VALUES)
 @settings(max_examples=200, deadline=None)
-def test_whatever_is_told_is_taken_and_allows_nothing_of_another_shape(
+def test_a_sent_schema_keeps_the_rules_and_allows_no_other_shape(
     schema: JsonValue, named: JsonValue, value: JsonValue
 ) -> None:
-    whole: dict[str, JsonValue] = {**of(a=schema), "$defs": {"d": named}}
+    whole: dict[str, JsonValue] = {**object_of(a=schema), "$defs": {"d": named}}
     shape = translate_schema(whole)
     if shape is None:
         return

@@ -22,10 +22,10 @@ def chunk(data: bytes) -> bytes:
 
 
 ANSWER = CHUNKED + chunk(AB_STOP) + chunk(b"")
-"""A whole answer, with its end."""
+"""A complete answer."""
 
 LARGE = 1 << 26
-"""More bytes than two sockets take."""
+"""More bytes than the buffers of two sockets hold."""
 
 
 class Peer:
@@ -36,14 +36,14 @@ class Peer:
         self.number = number
         self.received = BufferedByteReceiveStream(stream)
 
-    async def asked(self) -> bytes:
-        """The next request, as it came."""
+    async def request(self) -> bytes:
+        """Return the bytes of the next request."""
         head = await self.received.receive_until(b"\r\n\r\n", 1 << 20) + b"\r\n\r\n"
         _, found, rest = head.lower().partition(b"content-length: ")
         length = int(rest.partition(b"\r\n")[0]) if found else 0
         return head + await self.received.receive_exactly(length)
 
-    async def left(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the client has closed the connection."""
         try:
             while True:
@@ -56,11 +56,11 @@ Handle: TypeAlias = Callable[[Peer], Awaitable[None]]
 
 
 def answers(*pieces: bytes) -> Callable[[Peer], Coroutine[Any, Any, None]]:
-    """The same to every request."""
+    """Send the same answer to every request."""
 
     async def handle(peer: Peer) -> None:
         while True:
-            await peer.asked()
+            await peer.request()
             for piece in pieces:
                 await peer.stream.send(piece)
 
@@ -68,10 +68,10 @@ def answers(*pieces: bytes) -> Callable[[Peer], Coroutine[Any, Any, None]]:
 
 
 def once(*pieces: bytes) -> Callable[[Peer], Coroutine[Any, Any, None]]:
-    """To one request; then the connection is closed."""
+    """Answer one request; then the connection is closed."""
 
     async def handle(peer: Peer) -> None:
-        await peer.asked()
+        await peer.request()
         for piece in pieces:
             await peer.stream.send(piece)
 
@@ -80,7 +80,7 @@ def once(*pieces: bytes) -> Callable[[Peer], Coroutine[Any, Any, None]]:
 
 @dataclass
 class RawService:
-    """Where it is, and how many connections it had."""
+    """The port of a server, and the number of its connections."""
 
     port: int = 0
     connections: int = 0
@@ -93,7 +93,7 @@ class RawService:
 async def serving(
     handle: Handle, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncGenerator[RawService]:
-    """A server on a free port; `handle` is called for each connection, which ends with it."""
+    """Run a server on a free port; each connection ends with its `handle`."""
     service = RawService()
 
     async def serve(stream: ByteStream) -> None:
@@ -117,11 +117,11 @@ async def serving(
 
 @dataclass
 class Proxy:
-    """A proxy that knows one service, by whatever name it is asked for.
+    """A proxy that leads to one service under any name.
 
     Attributes:
-        heads: the first lines and headers of the requests that came to it.
-        password: what a client must have, as `user:password`; empty: nothing.
+        heads: the first lines and headers of its requests.
+        password: the required `user:password`; empty for none.
     """
 
     service: RawService
@@ -129,7 +129,7 @@ class Proxy:
     heads: list[bytes] = field(default_factory=list[bytes])
 
     async def handle(self, peer: Peer) -> None:
-        request = await peer.asked()
+        request = await peer.request()
         head = request.partition(b"\r\n\r\n")[0]
         self.heads.append(head)
         basic = b"Basic " + b64encode(self.password.encode())

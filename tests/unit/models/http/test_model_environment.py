@@ -1,4 +1,4 @@
-"""The proxies and the certificates that the environment names, and what is told of them."""
+"""The proxies and the certificates that the environment names, and their errors."""
 
 import ssl
 import traceback
@@ -10,7 +10,13 @@ import httpx
 import pytest
 import trustme
 from tests.unit.models.http.raw_service import ANSWER, OK, Proxy, RawService, answers, once, serving
-from tests.unit.models.openai_chat.chat_service import AB_DELTAS, KEY, asked, client_at, failed
+from tests.unit.models.openai_chat.chat_service import (
+    AB_DELTAS,
+    KEY,
+    client_at,
+    deltas_of,
+    failure_of,
+)
 
 from passback.core.errors import ConfigurationError, ModelUnavailable
 from passback.models.http.transport import find_proxy
@@ -32,8 +38,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 
 @pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the proxies and certificates of the machine that runs the tests."""
+def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the proxies and certificates of the machine that runs the tests."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -48,7 +54,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def bundle(authority: trustme.CA, tmp_path: Path) -> Path:
-    """A file with the authority's certificate."""
+    """Write a file with the authority's certificate."""
     path = tmp_path / "authorities.pem"
     authority.cert_pem.write_to_path(path)
     return path
@@ -77,7 +83,7 @@ async def test_a_service_is_asked_through_the_proxy_of_the_environment(
     async with serving(answers(ANSWER)) as service, proxied(service) as (proxy, listening):
         monkeypatch.setenv(name, f"http://127.0.0.1:{listening.port}")
         async with client_at("http://model.test/v1") as client:
-            assert [await asked(client) for _ in range(2)] == [AB_DELTAS] * 2
+            assert [await deltas_of(client) for _ in range(2)] == [AB_DELTAS] * 2
     # one connection, whose later requests the proxy passes on unread
     assert [head.split(b"\r\n")[0] for head in proxy.heads] == [
         b"POST http://model.test/v1/chat/completions HTTP/1.1"
@@ -85,7 +91,7 @@ async def test_a_service_is_asked_through_the_proxy_of_the_environment(
 
 
 @with_password
-async def test_a_tunnel_is_asked_for_where_the_service_has_tls(
+async def test_a_service_with_tls_is_reached_through_a_tunnel(
     monkeypatch: pytest.MonkeyPatch, authority: trustme.CA, bundle: Path
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
@@ -95,7 +101,7 @@ async def test_a_tunnel_is_asked_for_where_the_service_has_tls(
     ):
         monkeypatch.setenv("HTTPS_PROXY", f"http://very:secret@127.0.0.1:{listening.port}")
         async with client_at("https://model.test/v1?key=secret") as client:
-            assert await asked(client) == AB_DELTAS
+            assert await deltas_of(client) == AB_DELTAS
     [head] = proxy.heads
     assert head.startswith(b"CONNECT model.test:443 HTTP/1.1\r\n")
     assert KEY.encode() not in head
@@ -106,11 +112,11 @@ async def test_a_service_on_this_machine_is_asked_directly(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     async with serving(answers(ANSWER)) as service, client_at(service.url()) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
 
 
 @pytest.mark.parametrize(
-    ("url", "left_out", "direct"),
+    ("url", "no_proxy", "direct"),
     [
         ("http://model.test/v1", "model.test", True),
         ("http://model.test:8000/v1", "x.test,.test", True),
@@ -122,18 +128,18 @@ async def test_a_service_on_this_machine_is_asked_directly(
         ("http://localhost.test/v1", "", False),
     ],
 )
-def test_a_proxy_is_for_hosts_elsewhere_that_no_proxy_does_not_name(
-    monkeypatch: pytest.MonkeyPatch, url: str, left_out: str, direct: bool
+def test_a_proxy_is_not_used_for_this_machine_or_hosts_in_no_proxy(
+    monkeypatch: pytest.MonkeyPatch, url: str, no_proxy: str, direct: bool
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("NO_PROXY", left_out)
+    monkeypatch.setenv("NO_PROXY", no_proxy)
     assert (find_proxy(httpx.URL(url)) is None) is direct
 
 
 @with_password
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("trouble", ["password", "gone"])
-async def test_a_proxy_that_does_not_serve_is_named_without_its_password(
+async def test_a_failing_proxy_is_reported_without_its_password(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, scheme: str, trouble: str
 ) -> None:
     caplog.set_level("DEBUG")
@@ -144,10 +150,10 @@ async def test_a_proxy_that_does_not_serve_is_named_without_its_password(
         port = listening.port if trouble == "password" else 9
         monkeypatch.setenv(f"{scheme.upper()}_PROXY", f"http://{PASSWORD}@127.0.0.1:{port}")
         async with client_at(f"{scheme}://model.test/v1?key={KEY}") as client:
-            _, failure = await failed(client)
+            _, failure = await failure_of(client)
     assert "proxy" in failure.message
-    told = caplog.text + "".join(traceback.format_exception(failure))
-    assert not [secret for secret in ("very", "secret", KEY) if secret in told]
+    logged = caplog.text + "".join(traceback.format_exception(failure))
+    assert not [secret for secret in ("very", "secret", KEY) if secret in logged]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +168,7 @@ async def test_a_proxy_that_does_not_serve_is_named_without_its_password(
         "http://u%3A:hidden@x",
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_said_at_the_start(
+def test_a_malformed_proxy_is_an_error_at_start(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", address)
@@ -189,12 +195,12 @@ async def test_certificates_of_the_environment_are_trusted(
         serving(answers(ANSWER), tls=certified(authority, "localhost")) as service,
         client_at(service.url("https", "localhost")) as client,
     ):
-        assert [await asked(client) for _ in range(2)] == [AB_DELTAS] * 2
+        assert [await deltas_of(client) for _ in range(2)] == [AB_DELTAS] * 2
         assert service.connections == 1
 
 
 @pytest.mark.parametrize("wrong", ["host", "authority"])
-async def test_a_service_that_is_not_who_it_should_be_is_not_asked(
+async def test_a_service_with_an_invalid_certificate_is_not_asked(
     monkeypatch: pytest.MonkeyPatch, authority: trustme.CA, bundle: Path, wrong: str
 ) -> None:
     if wrong == "host":
@@ -204,13 +210,13 @@ async def test_a_service_that_is_not_who_it_should_be_is_not_asked(
         serving(answers(ANSWER), tls=tls) as service,
         client_at(service.url("https", "localhost")) as client,
     ):
-        _, failure = await failed(client)
+        _, failure = await failure_of(client)
     assert type(failure) is ModelUnavailable
     assert str(failure.__cause__) == "ClientConnectorCertificateError"
 
 
 @pytest.mark.parametrize("content", [None, b"no certificate"], ids=["no file", "no certificate"])
-def test_certificates_that_cannot_be_read_are_said_at_the_start(
+def test_unreadable_certificates_are_an_error_at_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "authorities.pem"
@@ -228,7 +234,7 @@ async def test_a_key_in_the_query_is_never_logged(caplog: pytest.LogCaptureFixtu
         serving(once(OK + b"no header\r\n\r\n")) as service,
         client_at(f"{service.url()}?key={KEY}") as client,
     ):
-        _, failure = await failed(client)
-    told = caplog.text + "".join(traceback.format_exception(failure)) + repr(failure.__cause__)
-    assert KEY not in told
+        _, failure = await failure_of(client)
+    logged = caplog.text + "".join(traceback.format_exception(failure)) + repr(failure.__cause__)
+    assert KEY not in logged
     assert "error=HttpProcessingError" in caplog.text

@@ -1,4 +1,4 @@
-"""What a service's errors mean here, and when another attempt is made."""
+"""The errors of a model's service, and the attempts that follow."""
 
 import json
 from datetime import UTC, datetime
@@ -34,7 +34,9 @@ def error(**fields: object) -> bytes:
         (413, ModelContextExceeded),
     ],
 )
-def test_each_status_is_a_failure_in_our_words(status: int, kind: type[ModelError]) -> None:
+def test_each_status_has_an_error_without_the_services_text(
+    status: int, kind: type[ModelError]
+) -> None:
     failure = status_failure(status, error(code="whatever"), None)
     assert type(failure) is kind
     assert SECRET not in repr(failure)
@@ -56,7 +58,7 @@ def test_each_status_is_a_failure_in_our_words(status: int, kind: type[ModelErro
         (400, b'{"error": {"message": "Your credit balance is too low"}}', "no credit"),
     ],
 )
-def test_codes_that_are_known_say_more(status: int, body: bytes, words: str) -> None:
+def test_known_codes_have_texts_of_their_own(status: int, body: bytes, words: str) -> None:
     failure = status_failure(status, body, None)
     assert type(failure) is ModelRejected
     assert words in failure.message
@@ -76,14 +78,14 @@ def test_codes_that_are_known_say_more(status: int, body: bytes, words: str) -> 
         (413, b"[1]"),
     ],
 )
-def test_what_is_too_long_is_told_apart(status: int, body: bytes) -> None:
+def test_a_context_that_is_too_long_has_an_error_of_its_own(status: int, body: bytes) -> None:
     failure = status_failure(status, body, None)
     assert type(failure) is ModelContextExceeded
     assert failure.message == "the conversation is too long for the model"
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_the_wait_that_the_service_asks_for_is_told(status: int) -> None:
+def test_an_error_has_the_retry_after_of_the_service(status: int) -> None:
     assert status_failure(status, b"", "30").retry_after == 30
     assert status_failure(status, b"", None).retry_after is None
 
@@ -133,7 +135,7 @@ def test_the_pause_doubles_and_varies(attempt: int) -> None:
         (ModelRejected("x"), 0, None),
     ],
 )
-def test_whether_there_is_another_attempt(
+def test_another_attempt_is_made_within_the_bounds(
     failure: ModelError, attempt: int, pause: float | None
 ) -> None:
     assert BOUNDS.retry_pause(failure, attempt) == pause
@@ -147,5 +149,5 @@ def test_a_service_that_was_silent_too_long_is_not_asked_again() -> None:
     assert BOUNDS.retry_pause(failure, 0) is not None
 
 
-def test_only_what_a_repeat_can_help_is_repeated() -> None:
+def test_an_incomplete_answer_is_retryable_and_a_refusal_is_not() -> None:
     assert (ModelIncomplete.retryable, ModelRejected.retryable) == (True, False)

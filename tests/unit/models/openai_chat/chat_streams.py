@@ -1,4 +1,4 @@
-"""A table of what services stream, and what it means."""
+"""Streams of chat services, and the deltas that they mean."""
 
 import json
 
@@ -48,13 +48,13 @@ def chunk(finish: str | None = None, **delta: object) -> dict[str, object]:
 
 
 def sse(*events: object, end: str = "\n\n") -> bytes:
-    """Events as a stream; text is written as it is, anything else as JSON."""
+    """Write events as a stream: text as it is, anything else as JSON."""
     lines = (e if isinstance(e, str) else json.dumps(e, ensure_ascii=False) for e in events)
     return "".join(f"data: {line}{end}" for line in lines).encode()
 
 
 def text_case(name: str, stream: bytes, text: str = "ab") -> Case:
-    """A stream that says a text and stops."""
+    """Return a case whose stream has a text and the finish `stop`."""
     return Case(name, stream, [TextChunk(text), STOP])
 
 
@@ -234,28 +234,28 @@ CASES = [
     # ------------------------------------------------------------ ends
     *(
         Case(
-            f"finish_reason {said}",
-            sse(chunk(content="a"), chunk(said)),
-            [TextChunk("a"), Finish(meant)],
+            f"finish_reason {reason}",
+            sse(chunk(content="a"), chunk(reason)),
+            [TextChunk("a"), Finish(finish)],
         )
-        for said, meant in FINISHES
+        for reason, finish in FINISHES
     ),
     *(
         Case(
-            f"finish_reason {said} with a call",
-            sse(chunk(tool_calls=[CALL]), chunk(said), "[DONE]"),
-            [CALLED, Finish(meant)],
+            f"finish_reason {reason} with a call",
+            sse(chunk(tool_calls=[CALL]), chunk(reason), "[DONE]"),
+            [CALLED, Finish(finish)],
         )
-        for said, meant in FINISHES_WITH_A_CALL
+        for reason, finish in FINISHES_WITH_A_CALL
     ),
     *(
         Case(
-            f"finish_reason {said} is a failure",
-            sse(chunk(content="a"), chunk(said), "[DONE]"),
+            f"finish_reason {reason} is a failure",
+            sse(chunk(content="a"), chunk(reason), "[DONE]"),
             [TextChunk("a")],
             failure=(ModelUnavailable, "broke its answer off"),
         )
-        for said in ("error", "abort", "insufficient_system_resource")
+        for reason in ("error", "abort", "insufficient_system_resource")
     ),
     # ------------------------------------------------------------ usage
     Case(

@@ -1,4 +1,4 @@
-"""The shapes in which services send tool calls, and the calls that they mean."""
+"""Tool calls in all the forms in which services stream them."""
 
 import json
 from typing import TypeAlias
@@ -17,20 +17,22 @@ Piece: TypeAlias = dict[str, JsonValue]
 Call: TypeAlias = tuple[str | None, str | None, str]
 
 
-def p(arguments: JsonValue = None, *, name: JsonValue = None, **fields: JsonValue) -> Piece:
-    """A piece; fields that are None are left out."""
+def call_piece(
+    arguments: JsonValue = None, *, name: JsonValue = None, **fields: JsonValue
+) -> Piece:
+    """Return a piece of a call, without the fields that are None."""
     inner: Piece = {"name": name, "arguments": arguments}
     function: Piece = {key: value for key, value in inner.items() if value is not None}
     return {**fields, "function": function}
 
 
-def fed(chunks: list[list[Piece]]) -> list[ToolCallChunk]:
+def deltas_of(chunks: list[list[Piece]]) -> list[ToolCallChunk]:
     slots = CallSlots()
     return [delta for chunk in chunks for delta in slots.feed(chunk)]
 
 
-def meant(deltas: list[ToolCallChunk]) -> list[Call]:
-    """The calls by slot: provider's id, name, arguments; each id and name is told at most once."""
+def joined_calls(deltas: list[ToolCallChunk]) -> list[Call]:
+    """Return each slot's id, name and arguments; each id and name may come once."""
     calls: dict[int, Call] = {}
     for delta in deltas:
         call_id, name, arguments = calls.get(delta.slot, (None, None, ""))
@@ -52,179 +54,226 @@ NAMELESS: list[Call] = [(None, "f", A), (None, "g", B)]
 
 SHAPES: dict[str, tuple[list[list[Piece]], list[Call]]] = {
     # one call
-    "whole": ([[p(A, name="f", index=0, id="x")]], [ONE]),
-    "whole, without an index": ([[p(A, name="f", id="x")]], [ONE]),
-    "whole, without index or id": ([[p(A, name="f")]], [(None, "f", A)]),
-    "whole, arguments as an object": ([[p({"a": 1}, name="f", id="x")]], [ONE]),
+    "whole": ([[call_piece(A, name="f", index=0, id="x")]], [ONE]),
+    "whole, without an index": ([[call_piece(A, name="f", id="x")]], [ONE]),
+    "whole, without index or id": ([[call_piece(A, name="f")]], [(None, "f", A)]),
+    "whole, arguments as an object": ([[call_piece({"a": 1}, name="f", id="x")]], [ONE]),
     "whole, without the inner object": ([[{"id": "x", "name": "f", "arguments": A}]], [ONE]),
-    "without arguments": ([[p(name="f", id="x")]], [("x", "f", "")]),
+    "without arguments": ([[call_piece(name="f", id="x")]], [("x", "f", "")]),
     "in pieces": (
-        [[p("", name="f", index=0, id="x")], [p(A[:4], index=0)], [p(A[4:], index=0)]],
+        [
+            [call_piece("", name="f", index=0, id="x")],
+            [call_piece(A[:4], index=0)],
+            [call_piece(A[4:], index=0)],
+        ],
         [ONE],
     ),
-    "in pieces, without an index": ([[p(name="f", id="x")], [p(A[:4])], [p(A[4:])]], [ONE]),
+    "in pieces, without an index": (
+        [[call_piece(name="f", id="x")], [call_piece(A[:4])], [call_piece(A[4:])]],
+        [ONE],
+    ),
     "in pieces, the index in the first only": (
-        [[p(name="f", id="x", index=0)], [p(A[:4])], [p(A[4:])]],
+        [[call_piece(name="f", id="x", index=0)], [call_piece(A[:4])], [call_piece(A[4:])]],
         [ONE],
     ),
     "the id late": (
-        [[p(name="f", index=0)], [p(A[:4], index=0, id="x")], [p(A[4:], index=0)]],
+        [
+            [call_piece(name="f", index=0)],
+            [call_piece(A[:4], index=0, id="x")],
+            [call_piece(A[4:], index=0)],
+        ],
         [ONE],
     ),
-    "the name late": ([[p(A[:4], index=0, id="x")], [p(A[4:], name="f", index=0)]], [ONE]),
+    "the name late": (
+        [[call_piece(A[:4], index=0, id="x")], [call_piece(A[4:], name="f", index=0)]],
+        [ONE],
+    ),
     "id and name in every piece": (
-        [[p(t, name="f", index=0, id="x")] for t in (A[:2], A[2:6], A[6:])],
+        [[call_piece(t, name="f", index=0, id="x")] for t in (A[:2], A[2:6], A[6:])],
         [ONE],
     ),
     "id and name in every piece, without an index": (
-        [[p(t, name="f", id="x")] for t in ("", A[:2], A[2:6], A[6:])],
+        [[call_piece(t, name="f", id="x")] for t in ("", A[:2], A[2:6], A[6:])],
         [ONE],
     ),
     "another id in every piece": (
-        [[p(t, name="f", index=0, id=i)] for t, i in ((A[:2], "x"), (A[2:6], "q"), (A[6:], "r"))],
+        [
+            [call_piece(t, name="f", index=0, id=i)]
+            for t, i in ((A[:2], "x"), (A[2:6], "q"), (A[6:], "r"))
+        ],
         [ONE],
     ),
     "empty and null ids and names": (
-        [[p(A[:4], name="f", index=0, id="x")], [p(A[4:], name="", index=0, id="")]],
+        [
+            [call_piece(A[:4], name="f", index=0, id="x")],
+            [call_piece(A[4:], name="", index=0, id="")],
+        ],
         [ONE],
     ),
     "an empty id, then a real one": (
-        [[p(name="f", index=0, id="")], [p(A, index=0, id="x")]],
+        [[call_piece(name="f", index=0, id="")], [call_piece(A, index=0, id="x")]],
         [ONE],
     ),
     "ids that could not be sent back": (
-        [[p(A, name="f", index=0, id="x\r\ny")], [p(B, name="g", index=1, id="z" * 300)]],
+        [
+            [call_piece(A, name="f", index=0, id="x\r\ny")],
+            [call_piece(B, name="g", index=1, id="z" * 300)],
+        ],
         NAMELESS,
     ),
-    "an id that is no text": ([[p(A, name="f", index=0, id=7)]], [(None, "f", A)]),
-    "spaces around the name": ([[p(A, name=" f\n", id="x")]], [ONE]),
+    "an id that is no text": ([[call_piece(A, name="f", index=0, id=7)]], [(None, "f", A)]),
+    "spaces around the name": ([[call_piece(A, name=" f\n", id="x")]], [ONE]),
     "the whole call again at the end": (
         [
-            [p(A[:4], name="f", index=0, id="x")],
-            [p(A[4:], index=0)],
-            [p(A, name="f", index=0, id="x")],
+            [call_piece(A[:4], name="f", index=0, id="x")],
+            [call_piece(A[4:], index=0)],
+            [call_piece(A, name="f", index=0, id="x")],
         ],
         [ONE],
     ),
     "an empty piece at the end": (
-        [[p(A, name="f", index=0, id="x")], [p("", name="f", index=0, id="x")], [p(index=0)]],
+        [
+            [call_piece(A, name="f", index=0, id="x")],
+            [call_piece("", name="f", index=0, id="x")],
+            [call_piece(index=0)],
+        ],
         [ONE],
     ),
     # several calls
-    "two in one chunk": ([[p(A, name="f", index=0, id="x"), p(B, name="g", index=1, id="y")]], TWO),
-    "two in one chunk, without an index": ([[p(A, name="f", id="x"), p(B, name="g", id="y")]], TWO),
-    "two in one chunk, all with index 0": (
-        [[p(A, name="f", index=0, id="x"), p(B, name="g", index=0, id="y")]],
+    "two in one chunk": (
+        [[call_piece(A, name="f", index=0, id="x"), call_piece(B, name="g", index=1, id="y")]],
         TWO,
     ),
-    "two in one chunk, without index or id": ([[p(A, name="f"), p(B, name="g")]], NAMELESS),
+    "two in one chunk, without an index": (
+        [[call_piece(A, name="f", id="x"), call_piece(B, name="g", id="y")]],
+        TWO,
+    ),
+    "two in one chunk, all with index 0": (
+        [[call_piece(A, name="f", index=0, id="x"), call_piece(B, name="g", index=0, id="y")]],
+        TWO,
+    ),
+    "two in one chunk, without index or id": (
+        [[call_piece(A, name="f"), call_piece(B, name="g")]],
+        NAMELESS,
+    ),
     "the same tool twice without arguments, index or id": (
-        [[p(name="f"), p(name="f")]],
+        [[call_piece(name="f"), call_piece(name="f")]],
         [(None, "f", ""), (None, "f", "")],
     ),
     "two in two chunks, all with index 0": (
-        [[p(A, name="f", index=0, id="x")], [p(B, name="g", index=0, id="y")]],
+        [[call_piece(A, name="f", index=0, id="x")], [call_piece(B, name="g", index=0, id="y")]],
         TWO,
     ),
     "two in two chunks, all with index 0, without ids": (
-        [[p(A, name="f", index=0)], [p(B, name="g", index=0)]],
+        [[call_piece(A, name="f", index=0)], [call_piece(B, name="g", index=0)]],
         NAMELESS,
     ),
     "two in two chunks, without an index": (
-        [[p(A, name="f", id="x")], [p(B, name="g", id="y")]],
+        [[call_piece(A, name="f", id="x")], [call_piece(B, name="g", id="y")]],
         TWO,
     ),
-    "two in two chunks, without index or id": ([[p(A, name="f")], [p(B, name="g")]], NAMELESS),
+    "two in two chunks, without index or id": (
+        [[call_piece(A, name="f")], [call_piece(B, name="g")]],
+        NAMELESS,
+    ),
     "two without arguments, all with index 0": (
-        [[p("", name="f", index=0, id="x")], [p("", name="g", index=0, id="y")]],
+        [[call_piece("", name="f", index=0, id="x")], [call_piece("", name="g", index=0, id="y")]],
         [("x", "f", ""), ("y", "g", "")],
     ),
     "the same tool twice without arguments, all with index 0": (
-        [[p("", name="f", index=0, id="x")], [p("", name="f", index=0, id="y")]],
+        [[call_piece("", name="f", index=0, id="x")], [call_piece("", name="f", index=0, id="y")]],
         [("x", "f", ""), ("y", "f", "")],
     ),
     "the same tool twice, whole, all with index 0": (
-        [[p(A, name="f", index=0, id="x")], [p(A, name="f", index=0, id="y")]],
+        [[call_piece(A, name="f", index=0, id="x")], [call_piece(A, name="f", index=0, id="y")]],
         [("x", "f", A), ("y", "f", A)],
     ),
     "the same tool, called empty and then whole, all with index 0": (
-        [[p("", name="f", index=0, id="x")], [p(A, name="f", index=0, id="y")]],
+        [[call_piece("", name="f", index=0, id="x")], [call_piece(A, name="f", index=0, id="y")]],
         [("x", "f", ""), ("y", "f", A)],
     ),
     "one after the other in pieces": (
         [
-            [p(name="f", index=0, id="x")],
-            [p(A, index=0)],
-            [p(name="g", index=1, id="y")],
-            [p(B[:3], index=1)],
-            [p(B[3:], index=1)],
+            [call_piece(name="f", index=0, id="x")],
+            [call_piece(A, index=0)],
+            [call_piece(name="g", index=1, id="y")],
+            [call_piece(B[:3], index=1)],
+            [call_piece(B[3:], index=1)],
         ],
         TWO,
     ),
     "one after the other in pieces, without an index": (
         [
-            [p(name="f", id="x")],
-            [p(A[:3])],
-            [p(A[3:])],
-            [p(name="g", id="y")],
-            [p(B[:3])],
-            [p(B[3:])],
+            [call_piece(name="f", id="x")],
+            [call_piece(A[:3])],
+            [call_piece(A[3:])],
+            [call_piece(name="g", id="y")],
+            [call_piece(B[:3])],
+            [call_piece(B[3:])],
         ],
         TWO,
     ),
     "mixed pieces by index": (
         [
-            [p(name="f", index=0, id="x"), p(name="g", index=1, id="y")],
-            [p(A[:3], index=0), p(B[:3], index=1)],
-            [p(B[3:], index=1)],
-            [p(A[3:], index=0)],
+            [call_piece(name="f", index=0, id="x"), call_piece(name="g", index=1, id="y")],
+            [call_piece(A[:3], index=0), call_piece(B[:3], index=1)],
+            [call_piece(B[3:], index=1)],
+            [call_piece(A[3:], index=0)],
         ],
         TWO,
     ),
     "mixed pieces by id, without an index": (
         [
-            [p(A[:3], name="f", id="x")],
-            [p(B[:3], name="g", id="y")],
-            [p(A[3:], id="x")],
-            [p(B[3:], id="y")],
+            [call_piece(A[:3], name="f", id="x")],
+            [call_piece(B[:3], name="g", id="y")],
+            [call_piece(A[3:], id="x")],
+            [call_piece(B[3:], id="y")],
         ],
         [("x", "f", A), ("y", "g", B)],
     ),
     "mixed pieces by place, without an index or an id": (
-        [[p(name="f", id="x"), p(name="g", id="y")], [p(A[:3]), p(B[:3])], [p(A[3:]), p(B[3:])]],
+        [
+            [call_piece(name="f", id="x"), call_piece(name="g", id="y")],
+            [call_piece(A[:3]), call_piece(B[:3])],
+            [call_piece(A[3:]), call_piece(B[3:])],
+        ],
         TWO,
     ),
     "mixed pieces by id, all with index 0": (
         [
-            [p(name="f", index=0, id="x"), p(name="g", index=0, id="y")],
-            [p(A[:3], index=0, id="x"), p(B[:3], index=0, id="y")],
-            [p(A[3:], index=0, id="x"), p(B[3:], index=0, id="y")],
+            [call_piece(name="f", index=0, id="x"), call_piece(name="g", index=0, id="y")],
+            [call_piece(A[:3], index=0, id="x"), call_piece(B[:3], index=0, id="y")],
+            [call_piece(A[3:], index=0, id="x"), call_piece(B[3:], index=0, id="y")],
         ],
         TWO,
     ),
-    "equal ids, told apart by index": (
+    "equal ids with different indexes": (
         [
-            [p(A, name="f", index=0, id="x")],
-            [p(name="g", index=1, id="x")],
-            [p(B, index=1, id="x")],
+            [call_piece(A, name="f", index=0, id="x")],
+            [call_piece(name="g", index=1, id="x")],
+            [call_piece(B, index=1, id="x")],
         ],
         [("x", "f", A), ("x", "g", B)],
     ),
     "indices that leave gaps": (
-        [[p(A, name="f", index=3, id="x")], [p(B, name="g", index=1, id="y")]],
+        [[call_piece(A, name="f", index=3, id="x")], [call_piece(B, name="g", index=1, id="y")]],
         TWO,
     ),
 }
 
 
 @pytest.mark.parametrize(("chunks", "calls"), SHAPES.values(), ids=SHAPES)
-def test_the_calls_that_a_service_means(chunks: list[list[Piece]], calls: list[Call]) -> None:
-    assert meant(fed(chunks)) == calls
+def test_each_form_of_calls_is_read(chunks: list[list[Piece]], calls: list[Call]) -> None:
+    assert joined_calls(deltas_of(chunks)) == calls
 
 
-def test_ids_and_names_are_told_when_they_are_known() -> None:
-    assert fed(
-        [[p(name="f", index=0)], [p("{", index=0, id="x")], [p("}", name="f", index=0, id="x")]]
+def test_ids_and_names_are_passed_on_when_they_are_known() -> None:
+    assert deltas_of(
+        [
+            [call_piece(name="f", index=0)],
+            [call_piece("{", index=0, id="x")],
+            [call_piece("}", name="f", index=0, id="x")],
+        ]
     ) == [
         ToolCallChunk(0, None, "f", ""),
         ToolCallChunk(0, "x", None, "{"),
@@ -233,24 +282,24 @@ def test_ids_and_names_are_told_when_they_are_known() -> None:
 
 
 def test_broken_arguments_are_passed_on_as_they_are() -> None:
-    assert meant(fed([[p('{"a', name="f", index=0)], [p("}", name="f", index=0)]])) == [
-        (None, "f", '{"a}')
-    ]
+    assert joined_calls(
+        deltas_of([[call_piece('{"a', name="f", index=0)], [call_piece("}", name="f", index=0)]])
+    ) == [(None, "f", '{"a}')]
 
 
 def test_calls_are_limited() -> None:
     slots = CallSlots()
-    slots.feed([p(A, name="f", index=n) for n in range(MAX_CALLS)])
+    slots.feed([call_piece(A, name="f", index=n) for n in range(MAX_CALLS)])
     assert len(slots) == MAX_CALLS
     with pytest.raises(ModelIncomplete, match="too many tools"):
-        slots.feed([p(A, name="f", index=MAX_CALLS)])
+        slots.feed([call_piece(A, name="f", index=MAX_CALLS)])
 
 
 def test_the_search_for_the_end_of_arguments_is_bounded() -> None:
     pieces = ['{"a": "', *["}"] * 3000, '"}']
-    assert meant(fed([[p(piece, name="f", index=0)] for piece in pieces])) == [
-        (None, "f", "".join(pieces))
-    ]
+    assert joined_calls(
+        deltas_of([[call_piece(piece, name="f", index=0)] for piece in pieces])
+    ) == [(None, "f", "".join(pieces))]
 
 
 values = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=20), max_size=4)
@@ -261,14 +310,14 @@ def test_well_formed_calls_in_any_pieces_are_put_together(
     calls: list[tuple[str, dict[str, JsonValue]]], data: st.DataObject
 ) -> None:
     texts = [json.dumps(arguments) for _, arguments in calls]
-    firsts = [p("", name=name, index=n, id=f"i{n}") for n, (name, _) in enumerate(calls)]
+    firsts = [call_piece("", name=name, index=n, id=f"i{n}") for n, (name, _) in enumerate(calls)]
     rests: list[list[Piece]] = []
     for n, text in enumerate(texts):
         cut = data.draw(st.integers(0, len(text)))
-        rests += [[p(text[:cut], index=n)], [p(text[cut:], index=n)]]
+        rests += [[call_piece(text[:cut], index=n)], [call_piece(text[cut:], index=n)]]
     order = sorted(rests, key=lambda piece: data.draw(st.integers(0, 3)) + 0 * len(piece))
     by_call = [iter([r for r in rests if r[0]["index"] == n]) for n in range(len(calls))]
     mixed = [next(by_call[int(str(piece[0]["index"]))]) for piece in order]
-    assert meant(fed([firsts, *mixed])) == [
+    assert joined_calls(deltas_of([firsts, *mixed])) == [
         (f"i{n}", name, texts[n]) for n, (name, _) in enumerate(calls)
     ]

@@ -1,4 +1,4 @@
-"""What is asked, how often, and what becomes of each answer."""
+"""Requests to a chat service, their attempts, and the answers."""
 
 import gzip
 import json
@@ -14,10 +14,10 @@ from tests.unit.models.openai_chat.chat_service import (
     HI,
     KEY,
     answering,
-    asked,
     client_of,
     connected,
-    failed,
+    deltas_of,
+    failure_of,
     ok,
     status,
 )
@@ -36,11 +36,11 @@ from passback.models.openai_chat import create
 pytestmark = pytest.mark.anyio
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- requests
 async def test_the_request_goes_to_the_service_with_the_key() -> None:
     service = answering(ok(AB_STOP))
     async with client_of(service) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
     [request] = [call.request for call in service.calls]
     assert (request.method, str(request.url)) == ("POST", "http://model.test/v1/chat/completions")
     assert request.headers["authorization"] == f"Bearer {KEY}"
@@ -64,46 +64,46 @@ async def test_the_request_goes_to_the_service_with_the_key() -> None:
 async def test_the_base_url_may_be_written_in_several_ways(base_url: str, url: str) -> None:
     service = answering(ok(AB_STOP))
     async with client_of(service, base_url) as client:
-        await asked(client)
+        await deltas_of(client)
     assert [str(call.request.url) for call in service.calls] == [url]
 
 
 async def test_cookies_of_the_service_are_not_kept() -> None:
     service = answering(ok(AB_STOP, **{"set-cookie": "session=1"}), ok(AB_STOP))
     async with client_of(service) as client:
-        await asked(client)
-        await asked(client)
+        await deltas_of(client)
+        await deltas_of(client)
     assert ["cookie" in call.request.headers for call in service.calls] == [False, False]
 
 
 # ---------------------------------------------------------------- attempts
 @pytest.mark.parametrize("code", [408, 429, 500, 529])
-async def test_a_failure_that_may_pass_is_tried_again_twice(code: int) -> None:
+async def test_a_retryable_failure_is_tried_again_twice(code: int) -> None:
     service = answering(status(code), status(code), ok(AB_STOP))
     async with client_of(service) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
     assert len(service.calls) == 3
 
 
-async def test_after_three_attempts_the_last_failure_is_told() -> None:
+async def test_after_three_attempts_the_last_failure_is_raised() -> None:
     service = answering(status(500), status(503), status(429), ok(AB_STOP))
     async with client_of(service) as client:
-        deltas, failure = await failed(client)
+        deltas, failure = await failure_of(client)
     assert (deltas, type(failure), len(service.calls)) == ([], ModelRateLimited, 3)
 
 
 @pytest.mark.parametrize("code", [301, 400, 401, 403, 404, 422])
-async def test_a_failure_that_will_stay_is_told_at_once(code: int) -> None:
+async def test_a_failure_that_is_not_retryable_is_raised_at_once(code: int) -> None:
     service = answering(status(code, location="http://elsewhere.test/"), ok(AB_STOP))
     async with client_of(service) as client:
-        deltas, failure = await failed(client)
+        deltas, failure = await failure_of(client)
     assert (deltas, type(failure), len(service.calls)) == ([], ModelRejected, 1)
 
 
-async def test_a_short_wait_that_the_service_asks_for_is_kept_and_a_long_one_is_told() -> None:
+async def test_a_short_retry_after_is_waited_for_and_a_long_one_is_raised() -> None:
     service = answering(status(429, **{"retry-after": "0"}), status(429, **{"retry-after": "6"}))
     async with client_of(service) as client:
-        _, failure = await failed(client)
+        _, failure = await failure_of(client)
     assert (type(failure), failure.retry_after) == (ModelRateLimited, 6)
     assert len(service.calls) == 2
 
@@ -111,14 +111,14 @@ async def test_a_short_wait_that_the_service_asks_for_is_kept_and_a_long_one_is_
 async def test_a_connection_that_fails_before_the_first_byte_is_tried_again() -> None:
     service = answering(httpx.ConnectError("x"), ok(httpx.ReadError("x")), ok(AB_STOP))
     async with client_of(service) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
     assert len(service.calls) == 3
 
 
 async def test_after_the_first_byte_nothing_is_tried_again() -> None:
     service = answering(ok(AB, httpx.ReadError("x")), ok(AB_STOP))
     async with client_of(service) as client:
-        deltas, failure = await failed(client)
+        deltas, failure = await failure_of(client)
     assert (deltas, type(failure), len(service.calls)) == ([TextChunk("ab")], ModelIncomplete, 1)
 
 
@@ -130,52 +130,52 @@ async def test_one_read_is_one_batch() -> None:
     assert list(map(list, seen)) == [[TextChunk("ab")], [TextChunk("ab"), Finish("stop")]]
 
 
-async def test_an_answer_that_just_ends_has_no_finish() -> None:
+async def test_an_answer_that_only_ends_has_no_finish() -> None:
     async with client_of(answering(ok(AB))) as client:
-        assert await asked(client) == [TextChunk("ab")]
+        assert await deltas_of(client) == [TextChunk("ab")]
 
 
 async def test_an_answer_without_a_byte_has_no_finish() -> None:
     async with client_of(answering(ok())) as client:
-        assert await asked(client) == []
+        assert await deltas_of(client) == []
 
 
-async def test_an_answer_that_breaks_off_after_its_end_is_whole() -> None:
+async def test_an_answer_that_breaks_off_after_its_finish_is_complete() -> None:
     until_stop = AB_STOP.removesuffix(DONE)
     async with client_of(answering(ok(until_stop, httpx.ReadError("x")))) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
 
 
-async def test_an_error_in_the_answer_comes_after_what_was_good() -> None:
+async def test_an_error_in_the_answer_comes_after_the_text_before_it() -> None:
     async with client_of(
         answering(ok(AB + b'data: {"error": {"code": 429}}\n\n' + AB_STOP))
     ) as client:
-        deltas, failure = await failed(client)
+        deltas, failure = await failure_of(client)
     assert (deltas, type(failure)) == ([TextChunk("ab")], ModelRateLimited)
 
 
-async def test_a_service_that_does_not_stream_is_understood() -> None:
+async def test_an_answer_that_is_not_streamed_is_read() -> None:
     body = {"choices": [{"message": {"content": "ab"}, "finish_reason": "stop"}]}
     service = answering(httpx.Response(200, json=body))
     async with client_of(service) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
 
 
 async def test_an_error_with_status_200_is_an_error() -> None:
     service = answering(httpx.Response(200, json={"error": {"code": "model_not_found"}}))
     async with client_of(service) as client:
-        deltas, failure = await failed(client)
+        deltas, failure = await failure_of(client)
     assert (deltas, type(failure)) == ([], ModelRejected)
 
 
 async def test_a_web_page_is_no_answer() -> None:
     async with client_of(answering(httpx.Response(200, html="<html>"))) as client:
-        _, failure = await failed(client)
+        _, failure = await failure_of(client)
     assert isinstance(failure, ModelRejected)
     assert "web page" in failure.message
 
 
-UNASKED = (
+UNASKED_ENCODING = (
     "the model's service answers with a content encoding that was not asked for: "
     "switch its compression off"
 )
@@ -183,28 +183,28 @@ UNASKED = (
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate, gzip", "br", "x-unknown"])
 async def test_an_unasked_content_encoding_is_refused_unread(encoding: str) -> None:
-    """Unpacked, it could be of any size; of this one nothing may be read."""
+    """Decompressed, it could be of any size; none of this body may be read."""
     service = answering(ok(httpx.ReadError("read"), **{"content-encoding": encoding}))
     async with client_of(service) as client:
-        deltas, failure = await failed(client)
-    assert (deltas, type(failure), failure.message) == ([], ModelRejected, UNASKED)
+        deltas, failure = await failure_of(client)
+    assert (deltas, type(failure), failure.message) == ([], ModelRejected, UNASKED_ENCODING)
     assert [call.request.headers["accept-encoding"] for call in service.calls] == ["identity"]
 
 
-async def test_the_encoding_of_an_answer_over_a_connection_is_seen_too() -> None:
-    """400 KB that unpack to 400 MB, a part of it: they came to 138 MiB of memory."""
+async def test_a_content_encoding_over_a_connection_is_refused_too() -> None:
+    """Decompressing even a part of it would take much memory."""
     bomb = gzip.compress(bytes(4 * 1024 * 1024))
     headers = {"content-type": "text/event-stream", "content-encoding": "gzip"}
     async with connected(Reply([bomb], headers=headers)) as (server, client):
-        deltas, failure = await failed(client)
-    assert (deltas, type(failure), failure.message) == ([], ModelRejected, UNASKED)
+        deltas, failure = await failure_of(client)
+    assert (deltas, type(failure), failure.message) == ([], ModelRejected, UNASKED_ENCODING)
     assert len(server.requests) == 1
 
 
-async def test_an_answer_that_says_that_it_is_not_encoded_is_read() -> None:
+async def test_an_answer_of_the_encoding_identity_is_read() -> None:
     service = answering(ok(AB_STOP, **{"content-encoding": "identity"}))
     async with client_of(service) as client:
-        assert await asked(client) == AB_DELTAS
+        assert await deltas_of(client) == AB_DELTAS
 
 
 async def test_a_refusal_that_is_encoded_is_known_by_its_status() -> None:
@@ -214,15 +214,14 @@ async def test_a_refusal_that_is_encoded_is_known_by_its_status() -> None:
         httpx.Response(401, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(body))
     )
     async with client_of(service) as client:
-        _, failure = await failed(client)
+        _, failure = await failure_of(client)
     assert (type(failure), failure.message) == (
         ModelRejected,
         "the model's service refused the key",
     )
 
 
-# ---------------------------------------------------------------- the check at the start
-# ---------------------------------------------------------------- checking
+# ---------------------------------------------------------------- the check at start
 def listing(*names: str) -> httpx.Response:
     return httpx.Response(200, json={"data": [{"id": name} for name in names]})
 
@@ -276,7 +275,7 @@ async def test_a_service_with_the_model_or_no_list_is_fine(answer: httpx.Respons
         (listing("x", "y", "z", "w"), ModelRejected, "it has x, y, z"),
     ],
 )
-async def test_what_is_wrong_is_said_in_plain_words(
+async def test_an_error_of_the_check_names_the_cause(
     answer: httpx.Response | Exception, kind: type[ModelError], words: str
 ) -> None:
     async with client_of(answering(answer)) as client:
@@ -291,7 +290,7 @@ RIGHT = "http://model.test/v1"
 
 
 def serving(*, key_is_wrong: bool = False) -> respx.Router:
-    """A service whose list is at its place, and that knows no other address."""
+    """Return a service with a list of models at the right address only."""
     router = respx.Router()
     models = router.get(f"{RIGHT}/models", headers={"authorization": f"Bearer {KEY}"})
     models.mock(httpx.Response(401) if key_is_wrong else listing("gpt-test"))
@@ -311,20 +310,23 @@ def serving(*, key_is_wrong: bool = False) -> respx.Router:
         "http://model.test?secret=x",
     ],
 )
-async def test_a_wrong_base_url_is_met_with_the_right_one(given: str, key_is_wrong: bool) -> None:
+async def test_a_wrong_base_url_is_refused_with_the_right_one(
+    given: str, key_is_wrong: bool
+) -> None:
     service = serving(key_is_wrong=key_is_wrong)
     async with client_of(service, given) as client:
         with pytest.raises(ModelRejected) as raised:
             await client.check()
     assert raised.value.message.endswith(
-        f"has no list of models, and {RIGHT} has: set the base URL (PASSBACK_MODEL_BASE_URL) to {RIGHT}"
+        f"has no list of models, and {RIGHT} has: "
+        f"set the base URL (PASSBACK_MODEL_BASE_URL) to {RIGHT}"
     )
     assert "secret" not in raised.value.message
     assert KEY not in raised.value.message
     assert len(service.calls) <= 4
 
 
-async def test_a_base_url_with_more_than_it_needs_works_and_is_said() -> None:
+async def test_a_base_url_with_too_much_path_works_with_a_warning() -> None:
     async with client_of(serving(), f"{RIGHT}/chat/completions/") as client:
         assert await client.check() == [
             f"the base URL (PASSBACK_MODEL_BASE_URL) has more than it needs: set it to {RIGHT}"
@@ -332,7 +334,7 @@ async def test_a_base_url_with_more_than_it_needs_works_and_is_said() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_key_that_is_refused_everywhere_is_what_is_wrong(status: int) -> None:
+async def test_a_key_that_is_refused_at_all_addresses_is_the_error(status: int) -> None:
     service = respx.Router()
     service.route().respond(status)
     async with client_of(service, "http://model.test") as client:

@@ -1,4 +1,4 @@
-"""What services stream, and the deltas that it means: the same however the bytes are cut."""
+"""Decoding of a chat service's stream: the same deltas wherever the bytes are cut."""
 
 import json
 from collections.abc import Iterable
@@ -42,11 +42,11 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
 @every_case
 @pytest.mark.parametrize("cutting", CUTTINGS.values(), ids=CUTTINGS)
-def test_a_stream_means_the_same_however_it_is_cut(case: Case, cutting: Cutting) -> None:
+def test_a_stream_is_decoded_the_same_however_it_is_cut(case: Case, cutting: Cutting) -> None:
     check(case, decode(cutting(case.stream)))
 
 
-ODD: list[object] = [
+UNUSUAL: list[object] = [
     {**chunk(content="x"), "usage": {"prompt_tokens": 1}},
     {**chunk(content="x"), "error": {"message": "no"}},
     {**chunk(content="x"), "object": "error"},
@@ -72,12 +72,12 @@ ODD: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_an_odd_event_means_the_same_alone_and_in_pieces(odd: object) -> None:
-    start, end = sse(chunk(content="a")), sse(chunk(content="b"), chunk("stop"), "[DONE]")
-    alone = decode([start, sse(odd), end])
-    whole = start + sse(odd) + end
-    assert alone == decode(whole[at : at + 7] for at in range(0, len(whole), 7))
+@pytest.mark.parametrize("unusual", UNUSUAL, ids=repr)
+def test_an_unusual_event_is_decoded_the_same_alone_and_in_pieces(unusual: object) -> None:
+    head, end = sse(chunk(content="a")), sse(chunk(content="b"), chunk("stop"), "[DONE]")
+    alone = decode([head, sse(unusual), end])
+    whole = head + sse(unusual) + end
+    assert alone == decode(whole[start : start + 7] for start in range(0, len(whole), 7))
 
 
 def test_an_answer_that_comes_event_by_event_is_bounded() -> None:
@@ -156,7 +156,7 @@ def test_it_says_when_the_answer_is_complete() -> None:
 
 
 # ---------------------------------------------------------------- limits
-def test_an_answer_that_is_too_long_fails_after_what_was_good() -> None:
+def test_an_answer_that_is_too_long_fails_after_the_allowed_text() -> None:
     decoder = ChatDecoder("test", max_answer=10)
     assert decoder.feed(sse(chunk(content="12345"), chunk(content="67890"))) == [
         TextChunk("1234567890")
@@ -168,7 +168,7 @@ def test_an_answer_that_is_too_long_fails_after_what_was_good() -> None:
     assert decoder.finished is False
 
 
-def test_more_calls_than_make_sense_fail_after_the_good_ones() -> None:
+def test_too_many_calls_fail_after_the_allowed_ones() -> None:
     calls = ({**CALL, "index": n, "id": f"c{n}"} for n in range(MAX_CALLS + 2))
     decoded = decode([sse(*(chunk(tool_calls=[call]) for call in calls), *AB)])
     assert decoded.deltas == [ToolCallChunk(n, f"c{n}", "f", "{}") for n in range(MAX_CALLS)]
@@ -178,12 +178,12 @@ def test_more_calls_than_make_sense_fail_after_the_good_ones() -> None:
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 1023, b": " + b"x" * 1023, b"x" * 1023])
 def test_a_line_that_does_not_end_fails(line: bytes) -> None:
     decoder = ChatDecoder("test")
-    fed = 0
+    sent = 0
     while decoder.failure is None:
         decoder.feed(line)
-        fed += len(line)
-        assert fed <= MAX_EVENT + len(line)
-    assert fed > MAX_EVENT
+        sent += len(line)
+        assert sent <= MAX_EVENT + len(line)
+    assert sent > MAX_EVENT
     assert isinstance(decoder.failure, ModelIncomplete)
 
 
@@ -227,7 +227,7 @@ def test_an_object_that_is_too_large_or_none_is_no_answer() -> None:
     assert isinstance(decoder.failure, ModelIncomplete)
 
 
-# ---------------------------------------------------------------- events that are alike
+# ---------------------------------------------------------------- events of one form
 HEAD = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"'
 TAIL = b'"},"finish_reason":null}]}\n\n'
 OTHERS = [
@@ -239,51 +239,53 @@ OTHERS = [
     b'data: {"choices":[{"delta":{"content":"without a blank line"}}]}\n',
     b"data: {\ndata: }\n\n",
     b"data: {\n\n",
-    HEAD[:-1] + TAIL,  # the quote that begins and the one that ends are one
+    HEAD[:-1] + TAIL,  # one quote is both the opening and the closing one
 ]
 JSON_TEXTS = st.text(min_size=1).map(lambda text: json.dumps(text)[1:-1].encode())
 RAW_TEXTS = st.text(min_size=1).map(lambda text: json.dumps(text, ensure_ascii=False)[1:-1])
-INSIDES = (
+CONTENTS = (
     JSON_TEXTS
     | RAW_TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass"))
     | st.binary(max_size=4)
     | st.sampled_from([b"", b"\\", b'\\"', b'"', b'","x":"', b'"},"error":{"message":"no', b"\xc3"])
 )
-EVENTS = st.lists(INSIDES.map(lambda text: HEAD + text + TAIL) | st.sampled_from(OTHERS))
+EVENTS = st.lists(CONTENTS.map(lambda text: HEAD + text + TAIL) | st.sampled_from(OTHERS))
 START = [HEAD + b"word" + TAIL] * 5
-"""Enough to learn from."""
+"""Enough events for the decoder to learn their form."""
 
 
-def unlike(event: bytes, number: int) -> bytes:
-    """The same event, but no other one begins so."""
+def with_unique_start(event: bytes, number: int) -> bytes:
+    """Return the same event with a beginning that no other one has."""
     return event.replace(b'data: {"', b'data: {"n%d":0,"' % number, 1)
 
 
-def decode_alike(stream: bytes, sizes: list[int]) -> Decoded:
+def decode_cut(stream: bytes, sizes: list[int]) -> Decoded:
     return decoded_by(ChatDecoder("test"), cut_into(stream, sizes))
 
 
 @given(EVENTS, SIZES)
 @example([HEAD + b"a\\" + TAIL, HEAD + b'"' + TAIL], [1000])
 @example([HEAD + b"\xc3" + TAIL, HEAD + b"\xa4" + TAIL], [1000])
-def test_events_that_are_alike_mean_the_same_as_any(events: list[bytes], sizes: list[int]) -> None:
+def test_events_of_one_form_are_decoded_as_any_others(
+    events: list[bytes], sizes: list[int]
+) -> None:
     stream = [*START, *events, sse("[DONE]")]
-    parsed = [unlike(event, number) for number, event in enumerate(stream)]
-    assert decode_alike(b"".join(stream), sizes) == decode_alike(b"".join(parsed), sizes)
+    parsed = [with_unique_start(event, number) for number, event in enumerate(stream)]
+    assert decode_cut(b"".join(stream), sizes) == decode_cut(b"".join(parsed), sizes)
 
 
 @pytest.mark.parametrize("content", ["word", "0", "index", "id", 'a "quote"', "\u00e4"])
-def test_whatever_the_first_texts_are_the_following_ones_are_right(content: str) -> None:
-    said = [content] * 6 + ["behind", 'with "quotes"', "and\nlines", "\U0001f600"]
-    stream = b"".join(sse(chunk(content=text)) for text in said) + sse(chunk("stop"), "[DONE]")
+def test_texts_after_any_first_ones_are_decoded(content: str) -> None:
+    texts = [content] * 6 + ["behind", 'with "quotes"', "and\nlines", "\U0001f600"]
+    stream = b"".join(sse(chunk(content=text)) for text in texts) + sse(chunk("stop"), "[DONE]")
     decoder = ChatDecoder("test")
-    assert decoder.feed(stream) == [TextChunk("".join(said))]
+    assert decoder.feed(stream) == [TextChunk("".join(texts))]
     assert decoder.end() == [Finish("stop")]
 
 
-def test_a_burst_of_alike_events_is_bounded() -> None:
+def test_many_events_of_one_form_are_bounded() -> None:
     decoder = ChatDecoder("test", max_answer=50)
     decoder.feed(b"".join(START))
-    [said] = decoder.feed((HEAD + b"0123456789" + TAIL) * 10)
+    [delta] = decoder.feed((HEAD + b"0123456789" + TAIL) * 10)
     assert isinstance(decoder.failure, ModelIncomplete)
-    assert said == TextChunk("0123456789" * 4)
+    assert delta == TextChunk("0123456789" * 4)

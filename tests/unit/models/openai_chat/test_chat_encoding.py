@@ -1,4 +1,4 @@
-"""What a request looks like to the service."""
+"""Encoding of requests for chat services."""
 
 import json
 from typing import Any
@@ -77,25 +77,25 @@ def test_tools_are_declared_and_an_empty_description_left_out() -> None:
     ]
 
 
-def test_options_go_along_but_change_nothing_of_ours() -> None:
+def test_options_are_sent_but_do_not_replace_the_servers_fields() -> None:
     encoded = body(UserMessage(ID, "hi"), options={"temperature": 0, "stream": False, "model": "x"})
     assert (encoded["temperature"], encoded["stream"], encoded["model"]) == (0, True, "gpt-test")
 
 
-def test_an_output_schema_is_told_by_the_services_own_mode() -> None:
+def test_an_output_schema_is_sent_as_a_response_format() -> None:
     schema: dict[str, JsonValue] = {"type": "object", "required": ["a"]}
-    asked = body(UserMessage(ID, "hi"), output_schema=schema)
-    assert asked["response_format"] == {
+    encoded = body(UserMessage(ID, "hi"), output_schema=schema)
+    assert encoded["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "output", "schema": schema},
     }
     assert "response_format" not in body(UserMessage(ID, "hi"))
 
 
-def test_for_a_service_that_knows_another_mode_the_options_say_it() -> None:
-    mode: dict[str, JsonValue] = {"response_format": {"type": "json_object"}}
-    asked = body(UserMessage(ID, "hi"), output_schema={"type": "object"}, options=mode)
-    assert asked["response_format"] == {"type": "json_object"}
+def test_options_may_set_another_response_format() -> None:
+    response_format: dict[str, JsonValue] = {"response_format": {"type": "json_object"}}
+    encoded = body(UserMessage(ID, "hi"), output_schema={"type": "object"}, options=response_format)
+    assert encoded["response_format"] == {"type": "json_object"}
 
 
 def test_lone_surrogates_are_sent_as_replacement_characters() -> None:
@@ -198,7 +198,7 @@ def test_texts_and_data_are_one_string() -> None:
         (MediaPart("file", "data:text/plain,abc"), {"type": "text", "text": "[file]"}),
     ],
 )
-def test_media_have_their_own_parts_or_are_named(part: MediaPart, expected: JsonValue) -> None:
+def test_media_have_parts_of_their_own_or_are_named(part: MediaPart, expected: JsonValue) -> None:
     assert user_content((TextPart("see"), part)) == [{"type": "text", "text": "see"}, expected]
 
 
@@ -220,9 +220,9 @@ def test_media_have_their_own_parts_or_are_named(part: MediaPart, expected: Json
         ),
     ],
 )
-def test_what_the_protocol_has_no_part_for_is_refused(part: MediaPart, why: str | None) -> None:
+def test_media_without_a_part_in_the_protocol_are_refused(part: MediaPart, why: str | None) -> None:
     assert OpenAIChat("gpt-test").refuses(part) == why
-    if why is None:  # then it is sent as what it is
+    if why is None:  # then it is sent as a part of its own
         encoded = user_content((part,))
         assert isinstance(encoded, list)
         assert "text" not in str(encoded[0])
@@ -238,7 +238,7 @@ def test_a_result_is_text_whatever_its_parts() -> None:
 
 
 # ---------------------------------------------------------------- reasoning
-def test_reasoning_goes_back_only_to_its_own_service_within_the_turns_of_one_question() -> None:
+def test_reasoning_is_sent_back_to_its_own_service_in_the_turns_of_one_message() -> None:
     own = Reasoning("hm", "openai:gpt-test", "reasoning_content")
     foreign = Reasoning("x", "openai:other", "reasoning_content")
     other_field = Reasoning("y", "openai:gpt-test", "reasoning")
