@@ -36,7 +36,7 @@ MUCH = 4 * 1024 * 1024
 
 @asynccontextmanager
 async def connected(site: Site, patience: float | None = None) -> AsyncGenerator[socket.socket]:
-    """Connect a client that sends nothing yet; `patience` is the connection's, if not the site's."""
+    """Connect a client that sends nothing yet; `patience`: the connection's, if not the site's."""
     config, state = Config(site.app(), lifespan="off", log_config=None), ServerState()
     config.load()
     connections = OpenConnections(send_seconds=patience or site.services.limits.send_seconds)

@@ -143,9 +143,12 @@ async def test_a_post_is_refused_if_its_new_schemas_are_not_checked_in_time() ->
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "tools": ("/send-message", {"tools": tools(new_schema())}),
     "an output schema": ("/send-message", {"outputSchema": new_schema()}),
-    "tools of a request": ("/process", {"tools": [{"type": "function", "function": tools(new_schema())[0]}]}),
+    "tools of a request": (
+        "/process",
+        {"tools": [{"type": "function", "function": tools(new_schema())[0]}]},
+    ),
     "an output schema of a request": ("/process", {"output_schema": new_schema()}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("path", "more"), BODIES.values(), ids=BODIES.keys())

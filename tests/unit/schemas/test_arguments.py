@@ -1,4 +1,4 @@
-"""Arguments are judged as jsonschema judges them, and what is wrong is said in few words."""
+"""Arguments are checked as jsonschema checks them; an objection is short and names the place."""
 
 import asyncio
 import json
@@ -22,26 +22,26 @@ OLD = "http://json-schema.org/draft-07/schema#"
 MIDDLE = "https://json-schema.org/draft/2019-09/schema"
 NEW = "https://json-schema.org/draft/2020-12/schema"
 OFFICIAL = {OLD: Draft7Validator, MIDDLE: Draft201909Validator, NEW: Draft202012Validator}
-X: dict[str, JsonValue] = {"x": 1}
+WITH_X: dict[str, JsonValue] = {"x": 1}
 
 
-async def judge(schema: dict[str, JsonValue], arguments: JsonValue) -> str | None:
+async def objection_to(schema: dict[str, JsonValue], arguments: JsonValue) -> str | None:
     return await find_objection(
         ToolSpec("t", "", {"type": "object", **schema}), json.dumps(arguments), KEY
     )
 
 
-async def of_x(schema: JsonValue, x: JsonValue) -> str | None:
-    """What is wrong with one property."""
-    return await judge({"properties": {"x": schema}}, {"x": x})
+async def objection_to_x(schema: JsonValue, x: JsonValue) -> str | None:
+    """Return the objection to the value of one property."""
+    return await objection_to({"properties": {"x": schema}}, {"x": x})
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- objections
 async def test_arguments_that_fit() -> None:
-    assert await of_x({"enum": ["blue", "red"]}, "red") is None
+    assert await objection_to_x({"enum": ["blue", "red"]}, "red") is None
 
 
-WORDS: list[tuple[dict[str, JsonValue], JsonValue, str]] = [
+OBJECTIONS: list[tuple[dict[str, JsonValue], JsonValue, str]] = [
     ({"required": ["color"]}, {}, 'at $: "color" is a required property'),
     (
         {"properties": {"color": {"enum": ["blue", "red"]}}},
@@ -87,31 +87,31 @@ WORDS: list[tuple[dict[str, JsonValue], JsonValue, str]] = [
     (
         {"required": ["a", "b", "c", "d"]},
         {},
-        'at $: "a" is a required property; at $: "b" is a required property; at $: "c" is a required property',
+        "; ".join(f'at $: "{name}" is a required property' for name in "abc"),
     ),
 ]
 
 
-@pytest.mark.parametrize(("schema", "arguments", "words"), WORDS)
-async def test_what_is_wrong_is_said_with_its_place(
-    schema: dict[str, JsonValue], arguments: JsonValue, words: str
+@pytest.mark.parametrize(("schema", "arguments", "objection"), OBJECTIONS)
+async def test_an_objection_names_its_place(
+    schema: dict[str, JsonValue], arguments: JsonValue, objection: str
 ) -> None:
-    assert await judge(schema, arguments) == words
+    assert await objection_to(schema, arguments) == objection
 
 
 @pytest.mark.promise("P11")
-async def test_the_words_are_few_whatever_the_values_are() -> None:
+async def test_an_objection_is_short_whatever_the_values_are() -> None:
     long = "y" * 5_000
     schema: dict[str, JsonValue] = {
         "additionalProperties": {"type": "integer", "enum": [[long] * 9, {long: long}, long]}
     }
-    words = await judge(schema, {long: long, "a": long})
-    assert words is not None
-    assert len(words) < 1_300
-    assert "y" * 150 not in words.replace(f"$.{'y' * 198}", "")
+    objection = await objection_to(schema, {long: long, "a": long})
+    assert objection is not None
+    assert len(objection) < 1_300
+    assert "y" * 150 not in objection.replace(f"$.{'y' * 198}", "")
 
 
-# ---------------------------------------------------------------- judged as by the library
+# ---------------------------------------------------------------- compared with jsonschema
 SCHEMAS: list[dict[str, JsonValue]] = [
     {"patternProperties": {"^a": {"type": "string"}}, "additionalProperties": False},
     {"patternProperties": {"^a": {}}, "additionalProperties": {"type": "integer"}},
@@ -119,21 +119,49 @@ SCHEMAS: list[dict[str, JsonValue]] = [
     {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
     {"allOf": [{"unevaluatedProperties": True}], "unevaluatedProperties": False},
     {"allOf": [{"additionalProperties": True}], "unevaluatedProperties": False},
-    {"anyOf": [{"required": ["a"], "properties": {"a": {}}}, {"properties": {"b": {}}}], "unevaluatedProperties": {"type": "string"}},
-    {"if": {"required": ["a"]}, "then": {"properties": {"a": {}}}, "else": {"properties": {"b": {}}}, "unevaluatedProperties": False},
+    {
+        "anyOf": [{"required": ["a"], "properties": {"a": {}}}, {"properties": {"b": {}}}],
+        "unevaluatedProperties": {"type": "string"},
+    },
+    {
+        "if": {"required": ["a"]},
+        "then": {"properties": {"a": {}}},
+        "else": {"properties": {"b": {}}},
+        "unevaluatedProperties": False,
+    },
     {"if": {"required": ["a"], "properties": {"a": {}}}, "unevaluatedProperties": False},
     {"dependentSchemas": {"a": {"properties": {"a": {}, "b": {}}}}, "unevaluatedProperties": False},
-    {"$ref": "#/$defs/d", "$defs": {"d": {"properties": {"a": {"type": "integer"}}}}, "unevaluatedProperties": False},
+    {
+        "$ref": "#/$defs/d",
+        "$defs": {"d": {"properties": {"a": {"type": "integer"}}}},
+        "unevaluatedProperties": False,
+    },
     {"$ref": "#/$defs/d", "$defs": {"d": {"properties": {"a": {"type": "integer"}}}}},
     {"properties": {"a": {"$ref": "#"}}, "additionalProperties": False},
     {"properties": {"a": {"$ref": "#here"}}, "$defs": {"d": {"$anchor": "here", "type": "object"}}},
     {"properties": {"a": {"uniqueItems": True}}},
-    {"properties": {"a": {"items": [{"type": "integer"}], "additionalItems": {"type": "string"}, "unevaluatedItems": False}}},
+    {
+        "properties": {
+            "a": {
+                "items": [{"type": "integer"}],
+                "additionalItems": {"type": "string"},
+                "unevaluatedItems": False,
+            }
+        }
+    },
     {"properties": {"a": {"items": [{"type": "integer"}], "unevaluatedItems": False}}},
     {"properties": {"a": {"items": {"type": "integer"}, "unevaluatedItems": False}}},
     {"properties": {"a": {"prefixItems": [{}], "unevaluatedItems": False}}},
-    {"properties": {"a": {"prefixItems": [{}], "contains": {"type": "string"}, "unevaluatedItems": False}}},
-    {"properties": {"a": {"allOf": [{"unevaluatedItems": {"type": "integer"}}], "unevaluatedItems": False}}},
+    {
+        "properties": {
+            "a": {"prefixItems": [{}], "contains": {"type": "string"}, "unevaluatedItems": False}
+        }
+    },
+    {
+        "properties": {
+            "a": {"allOf": [{"unevaluatedItems": {"type": "integer"}}], "unevaluatedItems": False}
+        }
+    },
     {"properties": {"a": {"contains": {"const": 1}, "minContains": 2}}},
     {"properties": {"a": {"patternProperties": {"^a": {}}, "unevaluatedProperties": False}}},
     {"properties": {"a": {"oneOf": [{"type": "integer"}, {"minimum": 2}]}}},
@@ -143,8 +171,11 @@ SCHEMAS: list[dict[str, JsonValue]] = [
     {"properties": {"a": {"multipleOf": 0.1, "exclusiveMinimum": 0}, "b": {"maxLength": 1}}},
     {"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}, "maxProperties": 1},
     {"$recursiveAnchor": True, "properties": {"a": {"$recursiveRef": "#"}}, "maxProperties": 1},
-    {"definitions": {"d": {"type": "string"}}, "properties": {"a": {"$ref": "#/definitions/d", "maxLength": 1}}},
-]  # fmt: skip
+    {
+        "definitions": {"d": {"type": "string"}},
+        "properties": {"a": {"$ref": "#/definitions/d", "maxLength": 1}},
+    },
+]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +200,7 @@ SCHEMAS: list[dict[str, JsonValue]] = [
     ids=repr,
 )
 async def test_numbers_are_equal_by_their_value(items: JsonValue, different: bool) -> None:
-    assert (await of_x({"uniqueItems": True}, items) is None) is different
+    assert (await objection_to_x({"uniqueItems": True}, items) is None) is different
 
 
 _leaves = st.one_of(
@@ -183,12 +214,12 @@ _values = st.recursive(
 
 
 def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
-    """Each schema in each draft that would let it be declared and knows its keywords."""
+    """Yield each schema in each draft that allows it and knows its keywords."""
     for draft, official in OFFICIAL.items():
         for schema in SCHEMAS:
             whole = {"$schema": draft, "type": "object", **schema}
             declared = official(official.META_SCHEMA).is_valid(whole)
-            # draft 2019-09 has no prefixItems, and jsonschema then takes what `contains` finds as looked at
+            # draft 2019-09 has no prefixItems; jsonschema counts items of `contains` as evaluated
             foreign = {OLD: "$anchor", MIDDLE: "prefixItems"}.get(draft)
             if declared and not (foreign and foreign in json.dumps(schema)):
                 yield draft, whole
@@ -197,7 +228,7 @@ def _cases() -> Iterator[tuple[str, dict[str, JsonValue]]]:
 @pytest.mark.parametrize(("draft", "schema"), list(_cases()), ids=json.dumps)
 @given(arguments=st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), _values, max_size=3))
 @examples(25)
-def test_arguments_are_judged_as_by_jsonschema(
+def test_arguments_are_checked_as_by_jsonschema(
     draft: str, schema: dict[str, JsonValue], arguments: Any
 ) -> None:
     found = asyncio.run(find_objection(ToolSpec("t", "", schema), json.dumps(arguments), KEY))
@@ -207,47 +238,57 @@ def test_arguments_are_judged_as_by_jsonschema(
 @pytest.mark.parametrize(
     ("items", "fits"), [([1], True), ([1, "a"], True), ([1, "a", 2], False), ([1, 2], False)]
 )
-async def test_contained_items_are_not_left_over(items: list[JsonValue], fits: bool) -> None:
+async def test_contained_items_count_as_evaluated(items: list[JsonValue], fits: bool) -> None:
     schema: dict[str, JsonValue] = {
         "prefixItems": [{}],
         "contains": {"type": "string"},
         "minContains": 0,
         "unevaluatedItems": False,
     }
-    assert (await of_x(schema, items) is None) is fits
+    assert (await objection_to_x(schema, items) is None) is fits
 
 
-# ---------------------------------------------------------------- what is not run
+# ---------------------------------------------------------------- keywords that are not checked
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(("])
-async def test_what_a_pattern_says_that_is_not_run_is_left_to_the_tool(pattern: str) -> None:
-    assert await of_x({"pattern": pattern}, "anything") is None
+async def test_a_pattern_that_is_not_run_refuses_nothing(pattern: str) -> None:
+    assert await objection_to_x({"pattern": pattern}, "anything") is None
     assert (
-        await judge({"patternProperties": {pattern: False}, "additionalProperties": False}, X)
+        await objection_to(
+            {"patternProperties": {pattern: False}, "additionalProperties": False}, WITH_X
+        )
         is None
     )
     assert (
-        await judge({"patternProperties": {pattern: False}, "unevaluatedProperties": False}, X)
+        await objection_to(
+            {"patternProperties": {pattern: False}, "unevaluatedProperties": False}, WITH_X
+        )
         is None
     )
 
 
-async def test_a_format_is_a_note_and_no_rule() -> None:
-    assert await of_x({"format": "date-time"}, "yesterday") is None
+async def test_a_format_refuses_nothing() -> None:
+    assert await objection_to_x({"format": "date-time"}, "yesterday") is None
 
 
 @pytest.mark.parametrize("reference", ["http://127.0.0.1/", "#/nowhere", "#anchor", "other.json"])
 async def test_a_reference_that_leads_nowhere_is_not_fetched(reference: str) -> None:
-    """A declaration with one is refused; this one was stored all the same."""
-    words = "its schema cannot be applied: a reference in it leads nowhere"
-    assert await of_x({"$ref": reference}, 1) == words
+    """A declaration with such a reference is refused, but it may have been stored earlier."""
+    objection = "its schema cannot be applied: a reference in it leads nowhere"
+    assert await objection_to_x({"$ref": reference}, 1) == objection
 
 
 async def test_a_dialect_below_the_top_changes_nothing() -> None:
     inner: JsonValue = {"$schema": OLD, "$id": "http://x/", "pattern": "^(a+)+$"}
-    assert await of_x(inner, "a" * 5_000 + "!") is not None
+    assert await objection_to_x(inner, "a" * 5_000 + "!") is not None
 
 
 async def test_true_and_false_are_schemas() -> None:
     referred: dict[str, JsonValue] = {"$defs": {"no": False, "yes": True}}
-    assert await judge({**referred, "properties": {"x": {"$ref": "#/$defs/yes"}}}, X) is None
-    assert await judge({**referred, "properties": {"x": {"$ref": "#/$defs/no"}}}, X) is not None
+    assert (
+        await objection_to({**referred, "properties": {"x": {"$ref": "#/$defs/yes"}}}, WITH_X)
+        is None
+    )
+    assert (
+        await objection_to({**referred, "properties": {"x": {"$ref": "#/$defs/no"}}}, WITH_X)
+        is not None
+    )

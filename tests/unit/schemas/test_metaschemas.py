@@ -1,4 +1,4 @@
-"""Schemas are judged as jsonschema judges them, and a hostile one is no more work than an honest one of its size."""
+"""Schemas are checked as jsonschema checks them, in an amount of work that is bounded."""
 
 import sys
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ OFFICIAL = {
     "http://json-schema.org/draft-07/schema#": Draft7Validator,
 }
 CALLS = 1_000_000
-"""Of Python functions, for one schema; a thousand empty parts take about half of them."""
+"""Of Python functions, for one schema; one of a thousand empty parts takes about half of them."""
 
 MIXED: list[JsonValue] = [number if number % 2 else str(number) for number in range(10_000)]
 NAMES: list[JsonValue] = [str(number) for number in range(8_000)]
@@ -33,14 +33,14 @@ def _nested(depth: int) -> JsonValue:
 
 
 def _problem(dialect: str, schema: Mapping[str, JsonValue]) -> str | None:
-    """Where a schema is not valid."""
+    """Return the path at which a schema is not valid."""
     check = metaschema_of({"$schema": dialect})
     assert check is not None
     problem = next(check.iter_errors(schema), None)
     return problem.json_path if problem else None
 
 
-JUDGED: dict[str, dict[str, JsonValue]] = {
+CHECKED: dict[str, dict[str, JsonValue]] = {
     "an empty one": {},
     "several types": {"properties": {"a": {"type": ["string", "null"]}}},
     "a type twice": {"properties": {"a": {"type": ["string", "string"]}}},
@@ -61,8 +61,8 @@ JUDGED: dict[str, dict[str, JsonValue]] = {
 
 
 @pytest.mark.parametrize("dialect", OFFICIAL)
-@pytest.mark.parametrize("schema", JUDGED.values(), ids=JUDGED.keys())
-def test_schemas_are_judged_as_by_jsonschema(dialect: str, schema: dict[str, JsonValue]) -> None:
+@pytest.mark.parametrize("schema", CHECKED.values(), ids=CHECKED.keys())
+def test_schemas_are_checked_as_by_jsonschema(dialect: str, schema: dict[str, JsonValue]) -> None:
     official = OFFICIAL[dialect]
     expected = next(official(official.META_SCHEMA).iter_errors(schema), None)
     assert _problem(dialect, schema) == (expected and expected.json_path)

@@ -1,4 +1,4 @@
-"""No schema and no arguments hold up the event loop, or end the process: the check is given up."""
+"""Checks of hostile schemas and arguments are given up; they block neither the loop nor others."""
 
 import json
 import time
@@ -21,7 +21,7 @@ TOO_COMPLEX = "it is too complex to be checked against its schema"
 
 
 def _doubling(times: int, kind: str = "allOf") -> dict[str, JsonValue]:
-    """Schemas that are applied twice by the one before: 2 to the power of `times`."""
+    """Return schemas each of which applies the next one twice: 2 to the power of `times`."""
     steps: dict[str, JsonValue] = {
         f"d{step}": {kind: [{"$ref": f"#/$defs/d{step + 1}"}, {"$ref": f"#/$defs/d{step + 1}"}]}
         for step in range(times)
@@ -44,7 +44,7 @@ def _dependent(times: int) -> dict[str, JsonValue]:
 
 
 def _chain(length: int) -> dict[str, JsonValue]:
-    """Many references inside each other for each level of the value."""
+    """Return a schema with many nested references for each level of the value."""
     steps: dict[str, JsonValue] = {
         f"d{step}": {"$ref": f"#/$defs/d{step + 1}"} for step in range(length)
     }
@@ -53,7 +53,7 @@ def _chain(length: int) -> dict[str, JsonValue]:
 
 
 def _branching() -> dict[str, JsonValue]:
-    """Each level of the value doubles the work."""
+    """Return a schema whose work doubles with each level of the value."""
     below: JsonValue = {"properties": {"a": {"$ref": "#"}}}
     return {"allOf": [below, below]}
 
@@ -86,8 +86,11 @@ BOMBS: dict[str, tuple[dict[str, JsonValue], str]] = {
         json.dumps({"a": [0] * 50_000}),
     ),
     "a number beyond all others": ({}, '{"a": 1e999}'),
-    "a number of many digits": ({"properties": {"a": {"multipleOf": 0.1}}}, f'{{"a": 1{"0" * 4_000}}}'),
-}  # fmt: skip
+    "a number of many digits": (
+        {"properties": {"a": {"multipleOf": 0.1}}},
+        f'{{"a": 1{"0" * 4_000}}}',
+    ),
+}
 
 
 @pytest.mark.parametrize(("schema", "arguments"), BOMBS.values(), ids=BOMBS.keys())
@@ -114,14 +117,22 @@ HARMLESS: dict[str, tuple[dict[str, JsonValue], str]] = {
         json.dumps({"a": [{"b": number} for number in range(500)]}),
     ),
     "patterns that compile into much": (
-        {"properties": {"a": {"allOf": [{"pattern": rf"(?:\p{{L}}{{99}}){{99}}{number}"} for number in range(400)]}}},
+        {
+            "properties": {
+                "a": {
+                    "allOf": [
+                        {"pattern": rf"(?:\p{{L}}{{99}}){{99}}{number}"} for number in range(400)
+                    ]
+                }
+            }
+        },
         '{"a": "b"}',
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("schema", "arguments"), HARMLESS.values(), ids=HARMLESS.keys())
-async def test_what_only_looks_bad_is_judged(schema: dict[str, JsonValue], arguments: str) -> None:
+async def test_a_harmless_schema_is_checked(schema: dict[str, JsonValue], arguments: str) -> None:
     with anyio.fail_after(30):
         assert (
             await find_objection(ToolSpec("t", "", {"type": "object", **schema}), arguments, KEY)
@@ -130,7 +141,7 @@ async def test_what_only_looks_bad_is_judged(schema: dict[str, JsonValue], argum
 
 
 async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
-    """Of 16,000 multiples of 2^61-1 in a set each would be compared with each other: some seconds."""
+    """In a set, 16,000 multiples of 2^61-1 would all be compared with each other."""
     numbers = [number * (2**61 - 1) for number in range(1, 16_000)]
     spec = ToolSpec("t", "", {"type": "object", "properties": {"a": {"uniqueItems": True}}})
     started = time.process_time()
@@ -139,7 +150,7 @@ async def test_numbers_of_one_hash_are_compared_in_little_time() -> None:
 
 
 @pytest.mark.parametrize("bomb", [_doubling, _dependent])
-async def test_others_run_while_a_bomb_is_tried(
+async def test_other_tasks_run_during_a_check_of_a_bomb(
     bomb: Callable[[int], dict[str, JsonValue]],
 ) -> None:
     steps = 0
@@ -174,18 +185,18 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
     assert order == ["honest", "bomb", "bomb"]
 
 
-async def test_who_checks_arguments_waits_for_one_check_of_another_owner() -> None:
+async def test_a_check_waits_for_one_check_of_another_owner() -> None:
     done: list[str] = []
     bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
-    places = FairLimiter(1, 60.0)
-    CHECK_PLACES.set(places)
+    checks = FairLimiter(1, 60.0)
+    CHECK_PLACES.set(checks)
 
     async def check(key: ConversationKey) -> None:
         await find_objection(bomb, "{}", key)
         done.append(key.owner)
 
     with anyio.fail_after(30):
-        async with anyio.create_task_group() as tasks, places.acquire(KEY):
+        async with anyio.create_task_group() as tasks, checks.acquire(KEY):
             for _ in range(3):
                 tasks.start_soon(check, KEY)
             await anyio.wait_all_tasks_blocked()
@@ -194,10 +205,10 @@ async def test_who_checks_arguments_waits_for_one_check_of_another_owner() -> No
     assert done == [BOB.owner, *[KEY.owner] * 3]
 
 
-async def test_arguments_that_get_no_turn_in_time_do_not_fit() -> None:
-    places = FairLimiter(1, 0.0)
-    CHECK_PLACES.set(places)
+async def test_arguments_that_are_not_checked_in_time_do_not_fit() -> None:
+    checks = FairLimiter(1, 0.0)
+    CHECK_PLACES.set(checks)
     bomb = ToolSpec("t", "", {"type": "object", **_doubling(60)})
-    async with places.acquire(KEY):
-        said = await find_objection(bomb, "{}", BOB)
-    assert said == "it could not be checked against its schema: too many others are; try again"
+    async with checks.acquire(KEY):
+        objection = await find_objection(bomb, "{}", BOB)
+    assert objection == "it could not be checked against its schema: too many others are; try again"

@@ -1,4 +1,4 @@
-"""Frames carry ids; from any of them on, the rest of the stream adds up to the whole."""
+"""Frames of events, their ids, and streams that are resumed after any of them."""
 
 import json
 import re
@@ -48,7 +48,8 @@ def test_an_event_id_is_read_back(text: str, cursor: tuple[int, int], frames: in
 
 
 BAD_IDS = """
-1 run_1 run_1. run_1.1 run_1.1- run_1.-1 .1-1 run_1.1-1~ ~1 run_1.1-1~x run_1.1-1~-1 run_1.1-1~1000000 run_1.1-1~²
+1 run_1 run_1. run_1.1 run_1.1- run_1.-1 .1-1 run_1.1-1~ ~1 run_1.1-1~x run_1.1-1~-1
+run_1.1-1~1000000 run_1.1-1~²
 run_1.1-1~1~1 run_1.1-² run_1.1-1234567890123456
 """
 
@@ -60,7 +61,7 @@ def test_any_other_event_id_is_refused(text: str) -> None:
 
 
 # ---------------------------------------------------------------- joining
-def test_neighbouring_pieces_are_joined_at_the_last_ones_place() -> None:
+def test_neighbouring_deltas_are_joined_at_the_position_of_the_last() -> None:
     log = _log(
         TextDelta("a"),
         TextDelta("b"),
@@ -106,7 +107,7 @@ def test_several_frames_of_one_event_have_ids_of_their_own() -> None:
     assert ids == ["run_1.0-0~1", "run_1.1-1", "run_1.1-1"]
 
 
-def test_the_failure_of_a_reader_has_the_id_of_what_was_read_last() -> None:
+def test_a_failure_of_reading_has_the_id_of_the_last_event() -> None:
     framer = SseFramer(NativeEncoder(), RUN)
     framer.frame_batch(_log(TextDelta("a")))
     assert framer.failure_frames(UnknownRun("gone")) == (
@@ -122,58 +123,61 @@ TAKEN_OVER = [
     Logged(Position(2, 1), Rewound(Position(1, 2))),
     Logged(Position(2, 2), TextDelta("b")),
 ]
-TOLD = 'id: run_1.2-1\ndata: {"type":"rewind","to":"run_1.1-2"}\n\n'
-GOES_ON = 'id: run_1.2-2\ndata: {"type":"text","content":"b"}\n\n'
-READ_AGAIN = (
+REWIND_FRAME = 'id: run_1.2-1\ndata: {"type":"rewind","to":"run_1.1-2"}\n\n'
+TEXT_FRAME = 'id: run_1.2-2\ndata: {"type":"text","content":"b"}\n\n'
+REWOUND_ERROR = (
     "id: run_1.0-0\n"
-    'data: {"type":"error","error":"another worker took this run over, and a part of what was sent is void: '
-    'read the run again from its start","code":"rewound","retryable":true}\n\n'
+    'data: {"type":"error","error":"another worker took this run over, '
+    'and a part of what was sent is void: read the run again from its start",'
+    '"code":"rewound","retryable":true}\n\n'
     "id: run_1.0-0\n"
     "data: [DONE]\n\n"
 )
 
 
 def _taken_over(since: str | None, include: frozenset[str]) -> tuple[str, bool]:
-    """What is sent after a take-over to one who has seen so much, and whether it is the end."""
+    """Return the frames after a take-over behind `since`, and whether they end the stream."""
     framer = SseFramer(NativeEncoder(include), RUN, EventId.parse(since) if since else None)
     return framer.frame_batch(TAKEN_OVER), framer.ended
 
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("since", ["run_1.1-3", "run_1.1-2~1"])
-def test_a_client_that_saw_what_is_void_is_told_so(since: str) -> None:
-    assert _taken_over(since, frozenset({"rewind"})) == (TOLD + GOES_ON, False)
+def test_a_client_that_saw_void_events_gets_a_rewind(since: str) -> None:
+    assert _taken_over(since, frozenset({"rewind"})) == (REWIND_FRAME + TEXT_FRAME, False)
 
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("since", ["run_1.1-3", "run_1.1-2~1"])
 @pytest.mark.parametrize("include", [frozenset[str](), frozenset({"run"})])
-def test_where_that_cannot_be_told_the_stream_ends_and_its_ids_lead_to_the_start(
+def test_without_rewinds_the_stream_ends_with_an_error_and_the_id_of_its_start(
     since: str, include: frozenset[str]
 ) -> None:
-    assert _taken_over(since, include) == (READ_AGAIN, True)
+    assert _taken_over(since, include) == (REWOUND_ERROR, True)
 
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("since", [None, "run_1.1-2"])
 @pytest.mark.parametrize("include", [frozenset[str](), frozenset({"rewind"})])
-def test_a_client_that_saw_nothing_gets_nothing(since: str | None, include: frozenset[str]) -> None:
-    assert _taken_over(since, include) == (GOES_ON, False)
+def test_a_client_that_saw_no_void_events_gets_no_rewind(
+    since: str | None, include: frozenset[str]
+) -> None:
+    assert _taken_over(since, include) == (TEXT_FRAME, False)
 
 
-def test_void_events_without_a_frame_are_not_worth_a_word() -> None:
+def test_void_events_without_a_frame_cause_no_rewind() -> None:
     framer = SseFramer(NativeEncoder(), RUN)
     framer.frame_batch(
         _log(TextDelta("a"), RunStarted(RUN), TurnStarted(MessageId("m")), ReasoningDelta("hm"))
     )
-    assert framer.frame_batch(TAKEN_OVER) == GOES_ON
+    assert framer.frame_batch(TAKEN_OVER) == TEXT_FRAME
     assert not framer.ended
 
 
-def test_void_events_are_told_to_one_who_got_them_in_the_same_stream() -> None:
+def test_void_events_of_the_same_stream_cause_a_rewind() -> None:
     framer = SseFramer(NativeEncoder(frozenset({"rewind"})), RUN)
     framer.frame_batch(_log(TextDelta("a"), RunStarted(RUN), TextDelta("void")))
-    assert framer.frame_batch(TAKEN_OVER) == TOLD + GOES_ON
+    assert framer.frame_batch(TAKEN_OVER) == REWIND_FRAME + TEXT_FRAME
     again = [
         Logged(Position(3, 1), Rewound(Position(2, 1))),
         Logged(Position(3, 2), TextDelta("c")),
@@ -181,15 +185,15 @@ def test_void_events_are_told_to_one_who_got_them_in_the_same_stream() -> None:
     assert '"to":"run_1.2-1"' in framer.frame_batch(again)
 
 
-def test_only_another_lease_begins_anew() -> None:
+def test_only_an_event_of_another_lease_is_a_new_lease() -> None:
     framer = SseFramer(NativeEncoder(), RUN, EventId.parse("run_1.1-3"))
     assert framer.is_new_lease(TAKEN_OVER)
     assert not framer.is_new_lease([Logged(Position(1, 4), TextDelta("a"))])
 
 
 def test_nothing_in_a_text_can_end_a_frame() -> None:
-    hostile = "a\n\ndata: [DONE]\r\n\r\nid: x\u2028\u2029\u0085\x0b\x0c\x1c\0😀"
-    chunk = SseFramer(NativeEncoder(), RUN).frame_batch(_log(TextDelta(hostile)))
+    text = "a\n\ndata: [DONE]\r\n\r\nid: x\u2028\u2029\u0085\x0b\x0c\x1c\0😀"
+    chunk = SseFramer(NativeEncoder(), RUN).frame_batch(_log(TextDelta(text)))
     assert chunk.isascii()
     assert len(chunk.splitlines()) == 3
 
@@ -210,7 +214,7 @@ FAILED_LOG = _log(RunStarted(RUN), TextDelta("a"), RunFinished(Failed("internal"
 
 
 def _stream(log: list[Logged], since: EventId | None, include: frozenset[str]) -> list[str]:
-    """The frames of one connection, with events one by one."""
+    """Return the frames of one connection, with events one by one."""
     framer = SseFramer(NativeEncoder(include), RUN, since)
     text = "".join(framer.frame_batch([one]) for one in log if one.position > framer.position)
     return (text + framer.end_frames()).removesuffix("\n\n").split("\n\n")
@@ -236,17 +240,17 @@ def test_a_stream_resumed_after_its_end_says_that_it_is_done() -> None:
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), data=st.data()
 )
-def test_texts_add_up_however_they_are_cut(texts: list[str], data: st.DataObject) -> None:
+def test_texts_add_up_however_the_stream_is_cut(texts: list[str], data: st.DataObject) -> None:
     log = _log(*map(TextDelta, texts))
-    framer, got = SseFramer(NativeEncoder(), RUN), ""
+    framer, received = SseFramer(NativeEncoder(), RUN), ""
     while log:
         size = data.draw(st.integers(1, len(log)))
         chunk, log = framer.frame_batch(log[:size]), log[size:]
-        got += chunk
+        received += chunk
         if data.draw(st.booleans()):
             last = re.findall(r"id: (\S+)\n", chunk)[-1]
             framer = SseFramer(NativeEncoder(), RUN, EventId.parse(last))
-    pieces = re.findall(r"data: (.*)\n\n", got)
+    pieces = re.findall(r"data: (.*)\n\n", received)
     assert "".join(_content(piece) for piece in pieces) == "".join(texts)
 
 

@@ -1,4 +1,4 @@
-"""Streams whose encoder remembers: it is told of the whole run wherever a reader begins, and may give up in its middle."""
+"""Encoders with a memory: they are fed the whole run, wherever a reader begins, and may fail."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -40,21 +40,21 @@ from passback.streams.sse import EventStream, last_event_id
 pytestmark = pytest.mark.anyio
 
 
-class Sum:
-    """Says all that was said so far, each time; more than five letters are too many."""
+class TextSoFar:
+    """An encoder that repeats the text so far with each delta, and fails beyond five letters."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._text = ""
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         if isinstance(event, RunFinished):
             return ("end",)
         if not isinstance(event, TextDelta):
             return ()
-        self._said += event.text
-        if len(self._said) > 5:
+        self._text += event.text
+        if len(self._text) > 5:
             raise CursorExpired("too long")
-        return (self._said,)
+        return (self._text,)
 
     def rewind(self, to: Cursor, /) -> Sequence[str]:
         return ()
@@ -66,8 +66,8 @@ class Sum:
         return ()
 
 
-class OneByOne(LoggedRuns):
-    """Each event is a batch of its own."""
+class SingleEvents(LoggedRuns):
+    """Runs whose events each come in a batch of their own."""
 
     @override
     @asynccontextmanager
@@ -88,7 +88,7 @@ def _app(runs: LoggedRuns) -> ASGIApp:
     async def stream(request: Request) -> ASGIApp:
         services = Services(runs, Signal())
         return EventStream(
-            services, RUN, Sum(), last_event_id(headers_of(request.scope)), remembers=True
+            services, RUN, TextSoFar(), last_event_id(headers_of(request.scope)), remembers=True
         )
 
     return build_site([Wire([Endpoint("/", stream, methods=["GET"])])], Access())
@@ -102,29 +102,29 @@ ABC = (TextDelta("a"), TextDelta("b"), TextDelta("c"), END)
 
 
 @pytest.mark.promise("P3")
-@pytest.mark.parametrize("kind", [LoggedRuns, OneByOne])
+@pytest.mark.parametrize("kind", [LoggedRuns, SingleEvents])
 @pytest.mark.parametrize(
     ("seen", "rest"),
     [(1, [(3, "abc"), (4, "end")]), (2, [(3, "abc"), (4, "end")]), (3, [(4, "end")]), (4, [])],
 )
-async def test_what_a_reader_has_seen_is_remembered_and_not_sent(
+async def test_events_that_a_reader_has_seen_are_fed_and_not_sent(
     kind: type[LoggedRuns], seen: int, rest: list[tuple[int, str]]
 ) -> None:
     answer = await ask(_app(kind(*ABC)), "GET", "/", headers={"last-event-id": f"run_1.1-{seen}"})
     frames = [_frame(*each) for each in rest]
-    if kind is OneByOne and seen == 1:
+    if kind is SingleEvents and seen == 1:
         frames = [_frame(2, "ab"), *frames]
     assert answer.body == OPENING.encode() + b"".join(frames)
 
 
-async def test_an_encoder_that_gives_up_ends_the_stream_behind_what_it_has_said() -> None:
+async def test_an_encoder_that_fails_ends_the_stream_behind_its_last_frame() -> None:
     log = (TextDelta("abc"), TurnStarted(MessageId("m")), TextDelta("def"), END)
     answer = await ask(_app(LoggedRuns(*log)), "GET", "/")
-    told = _frame(1, "abc") + _frame(2, "cursor_expired")
-    assert answer.body == OPENING.encode() + told
+    frames = _frame(1, "abc") + _frame(2, "cursor_expired")
+    assert answer.body == OPENING.encode() + frames
 
 
-async def test_it_gives_up_also_where_the_server_sends_without_a_task() -> None:
+async def test_it_fails_also_where_the_server_sends_without_a_task() -> None:
     runs, direct = LoggedRuns(TurnStarted(MessageId("m"))), Direct()
     async with exchange(_app(runs), "GET", "/", extensions={SEND_NOW: direct}) as one:
         assert direct.opening == OPENING.encode()
@@ -137,13 +137,13 @@ async def test_it_gives_up_also_where_the_server_sends_without_a_task() -> None:
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("remembers", [True, False])
-def test_what_is_only_remembered_may_become_void_too(remembers: bool) -> None:
-    framer = SseFramer(Sum(), RUN.run_id, remembers=remembers)
+def test_fed_events_without_a_frame_may_become_void_too(remembers: bool) -> None:
+    framer = SseFramer(TextSoFar(), RUN.run_id, remembers=remembers)
     assert not framer.frame_batch([Logged(Position(1, 1), TurnStarted(MessageId("m")))])
-    told = framer.frame_batch([Logged(Position(2, 1), Rewound(Position(1, 0)))])
-    assert ("rewound" in told, framer.ended) == (remembers, remembers)
+    frames = framer.frame_batch([Logged(Position(2, 1), Rewound(Position(1, 0)))])
+    assert ("rewound" in frames, framer.ended) == (remembers, remembers)
 
 
-def test_nothing_has_to_be_recalled_before_the_first_event() -> None:
+def test_nothing_needs_recall_before_the_first_event() -> None:
     since = EventId(Cursor(RUN.run_id, START), 1)
-    assert not SseFramer(Sum(), RUN.run_id, since, remembers=True).needs_recall
+    assert not SseFramer(TextSoFar(), RUN.run_id, since, remembers=True).needs_recall

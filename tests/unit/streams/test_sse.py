@@ -1,4 +1,4 @@
-"""A stream follows its run to the end, and lets go of clients that leave, sleep, or have to go elsewhere."""
+"""Streams of events: they follow a run to its end, and drop clients that leave or do not read."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from passback.streams.writer import PING
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_headers_and_the_first_byte_come_before_the_run_says_anything() -> None:
+async def test_the_headers_and_the_first_byte_come_before_any_event() -> None:
     async with Site().opened() as one:
         assert one.status == 200
         assert dict(one.headers) == {
@@ -67,7 +67,7 @@ async def test_a_large_batch_is_sent_in_parts_of_which_each_waits_for_room() -> 
         assert one.ended
 
 
-async def test_a_batch_that_says_nothing_to_the_client_is_no_chunk() -> None:
+async def test_a_batch_without_frames_is_no_chunk() -> None:
     site = Site()
     async with site.opened() as one:
         site.runs.say(RunStarted(RUN.run_id))
@@ -103,7 +103,7 @@ async def test_an_unknown_run_is_an_error_and_no_stream() -> None:
 @pytest.mark.parametrize(
     ("error", "status"), [(InvalidCursor("beyond"), 422), (CursorExpired("trimmed"), 410)]
 )
-async def test_a_place_that_cannot_be_read_from_is_an_error_and_no_stream(
+async def test_a_cursor_that_cannot_be_read_from_is_an_error_and_no_stream(
     error: PassbackError, status: int
 ) -> None:
     site = Site()
@@ -115,7 +115,7 @@ async def test_a_place_that_cannot_be_read_from_is_an_error_and_no_stream(
 
 # ---------------------------------------------------------------- take-over
 @pytest.mark.promise("P10")
-async def test_a_reader_who_asked_is_told_what_is_void_and_reads_on() -> None:
+async def test_a_reader_with_rewinds_gets_one_and_reads_on() -> None:
     site = Site()
     async with exchange(site.app(RUN, None, "rewind"), "GET", "/") as one:
         assert await one.chunk() == OPENING.encode()
@@ -132,7 +132,7 @@ async def test_a_reader_who_asked_is_told_what_is_void_and_reads_on() -> None:
 
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("rest", [(TextDelta("a"),), (TextDelta("a"), END)])
-async def test_another_reader_gets_a_clean_end_and_with_its_last_id_the_good_run(
+async def test_a_reader_without_rewinds_gets_an_end_and_reads_the_run_again(
     rest: tuple[RunEvent, ...],
 ) -> None:
     site = Site()
@@ -151,7 +151,7 @@ async def test_another_reader_gets_a_clean_end_and_with_its_last_id_the_good_run
     assert (b"void" in whole, b'"content":"a"' in whole) == (False, True)
 
 
-async def test_silence_is_filled_with_comments() -> None:
+async def test_pings_are_sent_while_there_are_no_events() -> None:
     site = Site(ping=0.01)
     async with site.opened() as one:
         assert [await one.chunk(), await one.chunk()] == [PING.encode(), PING.encode()]
@@ -159,7 +159,7 @@ async def test_silence_is_filled_with_comments() -> None:
         assert (await one.rest()).endswith(text(1, "a") + done(2))
 
 
-async def test_silence_begins_when_the_last_chunk_was_taken() -> None:
+async def test_the_time_to_a_ping_begins_when_the_last_chunk_was_read() -> None:
     site = Site(ping=0.1)
     async with exchange(site.app(), "GET", "/") as one:
         with anyio.move_on_after(0.05):  # a client that is slow to take the first chunk
@@ -213,7 +213,7 @@ async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
         assert not one.ended
 
 
-async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_run() -> None:
+async def test_a_stopping_server_closes_its_streams_without_an_end_of_the_run() -> None:
     site = Site()
     async with site.opened() as one:
         site.runs.say(TextDelta("a"))
@@ -224,7 +224,7 @@ async def test_a_stopping_server_sends_its_clients_away_without_an_end_of_the_ru
         await site.is_left()
 
 
-async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() -> None:
+async def test_a_stream_that_begins_while_the_server_stops_is_closed_too() -> None:
     site = Site()
     site.stopping.set()
     async with exchange(site.app(), "GET", "/") as one:
@@ -232,19 +232,19 @@ async def test_a_stream_that_begins_while_the_server_stops_is_sent_away_too() ->
 
 
 @pytest.mark.promise("P11")
-@pytest.mark.parametrize("what", ["reads nothing", "leaves", "is stopped"])
-async def test_a_client_that_takes_the_head_and_nothing_else_is_forgotten(what: str) -> None:
-    site = Site(patience=60 if what == "leaves" else 0.05)
+@pytest.mark.parametrize("event", ["reads nothing", "leaves", "is stopped"])
+async def test_a_client_that_reads_only_the_head_is_dropped(event: str) -> None:
+    site = Site(patience=60 if event == "leaves" else 0.05)
     async with exchange(site.app(), "GET", "/") as one:
         await anyio.wait_all_tasks_blocked()
-        if what == "leaves":
+        if event == "leaves":
             one.leave()
-        if what == "is stopped":
+        if event == "is stopped":
             site.stopping.set()
         await site.is_left()
 
 
-async def test_a_store_that_fails_cuts_the_stream_so_that_the_client_comes_back() -> None:
+async def test_a_failing_store_closes_the_stream_for_a_reconnect() -> None:
     site = Site()
     async with site.opened() as one:
         site.runs.breaks(StoreUnavailable("away"))
@@ -293,9 +293,7 @@ def test_a_conversations_id_fits_into_a_header(conversation: str, header: str) -
         ("\u202eabc\U000e0001", r"\u202eabc\udb40\udc01"),
     ],
 )
-def test_the_first_comment_has_the_id_as_it_stands_in_the_next_posts_body(
-    conversation: str, shown: str
-) -> None:
+def test_the_first_comment_has_the_id_as_escaped_json(conversation: str, shown: str) -> None:
     comment = opening_comment(ConversationId(conversation))
     assert comment == f": conversation {shown}\n\n"
     assert json.loads(f'{{"conversationId": "{shown}"}}') == {"conversationId": conversation}
@@ -303,7 +301,7 @@ def test_the_first_comment_has_the_id_as_it_stands_in_the_next_posts_body(
 
 
 # ---------------------------------------------------------------- sent without a task
-async def test_what_comes_while_a_stream_waits_is_sent_without_a_task_if_the_server_can() -> None:
+async def test_events_are_sent_without_a_task_if_the_server_can() -> None:
     site, direct = Site(), Direct()
     async with directly(site, direct) as one:
         await anyio.wait_all_tasks_blocked()
@@ -323,7 +321,7 @@ async def test_what_comes_while_a_stream_waits_is_sent_without_a_task_if_the_ser
 
 
 @pytest.mark.promise("P10")
-async def test_a_take_over_is_told_also_where_the_server_sends_without_a_task() -> None:
+async def test_a_take_over_ends_a_stream_that_is_sent_without_a_task() -> None:
     site, direct = Site(), Direct()
     async with directly(site, direct) as one:
         site.runs.say(TextDelta("void"))
@@ -334,7 +332,7 @@ async def test_a_take_over_is_told_also_where_the_server_sends_without_a_task() 
         assert direct.sent == []
 
 
-async def test_silence_is_filled_without_a_task_if_the_server_can() -> None:
+async def test_pings_are_sent_without_a_task_if_the_server_can() -> None:
     site, direct = Site(ping=0.01), Direct()
     async with directly(site, direct) as one:
         with anyio.fail_after(SECONDS):
@@ -344,7 +342,7 @@ async def test_silence_is_filled_without_a_task_if_the_server_can() -> None:
         assert await one.rest() == done(1)
 
 
-async def test_a_silence_is_not_filled_while_there_is_no_room() -> None:
+async def test_no_pings_are_sent_while_the_buffer_is_full() -> None:
     site, direct = Site(ping=0.01), Direct()
     direct.ready = False
     async with directly(site, direct) as one:
@@ -381,7 +379,7 @@ async def test_a_client_that_left_before_its_stream_began_is_forgotten() -> None
         assert not one.ended
 
 
-async def test_a_stopping_server_sends_its_clients_away() -> None:
+async def test_a_stopping_server_closes_streams_that_are_sent_without_a_task() -> None:
     site = Site()
     async with directly(site, Direct()) as one:
         site.stopping.set()
@@ -389,7 +387,7 @@ async def test_a_stopping_server_sends_its_clients_away() -> None:
 
 
 @pytest.mark.parametrize("left", [False, True])
-async def test_who_cancels_a_stream_sees_it_cancelled_also_when_its_client_left(left: bool) -> None:
+async def test_a_cancelled_stream_is_cancelled_even_if_its_client_left(left: bool) -> None:
     site, direct = Site(), Direct()
     app = site.app()
     streams: list[asyncio.Future[None]] = []
@@ -408,7 +406,7 @@ async def test_who_cancels_a_stream_sees_it_cancelled_also_when_its_client_left(
     assert streams[0].cancelled()
 
 
-async def test_a_client_that_left_leaves_its_streams_task_uncancelled() -> None:
+async def test_a_client_that_left_does_not_cancel_the_task_of_its_stream() -> None:
     site, direct = Site(), Direct()
     app = site.app()
     ended = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the quick lane leaves out: files in which most tests start a process, or wait for one that misbehaves."""
+"""Files that the quick lane leaves out: most of their tests start a process, or wait for one."""
 
 from tests.support.lanes import LANE
 

@@ -1,4 +1,4 @@
-"""The data tools: what they find in the data of a conversation, and that no query of theirs hurts the server."""
+"""The data tools: their results for the data of a conversation, and the bounds of their queries."""
 
 import json
 import math
@@ -41,7 +41,7 @@ DOUBLINGS = " | ".join(["[@, @]"] * 60)
 
 
 async def call(name: str, data: JsonValue = ORDERS, **arguments: Any) -> ToolResult:
-    """Call a tool when a process has started: on a busy machine the deadline of a query might end in its start."""
+    """Call a tool after a process has started: its start shall not count for the deadline."""
     await anyio.to_process.run_sync(run_query, b"{}", Query("@", 10))
     made = ToolCall(CallId("c"), name, json.dumps(arguments))
     return await DATA_TOOLS.call(made, ToolContext(RUN, CallId("c"), data=data))
@@ -53,7 +53,7 @@ async def test_the_tools_change_nothing_and_may_run_together() -> None:
     assert all(DATA_TOOLS.is_read_only(name) and DATA_TOOLS.is_repeatable(name) for name in names)
 
 
-# ---------------------------------------------------------------- what they find
+# ---------------------------------------------------------------- results
 @pytest.mark.parametrize(
     ("expression", "found"),
     [
@@ -70,7 +70,7 @@ async def test_a_query_gives_json(expression: str, found: JsonValue) -> None:
     assert json.loads(str(result.content)) == found
 
 
-async def test_a_summary_tells_of_each_field() -> None:
+async def test_a_summary_describes_each_field() -> None:
     result = await call("summarise_data", expression="orders")
     assert json.loads(str(result.content)) == {
         "type": "list",
@@ -112,14 +112,14 @@ async def test_a_summary_tells_of_each_field() -> None:
 
 
 async def test_without_an_expression_all_is_summarised() -> None:
-    told = json.loads(str((await call("summarise_data")).content))
-    assert told["keys"] == 2
-    assert told["fields"]["orders"]["items"] == 3
-    assert told["fields"]["year"] == {"type": "number", "value": 2026}
+    summarised = json.loads(str((await call("summarise_data")).content))
+    assert summarised["keys"] == 2
+    assert summarised["fields"]["orders"]["items"] == 3
+    assert summarised["fields"]["year"] == {"type": "number", "value": 2026}
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         ([], {"type": "list", "items": 0, "types": {}}),
         (
@@ -220,8 +220,8 @@ async def test_without_an_expression_all_is_summarised() -> None:
         ),
     ],
 )
-def test_a_summary_of_anything(value: JsonValue, told: JsonValue) -> None:
-    assert summary(value) == told
+def test_any_value_has_a_summary(value: JsonValue, expected: JsonValue) -> None:
+    assert summary(value) == expected
 
 
 ORDER = {
@@ -232,7 +232,7 @@ ORDER = {
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "verdict"),
     [
         ({"schema": {"type": "object", "required": ["orders"]}}, "It fits."),
         ({"schema": ORDER, "expression": "orders[0]"}, "It fits."),
@@ -242,9 +242,9 @@ ORDER = {
         ),
     ],
 )
-async def test_data_is_validated_by_a_schema(arguments: dict[str, Any], said: str) -> None:
+async def test_data_is_validated_by_a_schema(arguments: dict[str, Any], verdict: str) -> None:
     result = await call("validate_data", **arguments)
-    assert (result.content, result.is_error) == (said, False)
+    assert (result.content, result.is_error) == (verdict, False)
 
 
 # ---------------------------------------------------------------- tables
@@ -274,9 +274,9 @@ def test_a_table_is_a_list_of_rows(data: JsonValue, expression: str) -> None:
     assert json.loads(answer_query(text, Query(expression, 1000))) == ROWS
     query = Query(f"{expression}[?total > `100`].customer", 100)
     assert answer_query(text, query) == '["Ann"]'
-    told = json.loads(answer_query(text, Query(expression, 10_000, summarised=True)))
-    assert (told["items"], told["records"], told["field_count"]) == (2, 2, 5)
-    assert told["fields"]["total"] == {
+    summarised = json.loads(answer_query(text, Query(expression, 10_000, summarised=True)))
+    assert (summarised["items"], summarised["records"], summarised["field_count"]) == (2, 2, 5)
+    assert summarised["fields"]["total"] == {
         "missing": 0,
         "types": {"number": 2},
         "min": 80.5,
@@ -287,14 +287,14 @@ def test_a_table_is_a_list_of_rows(data: JsonValue, expression: str) -> None:
         "distinct": 2,
         "most_common": [{"value": 120, "count": 1}, {"value": 80.5, "count": 1}],
     }
-    assert told["fields"]["since"]["types"] == {"text": 1, "null": 1}
+    assert summarised["fields"]["since"]["types"] == {"text": 1, "null": 1}
 
 
 async def test_all_tools_take_a_table() -> None:
     found = await call("query_data", TABLE, expression="[?paid].zip")
     assert (found.content, found.is_error) == ('["0079"]', False)
-    told = json.loads(str((await call("summarise_data", TABLE)).content))
-    assert told["fields"]["customer"]["min"] == "Ann"
+    summarised = json.loads(str((await call("summarise_data", TABLE)).content))
+    assert summarised["fields"]["customer"]["min"] == "Ann"
     checked = await call("validate_data", TABLE, schema=ORDER)
     assert (checked.content, checked.is_error) == ("Each of the 2 rows fits.", False)
 
@@ -306,7 +306,10 @@ CHECKS: list[tuple[str, dict[str, Any], str]] = [
     (
         "orders",
         {"$ref": "#/$defs/a", "$defs": {"a": {"maxProperties": 2}}},
-        "It does not fit: at $[0]: the object has too many properties; at $[1]: the object has too many properties",
+        (
+            "It does not fit: at $[0]: the object has too many properties; "
+            "at $[1]: the object has too many properties"
+        ),
     ),
     ("orders", {"type": ["array", "null"], "maxItems": 3}, "It fits."),
     ("orders[:0]", {"type": "object"}, "Each of the 0 rows fits."),
@@ -318,15 +321,15 @@ CHECKS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "schema", "said"), CHECKS)
-def test_each_row_is_validated_but_by_a_schema_of_lists(
-    expression: str, schema: dict[str, Any], said: str
+@pytest.mark.parametrize(("expression", "schema", "verdict"), CHECKS)
+def test_each_row_is_validated_unless_the_schema_is_of_lists(
+    expression: str, schema: dict[str, Any], verdict: str
 ) -> None:
     query = Query(expression, 1000, schema=schema)
-    assert answer_query(json.dumps(ORDERS).encode(), query) == said
+    assert answer_query(json.dumps(ORDERS).encode(), query) == verdict
 
 
-def test_a_table_that_cannot_be_read_is_told_to_the_model() -> None:
+def test_a_malformed_table_is_an_error() -> None:
     ragged = b'{"orders": {"mediaType": "text/csv", "text": "a,b\\n1\\n"}}'
     with pytest.raises(
         ValueError, match=r"A table in the data cannot be read: line 2 has 1 field, "
@@ -345,16 +348,16 @@ HOSTILE: list[tuple[str, str]] = [
 @pytest.mark.parametrize("text", [text for _, text in HOSTILE], ids=[name for name, _ in HOSTILE])
 def test_a_hostile_table_is_summarised_in_bounds(text: str) -> None:
     data = json.dumps({"mediaType": "text/csv", "text": text}).encode()
-    told = answer_query(data, Query("@", 65_537, summarised=True))
-    assert len(told) <= 65_537
-    assert told.startswith('{"type":"list"')
+    summarised = answer_query(data, Query("@", 65_537, summarised=True))
+    assert len(summarised) <= 65_537
+    assert summarised.startswith('{"type":"list"')
     checked = answer_query(data, Query("[0]", 100, schema={"type": "object"}))
     assert checked == "It fits."
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- errors
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "error"),
     [
         ("query_data", {"expression": "orders["}, "The expression is not valid JMESPath"),
         ("query_data", {"expression": "sum(year)"}, "The expression is not valid JMESPath"),
@@ -376,16 +379,18 @@ def test_a_hostile_table_is_summarised_in_bounds(text: str) -> None:
         ("summarise_data", {"expression": "to_number('inf')"}, "a number that JSON does not have"),
     ],
 )
-async def test_the_model_is_told_its_fault(name: str, arguments: dict[str, Any], said: str) -> None:
+async def test_an_invalid_call_is_an_error_for_the_model(
+    name: str, arguments: dict[str, Any], error: str
+) -> None:
     result = await call(name, **arguments)
     assert result.is_error
-    assert said in str(result.content)
+    assert error in str(result.content)
 
 
 MIXED: JsonValue = {"mediaType": "text/csv", "text": "who,open\nAnn,120\nBob,n/a\nCy,9\n"}
 NOTE = (
-    "Note: the column 'open' of 'bills' holds texts, as 1 of its 3 fields is not a number, the first 'n/a'. "
-    "to_number() makes numbers of its texts, and null of the others.\n"
+    "Note: the column 'open' of 'bills' holds texts, as 1 of its 3 fields is not a number, "
+    "the first 'n/a'. to_number() makes numbers of its texts, and null of the others.\n"
 )
 
 
@@ -400,17 +405,20 @@ NOTE = (
             Query("bills", 100, schema={"properties": {"open": {"type": "number"}}}),
             (
                 f'{NOTE}It does not fit: at $[0].open: "120" is not of type "number"; '
-                'at $[1].open: "n/a" is not of type "number"; at $[2].open: "9" is not of type "number"'
+                'at $[1].open: "n/a" is not of type "number"; '
+                'at $[2].open: "9" is not of type "number"'
             ),
         ),
         (Query("length(bills)", 100, summarised=True), f'{NOTE}{{"type":"number","value":3}}'),
     ],
 )
-def test_a_result_says_which_column_holds_texts_for_a_few_fields(query: Query, found: str) -> None:
+def test_a_result_names_a_column_that_holds_texts_because_of_a_few_fields(
+    query: Query, found: str
+) -> None:
     assert answer_query(json.dumps({"bills": MIXED}).encode(), query) == found
 
 
-def test_the_fields_of_a_table_are_judged_once_more_only_for_a_column_that_is_named() -> None:
+def test_the_fields_of_a_column_are_counted_only_if_the_query_names_it() -> None:
     def work(expression: str) -> int:
         """Return how many functions are called to answer a query."""
         made = 0
@@ -431,23 +439,23 @@ def test_the_fields_of_a_table_are_judged_once_more_only_for_a_column_that_is_na
 
 
 @pytest.mark.parametrize("expression", ["sum(bills[].open)", "bills[].open.abs(@)"])
-def test_an_error_of_a_query_says_it_too(expression: str) -> None:
+def test_an_error_of_a_query_names_such_a_column_too(expression: str) -> None:
     with pytest.raises(ValueError, match="The expression ") as failed:
         answer_query(json.dumps({"bills": MIXED}).encode(), Query(expression, 100))
     assert str(failed.value).startswith(NOTE)
 
 
-def test_only_so_many_columns_are_told_and_long_names_are_cut() -> None:
+def test_notes_are_for_five_columns_with_short_names_and_values() -> None:
     header = ",".join([*"abcdefg", "h" * 100])
     rows = [",".join([field] * 8) for field in ("1", "2", "x" * 100)]
     table = {"mediaType": "text/csv", "text": "\n".join([header, *rows])}
-    told = answer_query(json.dumps(table).encode(), Query("[0].h", 100, summarised=True))
-    notes = told.splitlines()[:-1]
+    answer = answer_query(json.dumps(table).encode(), Query("[0].h", 100, summarised=True))
+    notes = answer.splitlines()[:-1]
     assert [note[:21] for note in notes] == [f"Note: the column '{name}' " for name in "abcde"]
     assert f"the first '{'x' * 80}...'. " in notes[0]
 
 
-async def test_without_data_the_model_is_told_so() -> None:
+async def test_without_data_each_tool_returns_an_error() -> None:
     for name in ("query_data", "summarise_data", "validate_data"):
         result = await call(name, None, expression="@", schema={})
         if name != "validate_data":
@@ -474,13 +482,13 @@ async def test_a_hostile_query_ends_and_the_next_one_is_served(expression: str) 
 
 
 @pytest.mark.promise("P11")
-async def test_a_query_waits_for_those_of_others_and_not_for_ever() -> None:
+async def test_a_query_waits_for_those_of_others_within_a_bound() -> None:
     other = ConversationKey(OwnerId("other"), ConversationId("c"))
     PLACES.set(FairLimiter(1, 0.0))
     async with PLACES.get().acquire(other):
         result = await call("query_data", expression="year")
-        said = "The query was not made: it waited 0 seconds for others. Ask again later."
-        assert (result.content, result.is_error) == (said, True)
+        refusal = "The query was not made: it waited 0 seconds for others. Ask again later."
+        assert (result.content, result.is_error) == (refusal, True)
     PLACES.set(FairLimiter(1, 5.0))
     results: list[ToolResult] = []
 
@@ -502,6 +510,6 @@ async def test_a_part_that_is_too_large_is_not_validated() -> None:
     assert "too large" in str(result.content)
 
 
-def test_a_result_is_written_no_further_than_it_is_wanted() -> None:
+def test_a_result_is_written_up_to_its_limit() -> None:
     assert answer_query(b'{"a": [1, 2]}', Query("a", 100)) == "[1,2]"
     assert answer_query(b'{"a": [1, 2]}', Query("a", 3)) == "[1,"

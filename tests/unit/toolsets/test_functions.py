@@ -1,4 +1,4 @@
-"""Typed functions as server tools: what the model is told, and what becomes of its calls."""
+"""Typed functions as server tools: their declarations and their calls."""
 
 import functools
 import logging
@@ -46,12 +46,12 @@ async def run(one: FunctionTool, arguments: str = "{}") -> ToolResult:
         return await one.run(ToolCall(CallId("c"), one.spec.name, arguments), CONTEXT)
 
 
-# ---------------------------------------------------------------- what the model is told
+# ---------------------------------------------------------------- declarations
 class Place(BaseModel):
     city: str
 
 
-def test_name_docstring_and_annotations_are_what_the_model_is_told() -> None:
+def test_a_declaration_has_the_name_the_docstring_and_the_annotations() -> None:
     @tool
     def forecast(
         place: Place,
@@ -109,7 +109,7 @@ def test_name_and_description_can_be_given() -> None:
 
 
 @pytest.mark.parametrize("optional", [False, True])
-async def test_the_context_is_filled_in_and_hidden_from_the_model(optional: bool) -> None:
+async def test_the_context_is_passed_and_hidden_from_the_model(optional: bool) -> None:
     def plain(context: ToolContext, text: str) -> str:
         return f"{context.call_id} {text}"
 
@@ -210,7 +210,7 @@ async def test_a_plain_function_runs_in_a_thread_and_an_async_one_in_the_loop() 
     assert await run(asynchronous) == ToolResult("true")
 
 
-async def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
+async def test_a_returned_awaitable_is_awaited() -> None:
     async def inner() -> str:
         return "awaited"
 
@@ -221,7 +221,7 @@ async def test_a_function_that_gives_an_awaitable_is_awaited() -> None:
 
 
 @pytest.mark.promise("P11")
-async def test_a_long_result_is_cut_and_says_so() -> None:
+async def test_a_long_result_is_cut_with_a_note() -> None:
     cut = "\n[cut: the result was longer than the limit]"
     length = 64 * 1024
 
@@ -234,7 +234,7 @@ async def test_a_long_result_is_cut_and_says_so() -> None:
 
 
 # ---------------------------------------------------------------- failures
-async def test_bad_arguments_are_named_to_the_model_and_reach_no_function() -> None:
+async def test_invalid_arguments_are_an_error_and_the_function_is_not_called() -> None:
     @tool
     def add(a: int, b: int = 0) -> int:
         raise AssertionError("not called")
@@ -254,7 +254,7 @@ async def test_bad_arguments_are_named_to_the_model_and_reach_no_function() -> N
     assert (await run(add, "{")).is_error
 
 
-async def test_a_tool_error_is_told_to_the_model() -> None:
+async def test_the_text_of_a_tool_error_is_the_result() -> None:
     @tool
     def refuse() -> None:
         raise ToolError("the shop is closed")
@@ -263,7 +263,7 @@ async def test_a_tool_error_is_told_to_the_model() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("secret"), TimeoutError("secret"), StopIteration()])
-async def test_another_exception_is_named_but_its_text_goes_to_the_log_alone(
+async def test_another_exception_gives_its_name_and_only_the_log_has_its_text(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     @tool
@@ -285,7 +285,7 @@ async def test_another_exception_is_named_but_its_text_goes_to_the_log_alone(
         assert (entry.levelno, entry.message) == (logging.ERROR, "tool failed")
 
 
-async def test_a_passed_deadline_is_an_error_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_timeout_is_an_error_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     @tool(seconds=0.01)
     async def wait() -> None:
         await anyio.Event().wait()
@@ -295,7 +295,7 @@ async def test_a_passed_deadline_is_an_error_and_logged(caplog: pytest.LogCaptur
     assert caplog.messages == ["tool not done within 0.01 s"]
 
 
-async def test_a_deadline_leaves_a_thread_behind() -> None:
+async def test_a_timeout_does_not_wait_for_the_thread() -> None:
     release = threading.Event()
 
     @tool(seconds=0.01)
@@ -325,48 +325,49 @@ async def test_a_toolset_knows_its_tools_by_name() -> None:
     names = ["one", "two", "three"]
     assert list(await tools.specs()) == [one.spec, two.spec, three.spec]
     assert [tools.is_read_only(name) for name in names] == [True, False, False]
-    # what changes nothing can be done again
+    # a read-only tool is repeatable too
     assert [tools.is_repeatable(name) for name in names] == [True, False, True]
     assert await tools.call(ToolCall(CallId("c"), "two", "{}"), CONTEXT) == ToolResult("2")
 
 
 # ---------------------------------------------------------------- read-only by a call's arguments
-def raises(command: str) -> bool:
+def raise_error(command: str) -> bool:
     raise RuntimeError(command)
 
 
-def only(command: str) -> bool:
+def is_ls(command: str) -> bool:
     return command == "ls"
 
 
-class Asks:
+class IsPlainLs:
     def __call__(self, *, options: Sequence[str], command: object) -> bool:
         return command == "ls" and not options
 
 
 FAILED = "read_only failed"
+NO_BOOL = "read_only of the tool run_it gave no bool but"
 
 
 @pytest.mark.parametrize(
     ("read_only", "arguments", "reads", "logged"),
     [
-        (only, '{"command": "ls"}', True, []),
-        (only, '{"command": "rm"}', False, []),
-        # as the tool would get them
+        (is_ls, '{"command": "ls"}', True, []),
+        (is_ls, '{"command": "rm"}', False, []),
+        # with the parsed arguments
         (lambda options: options == ("-l",), '{"command": "ls", "options": ["-l"]}', True, []),
         (lambda **given: given == {"command": "ls", "options": ()}, '{"command": "ls"}', True, []),
-        (Asks(), '{"command": "ls"}', True, []),
+        (IsPlainLs(), '{"command": "ls"}', True, []),
         (lambda command, more="ls": command == more, '{"command": "ls"}', True, []),
         (lambda: True, '{"command": "ls"}', True, []),
-        # what is not valid, and what is no answer
+        # invalid arguments, and invalid answers
         (lambda: True, '{"command": 5}', False, []),
         (lambda: True, "{", False, []),
-        (raises, '{"command": "ls"}', False, [FAILED]),
-        (lambda: 1, '{"command": "ls"}', False, ["read_only of the tool run_it gave no bool but int"]),
-        (lambda: None, '{"command": "ls"}', False, ["read_only of the tool run_it gave no bool but NoneType"]),
+        (raise_error, '{"command": "ls"}', False, [FAILED]),
+        (lambda: 1, '{"command": "ls"}', False, [f"{NO_BOOL} int"]),
+        (lambda: None, '{"command": "ls"}', False, [f"{NO_BOOL} NoneType"]),
     ],
-)  # fmt: skip
-async def test_a_function_says_of_one_call_whether_it_only_reads(
+)
+async def test_a_function_decides_whether_a_call_is_read_only(
     read_only: Callable[..., bool],
     arguments: str,
     reads: bool,
@@ -380,7 +381,7 @@ async def test_a_function_says_of_one_call_whether_it_only_reads(
     call = ToolCall(CallId("c"), "run_it", arguments)
     assert await tools.is_read_only_call(call) is reads
     assert caplog.messages == logged
-    # of the tool as such neither can be said
+    # without arguments the tool has neither property
     assert not tools.is_read_only("run_it")
     assert not tools.is_repeatable("run_it")
 
@@ -404,7 +405,9 @@ TAKES = r"read_only takes a function of the tool's arguments \(command\) by thei
         (lambda command, /: bool(command), TAKES + ".*command"),
     ],
 )
-def test_a_function_that_cannot_say_it_is_refused(read_only: Callable[..., bool], why: str) -> None:
+def test_an_unsuitable_function_for_read_only_is_refused(
+    read_only: Callable[..., bool], why: str
+) -> None:
     def work(command: str, context: ToolContext) -> None: ...
 
     with pytest.raises(ConfigurationError, match=f"tool 'work': {why}"):
@@ -431,9 +434,9 @@ async def test_an_agent_takes_functions_with_and_without_the_decorator() -> None
     assert Agent().own_toolsets() == ()
 
 
-# ---------------------------------------------------------------- together and alone
-class Stage:
-    """Tools that start when they are called and end when the test says so."""
+# ---------------------------------------------------------------- concurrency
+class HeldTools:
+    """Tools that start when they are called and end when the test lets them."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -463,19 +466,19 @@ class Stage:
 async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_order(
     read: str, write: str
 ) -> None:
-    stage = Stage()
-    asked = [(read, "r1"), (read, "r2"), (write, "w1"), (write, "w2"), (read, "r3")]
-    script = [calls(*((kind, {"name": name}) for kind, name in asked)), words("done")]
-    said: list[object] = []
+    held = HeldTools()
+    requested = [(read, "r1"), (read, "r2"), (write, "w1"), (write, "w2"), (read, "r3")]
+    script = [calls(*((kind, {"name": name}) for kind, name in requested)), words("done")]
+    received: list[object] = []
 
     async with (
         open_store("memory:") as store,
-        worker(store, ScriptedModel(script), *stage.tools()) as runs,
+        worker(store, ScriptedModel(script), *held.tools()) as runs,
         at_once() as tasks,
     ):
 
         async def follow() -> None:
-            said.extend(await events(runs, await post(runs, says())))
+            received.extend(await events(runs, await post(runs, says())))
 
         tasks.start_soon(follow)
         for ended, expected in [
@@ -486,17 +489,17 @@ async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_ord
             (("r3",), ["r1", "r2", "w1", "w2", "r3"]),
         ]:
             for name in ended:
-                stage.ends[name].set()
+                held.ends[name].set()
                 await settled(store)
-            await stage.wait_for_starts(len(expected))
+            await held.wait_for_starts(len(expected))
             await settled(store)
-            assert stage.started == expected
-    results = [event.content for event in said if isinstance(event, ToolResulted)]
+            assert held.started == expected
+    results = [event.content for event in received if isinstance(event, ToolResulted)]
     assert results == ["r2", "r1", "w1", "w2", "r3"]
 
 
 async def settled(store: Store) -> None:
-    """Let the tasks go as far as they can, with the store's thread between them."""
+    """Let the tasks run as far as they can, with the store's thread between them."""
     for _ in range(20):
         await store.status(KEY)
         await anyio.lowlevel.checkpoint()
@@ -508,14 +511,14 @@ RETRY_CONTEXT = ToolContext(RUN, CallId("c"))
 
 
 @pytest.mark.parametrize(
-    ("retries", "told", "logged"),
+    ("retries", "content", "logged"),
     [
         (0, "The tool failed: OSError.", ("ERROR", "tool failed")),
         (2, "third time", ("WARNING", "attempt failed")),
     ],
 )
-async def test_a_call_is_tried_again_where_its_tool_says_so(
-    caplog: pytest.LogCaptureFixture, retries: int, told: str, logged: tuple[str, str]
+async def test_a_call_is_tried_again_as_often_as_its_tool_allows(
+    caplog: pytest.LogCaptureFixture, retries: int, content: str, logged: tuple[str, str]
 ) -> None:
     attempts: list[int] = []
 
@@ -526,21 +529,23 @@ async def test_a_call_is_tried_again_where_its_tool_says_so(
             raise OSError
         return "third time"
 
-    got = await FunctionTools([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), RETRY_CONTEXT)
-    assert got == ToolResult(told, is_error=not retries)
+    result = await FunctionTools([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), RETRY_CONTEXT)
+    assert result == ToolResult(content, is_error=not retries)
     assert len(attempts) == retries + 1
     lines = [(line.levelname, line.message) for line in caplog.records]
     assert lines == [logged] * (retries or 1)
 
 
-async def test_what_a_tool_says_itself_is_not_tried_again() -> None:
+async def test_a_tool_error_is_not_tried_again() -> None:
     attempts: list[int] = []
 
     @tool(retries=5)
-    def sure() -> str:
+    def raise_tool_error() -> str:
         attempts.append(1)
         raise ToolError("it is not there")
 
-    got = await FunctionTools([sure]).call(ToolCall(CallId("c"), "sure", "{}"), RETRY_CONTEXT)
-    assert got == ToolResult("it is not there", is_error=True)
+    result = await FunctionTools([raise_tool_error]).call(
+        ToolCall(CallId("c"), "raise_tool_error", "{}"), RETRY_CONTEXT
+    )
+    assert result == ToolResult("it is not there", is_error=True)
     assert attempts == [1]

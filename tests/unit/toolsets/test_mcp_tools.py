@@ -1,4 +1,4 @@
-"""The tools of MCP servers that behave: by stdio and by HTTP, called and answered."""
+"""The tools of MCP servers: their calls by stdio and by HTTP, and their results."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -36,7 +36,7 @@ ADD = ToolSpec(
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of a scope that lets a server be a module's."""
+    """Allow a server with the scope of a module."""
     return "asyncio"
 
 
@@ -53,7 +53,7 @@ async def test_a_servers_tools_are_named_after_it_and_called(stdio: MCPServer) -
     assert await called(stdio, "add", a=2, b=3) == ToolResult("5")
 
 
-async def test_a_server_by_http_is_given_the_headers_and_nobody_else_sees_them() -> None:
+async def test_a_server_by_http_gets_the_headers_and_its_repr_has_none() -> None:
     async with serving(tool_server().streamable_http_app()) as url:
         headers = {"Authorization": "Bearer sesame", "X-Two": "words"}
         server = MCPServer.http("t", url, headers=headers)
@@ -68,12 +68,12 @@ async def test_a_server_by_http_is_given_the_headers_and_nobody_else_sees_them()
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_tool_hints_count_only_from_a_trusted_server(trusted: bool) -> None:
     async with running(tools(trust_hints=trusted)) as server:
-        told = {
+        hints = {
             name: (server.is_read_only(f"t__{name}"), server.is_repeatable(f"t__{name}"))
             for name in ("add", "put", "wipe", "fail", "unknown")
         }
-    believed = {"add": (True, True), "put": (False, True)} if trusted else {}
-    assert told == dict.fromkeys(told, (False, False)) | believed
+    trusted_hints = {"add": (True, True), "put": (False, True)} if trusted else {}
+    assert hints == dict.fromkeys(hints, (False, False)) | trusted_hints
     assert not server.is_read_only("t__add")
     assert not server.is_repeatable("t__add")
 
@@ -125,14 +125,14 @@ async def test_tool_hints_count_only_from_a_trusted_server(trusted: bool) -> Non
         ("none", ""),
     ],
 )
-async def test_each_kind_of_content_becomes_content_of_ours(
+async def test_each_kind_of_content_becomes_parts_of_a_result(
     stdio: MCPServer, kind: str, content: Content
 ) -> None:
     assert await called(stdio, "show", kind=kind) == ToolResult(content)
 
 
 @pytest.mark.promise("P11")
-async def test_a_long_result_is_cut_and_says_so_once() -> None:
+async def test_a_long_result_is_cut_with_one_note() -> None:
     async with running(tools(result_limit=100)) as server:
         long = await called(server, "show", kind="long")
         data = await called(server, "data", text="", size=200)
@@ -141,7 +141,7 @@ async def test_a_long_result_is_cut_and_says_so_once() -> None:
     assert data == ToolResult(('{"n":"' + "1" * 200)[:100] + cut)
 
 
-async def test_data_comes_beside_the_text_unless_it_says_the_same(stdio: MCPServer) -> None:
+async def test_structured_data_is_added_unless_the_text_has_it(stdio: MCPServer) -> None:
     assert await called(stdio, "put", text="x") == ToolResult('{\n  "put": "x"\n}')
     assert await called(stdio, "wipe") == ToolResult((TextPart("wiped"), TextPart("all")))
     both = await called(stdio, "data", text="See the data.", size=2)
@@ -149,7 +149,7 @@ async def test_data_comes_beside_the_text_unless_it_says_the_same(stdio: MCPServ
     assert await called(stdio, "data", text="", size=1) == ToolResult((DataPart({"n": "1"}),))
 
 
-async def test_a_failure_stays_one(stdio: MCPServer) -> None:
+async def test_a_failure_is_an_error(stdio: MCPServer) -> None:
     assert await called(stdio, "fail") == ToolResult("It is broken.", is_error=True)
     refused = await called(stdio, "add", a="x")
     assert refused.is_error
@@ -157,31 +157,31 @@ async def test_a_failure_stays_one(stdio: MCPServer) -> None:
 
 
 # ---------------------------------------------------------------- progress
-async def test_a_call_tells_how_far_it_is(stdio: MCPServer) -> None:
+async def test_a_call_reports_its_progress(stdio: MCPServer) -> None:
     steps: list[Any] = [[1, None, None], [2, 10, None], [2.5, 10, "reading"], [3, None, "x" * 2000]]
     async with (
         serving(tool_server().streamable_http_app()) as url,
         running(MCPServer.http("t", url)) as http,
     ):
         for server in (stdio, http):
-            told: list[str] = []
-            context = replace(CONTEXT, progress=told.append)
+            progress: list[str] = []
+            context = replace(CONTEXT, progress=progress.append)
             result = await called(server, "advance", context, steps=steps)
             assert result == ToolResult("arrived")
-            assert told == ["1", "2 of 10", "reading (2.5 of 10)", "x" * 1000]
+            assert progress == ["1", "2 of 10", "reading (2.5 of 10)", "x" * 1000]
 
 
-async def test_readers_of_the_run_are_told_of_it(stdio: MCPServer) -> None:
+async def test_the_progress_of_a_call_is_an_event_of_the_run(stdio: MCPServer) -> None:
     script = ScriptedModel([calls(("t__advance", {"steps": [[1, 3, "reading"]]})), words("so")])
     async with open_store("memory:") as store, worker(store, script, toolsets=[stdio]) as runs:
-        said = await events(runs, await post(runs, says()))
-    [step] = [event for event in said if isinstance(event, ToolProgressed)]
-    [result] = [event for event in said if isinstance(event, ToolResulted)]
+        received = await events(runs, await post(runs, says()))
+    [step] = [event for event in received if isinstance(event, ToolProgressed)]
+    [result] = [event for event in received if isinstance(event, ToolResulted)]
     assert step == ToolProgressed(result.call_id, "reading (1 of 3)")
 
 
 # ---------------------------------------------------------------- deadlines and cancelling
-async def test_a_call_has_a_deadline_and_the_server_is_told() -> None:
+async def test_a_call_that_times_out_is_cancelled_at_the_server() -> None:
     async with running(tools(seconds=1)) as server:
         late = await called(server, "wait")
         assert late == ToolResult("The tool did not answer in 1 s.", is_error=True)
@@ -203,7 +203,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(transport: st
 
 # ---------------------------------------------------------------- changes
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_tools_that_a_server_gets_are_offered(transport: str) -> None:
+async def test_tools_that_a_server_adds_are_offered(transport: str) -> None:
     async with serving(tool_server().streamable_http_app()) as url:
         server = tools() if transport == "stdio" else MCPServer.http("t", url)
         async with running(server):

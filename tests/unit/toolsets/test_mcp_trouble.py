@@ -1,4 +1,4 @@
-"""MCP servers that die, are not there, or do not answer: what they leave behind, and how they come back."""
+"""MCP servers that die, are not there, or do not answer: errors, logs and new connections."""
 
 import json
 import logging
@@ -39,14 +39,17 @@ from passback.toolsets.mcp.targets import StdioTarget, shown_line
 pytestmark = pytest.mark.anyio
 
 LOST = ToolResult(
-    "The connection to the MCP server 't' was lost during the call: nobody knows whether it was carried out.",
+    (
+        "The connection to the MCP server 't' was lost during the call: "
+        "nobody knows whether it was carried out."
+    ),
     is_error=True,
 )
 SILENT = (sys.executable, "-m", "tests.support.mcp_raw", "--silent")
 
 
-def actions(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log tells of the servers, each line by its kind."""
+def logged_actions(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the kinds of the log's lines about servers."""
     return [vars(record)["action"] for record in caplog.records if "action" in vars(record)]
 
 
@@ -56,7 +59,7 @@ def free_port() -> int:
     return port
 
 
-# ---------------------------------------------------------------- losing and finding it
+# ---------------------------------------------------------------- lost connections
 async def test_a_server_that_dies_in_a_call_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
     async with running(tools()) as server:
         before = await names(server)
@@ -67,7 +70,9 @@ async def test_a_server_that_dies_in_a_call_is_restarted(caplog: pytest.LogCaptu
     assert line.getMessage() == "MCP server t: lost: its process ended, with the code 3"
 
 
-async def test_an_http_server_that_returns_is_found(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_http_server_that_comes_back_is_reconnected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     site = RawHttp([[tool("say")]])
     port = free_port()
@@ -82,11 +87,11 @@ async def test_an_http_server_that_returns_is_found(caplog: pytest.LogCaptureFix
             async with serving(site.app, port):
                 await until_it_has(server, "t__say")
                 assert await called(server, "say") == ToolResult("say")
-    assert actions(caplog) == ["toolset_lost", "toolset_unavailable", "toolset_available"]
+    assert logged_actions(caplog) == ["toolset_lost", "toolset_unavailable", "toolset_available"]
 
 
 @pytest.mark.promise("P10")
-async def test_a_call_that_a_server_refused_to_know_is_made_again() -> None:
+async def test_a_call_refused_for_an_unknown_session_is_made_again() -> None:
     site = RawHttp([[tool("say")]])
     async with serving(site.app) as url, running(MCPServer.http("t", url)) as server:
         site.session += 1
@@ -97,7 +102,7 @@ async def test_a_call_that_a_server_refused_to_know_is_made_again() -> None:
     ]
 
 
-async def test_a_server_that_forgets_whenever_it_is_asked_is_given_up() -> None:
+async def test_a_server_that_forgets_each_session_is_given_up() -> None:
     site = RawHttp([[tool("say")]])
     site.forgets = True
     async with serving(site.app) as url, running(MCPServer.http("t", url)) as server:
@@ -107,7 +112,9 @@ async def test_a_server_that_forgets_whenever_it_is_asked_is_given_up() -> None:
     assert site.asked.count("tools/call say") == 2
 
 
-async def test_an_idle_http_server_is_missed_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_loss_of_an_idle_http_server_is_noticed_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     port = free_port()
     server = MCPServer.http("t", f"http://127.0.0.1:{port}/mcp")
     with anyio.fail_after(30):
@@ -117,17 +124,19 @@ async def test_an_idle_http_server_is_missed_too(caplog: pytest.LogCaptureFixtur
                     await until_it_has(server, "t__add")
                 while await names(server):
                     await anyio.lowlevel.checkpoint()
-    assert actions(caplog) == ["toolset_lost", "toolset_unavailable"] * 2
+    assert logged_actions(caplog) == ["toolset_lost", "toolset_unavailable"] * 2
 
 
-async def test_a_server_that_does_not_listen_any_more_is_started_again(tmp_path: Path) -> None:
+async def test_a_server_that_stops_reading_is_restarted(tmp_path: Path) -> None:
     async with running(raw(tmp_path, [[tool("deaf"), tool("say")]])) as server:
         assert await called(server, "deaf") == ToolResult("deaf")
         assert await called(server, "say") == LOST
         assert await called(server, "say") == ToolResult("say")
 
 
-async def test_a_silent_server_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_silent_server_does_not_affect_other_tools(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     silent = MCPServer.stdio("silent", command=SILENT, cwd=ROOT, start_seconds=0.5)
     mine = FunctionTools([function(len_of)])
     script = [calls(("len_of", {"text": "four"})), words("4"), words("again")]
@@ -143,24 +152,27 @@ async def test_a_silent_server_costs_the_others_nothing(caplog: pytest.LogCaptur
                 open_store("memory:") as store,
                 worker(store, model, toolsets=[silent, mine]) as runs,
             ):
-                said = await events(runs, await post(runs, says()))
+                received = await events(runs, await post(runs, says()))
                 await events(runs, await post(runs, says("more", "u2")))
-            assert [e.content for e in said if isinstance(e, ToolResulted)] == ["4"]
+            assert [e.content for e in received if isinstance(e, ToolResulted)] == ["4"]
             assert [[spec.name for spec in one.tools] for one in model.requests] == [["len_of"]] * 3
             call = ToolCall(CallId("c"), "silent__any", "{}")
             assert await silent.call(call, CONTEXT) == ToolResult(
-                "The MCP server 'silent' is not connected: it did not answer in 0.5 s. The tool was not called.",
+                (
+                    "The MCP server 'silent' is not connected: it did not answer in 0.5 s. "
+                    "The tool was not called."
+                ),
                 is_error=True,
             )
-    assert actions(caplog).count("toolset_unavailable") == 1
+    assert logged_actions(caplog).count("toolset_unavailable") == 1
 
 
 def len_of(text: str) -> int:
-    """How long a text is."""
+    """Return the length of a text."""
     return len(text)
 
 
-async def test_a_server_that_could_not_be_used_is_tried_again(
+async def test_a_server_that_failed_to_start_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -177,7 +189,7 @@ async def test_a_server_that_could_not_be_used_is_tried_again(
             ready.rename(program)
             await until_it_has(server, "t__add")
             assert await server.ready() == []
-    assert actions(caplog)[:2] == ["toolset_unavailable", "toolset_available"]
+    assert logged_actions(caplog)[:2] == ["toolset_unavailable", "toolset_available"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +199,7 @@ async def test_a_server_that_could_not_be_used_is_tried_again(
         ([sys.executable, "-c", "raise SystemExit(7)"], "its process ended, with the code 7"),
     ],
 )
-async def test_why_a_command_is_no_server_is_told(command: list[str], reason: str) -> None:
+async def test_an_error_says_why_a_command_is_no_server(command: list[str], reason: str) -> None:
     server = MCPServer.stdio("t", command=command, cwd=ROOT)
     with anyio.fail_after(30):
         async with server.running():
@@ -200,13 +212,14 @@ CRASH = """
 import os, sys
 for number in range(1000):
     print("line", number, file=sys.stderr)
-print("\\n\\x1b[31m", os.environ["TOKEN"], "and", os.environ["KEY"].splitlines()[1], "x" * 600, file=sys.stderr)
+key = os.environ["KEY"].splitlines()[1]
+print("\\n\\x1b[31m", os.environ["TOKEN"], "and", key, "x" * 600, file=sys.stderr)
 sys.stderr.write("KeyError: 'HOST'")
 sys.exit(3)
 """
 
 
-async def test_what_a_process_said_last_is_told_without_its_secrets() -> None:
+async def test_an_error_has_the_last_lines_of_a_process_without_secrets() -> None:
     command = [sys.executable, "-c", CRASH]
     env = {"TOKEN": "sesame", "KEY": "-----BEGIN-----\nopen-up\n"}
     server = MCPServer.stdio("t", command=command, cwd=ROOT, env=env, start_seconds=30)
@@ -216,28 +229,28 @@ async def test_what_a_process_said_last_is_told_without_its_secrets() -> None:
                 await server.ready()
     reason = "its process ended, with the code 3"
     assert failure.value.message == f"the MCP server 't' cannot be used: {reason}"
-    *lines, odd, last = failure.value.said
+    *lines, long_line, last = failure.value.said
     assert lines == ["line 997", "line 998", "line 999"]
-    assert odd == f" *** and *** {'x' * 600}"[: len(odd)]
-    assert (len(odd), last) == (500, "KeyError: 'HOST'")
+    assert long_line == f" *** and *** {'x' * 600}"[: len(long_line)]
+    assert (len(long_line), last) == (500, "KeyError: 'HOST'")
 
 
-async def test_what_a_silent_process_said_last_is_told_although_its_line_has_no_end() -> None:
+async def test_an_error_has_the_unfinished_last_line_of_a_silent_process() -> None:
     command = ["/bin/sh", "-c", "printf 'first\\nToken: sesame' >&2; exec cat >/dev/null"]
     server = MCPServer.stdio("t", command=command, env={"TOKEN": "sesame"}, start_seconds=0.3)
-    said: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()
     with anyio.fail_after(30):
         async with server.running():
-            while not said:  # an attempt that ends before the process has begun is made again
+            while not last_lines:  # an attempt that ends before the process has begun is made again
                 with pytest.raises(ToolsetUnavailable, match="it did not answer") as failure:
                     await server.ready()
-                said = tuple(failure.value.said)
+                last_lines = tuple(failure.value.said)
                 await anyio.lowlevel.checkpoint()
-    assert said == ("first", "Token: ***")
+    assert last_lines == ("first", "Token: ***")
 
 
 @pytest.mark.parametrize(
-    "written",
+    "encode",
     [
         repr,
         json.dumps,
@@ -247,14 +260,14 @@ async def test_what_a_silent_process_said_last_is_told_although_its_line_has_no_
         lambda text: f"{text[:9]}\x1b[0m{text[9:]}",
     ],
 )
-def test_a_secret_is_hidden_however_a_program_writes_it(written: Callable[[str], str]) -> None:
+def test_a_secret_is_hidden_however_a_program_writes_it(encode: Callable[[str], str]) -> None:
     secret = "postgres://u:p\\w'd\"é/ @h/db"
-    line = written(secret).encode()
+    line = encode(secret).encode()
     shown = shown_line(b"no key " + line, StdioTarget(["x"], {"DB": secret}).secrets())
     assert shown.replace("'", "").replace('"', "") == "no key ***"
 
 
-async def test_why_an_address_is_no_server_is_told_without_its_secrets(
+async def test_an_error_says_why_an_address_is_no_server_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -280,7 +293,7 @@ async def test_why_an_address_is_no_server_is_told_without_its_secrets(
 async def test_environment_proxies_are_not_used(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be sent the headers, and with them a key."""
+    """A proxy would get the headers, and with them a key."""
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     proxy, site = RawHttp([[]]), RawHttp([[tool("say")]])
@@ -291,7 +304,7 @@ async def test_environment_proxies_are_not_used(
     assert proxy.asked == []
 
 
-async def test_an_answer_that_was_packed_is_not_unpacked() -> None:
+async def test_a_compressed_answer_is_refused() -> None:
     site = RawHttp([[]])
     site.encoding = "gzip"
     async with serving(site.app) as url:
@@ -303,21 +316,21 @@ async def test_an_answer_that_was_packed_is_not_unpacked() -> None:
 
 
 # ---------------------------------------------------------------- the process
-async def test_a_process_gets_a_small_environment_and_what_it_was_given(
+async def test_a_process_gets_a_small_environment_and_the_given_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PASSBACK_MODEL_API_KEY", "sk-secret")
     async with running(tools(env={"TOKEN": "sesame"})) as server:
-        told = await called(server, "environment")
-    assert isinstance(told.content, str)
-    given: dict[str, str] = json.loads(told.content)
+        result = await called(server, "environment")
+    assert isinstance(result.content, str)
+    given: dict[str, str] = json.loads(result.content)
     known = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "TOKEN"}
     assert given["TOKEN"] == "sesame"
     assert given.keys() <= known
 
 
 @pytest.mark.promise("P11")
-async def test_what_a_process_says_is_logged_in_bounds_and_without_its_secrets(
+async def test_the_output_of_a_process_is_logged_within_bounds_and_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -327,30 +340,30 @@ async def test_what_a_process_says_is_logged_in_bounds_and_without_its_secrets(
         await called(server, "whisper", text="\n\n")
         await called(server, "whisper", text="line\n", times=300)
         await called(server, "whisper", text="more\n", times=300)
-    told = [vars(r)["message"] for r in caplog.records if "toolset_says" in actions_of(r)]
-    assert told[0] == "MCP server t says: open  ***"
-    assert told[1] == "MCP server t says: " + "x" * 500
-    assert told[-1] == "MCP server t says: (what follows is not logged)"
-    assert 100 < len(told) <= 201
+    messages = [vars(r)["message"] for r in caplog.records if "toolset_says" in actions_of(r)]
+    assert messages[0] == "MCP server t says: open  ***"
+    assert messages[1] == "MCP server t says: " + "x" * 500
+    assert messages[-1] == "MCP server t says: (what follows is not logged)"
+    assert 100 < len(messages) <= 201
 
 
 def actions_of(record: logging.LogRecord) -> str:
     return str(vars(record).get("action"))
 
 
-async def test_a_process_that_does_not_want_to_end_is_ended_with_its_children() -> None:
+async def test_a_process_that_ignores_its_end_is_killed_with_its_children() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(10)
         async with running(tools()) as server:
-            told = await called(server, "linger", port=listening.getsockname()[1])
-            assert told == ToolResult("connected")
+            result = await called(server, "linger", port=listening.getsockname()[1])
+            assert result == ToolResult("connected")
             line, _ = listening.accept()
         with line:
             line.settimeout(10)
-            assert line.recv(1) == b""  # nobody has it any more
+            assert line.recv(1) == b""  # closed by all processes
 
 
-async def test_a_server_is_one_applications_only_and_can_be_used_again() -> None:
+async def test_a_server_is_used_once_at_a_time() -> None:
     server = tools()
     for _ in range(2):
         async with running(server):
@@ -365,8 +378,8 @@ async def test_a_server_is_one_applications_only_and_can_be_used_again() -> None
     )
 
 
-# ---------------------------------------------------------------- odd answers
-async def test_a_server_that_says_odd_things_keeps_its_connection(tmp_path: Path) -> None:
+# ---------------------------------------------------------------- unusual answers
+async def test_a_server_with_malformed_answers_keeps_its_connection(tmp_path: Path) -> None:
     listed = [tool(name) for name in ("say", "nonsense", "refuse")]
     async with running(raw(tmp_path, [listed], "--loud", env={"TOKEN": "sesame"})) as server:
         assert await called(server, "nonsense") == ToolResult(
@@ -385,7 +398,7 @@ async def test_a_server_that_says_odd_things_keeps_its_connection(tmp_path: Path
         )
 
 
-async def test_halves_of_characters_in_an_answer_are_mended(tmp_path: Path) -> None:
+async def test_lone_surrogates_in_an_answer_are_replaced(tmp_path: Path) -> None:
     listed = [tool("half", description="half of \ud83d")]
     async with running(raw(tmp_path, [listed])) as server:
         assert [spec.description for spec in await server.specs()] == ["half of \ufffd"]
@@ -402,7 +415,7 @@ async def test_an_answer_that_is_too_large_is_not_read(tmp_path: Path, transport
             assert await called(server, "say") == ToolResult("say")
 
 
-async def test_an_older_server_that_says_its_tools_changed_is_asked_again(tmp_path: Path) -> None:
+async def test_tools_that_an_older_server_adds_are_offered(tmp_path: Path) -> None:
     async with running(raw(tmp_path, [[tool("grow")]])) as server:
         await called(server, "grow")
         await until_it_has(server, "t__grown")

@@ -1,4 +1,4 @@
-"""What a function gives becomes a result, or an error that says why it cannot be one; generators tell of their progress."""
+"""Results of functions, errors for values that cannot be results, and progress of generators."""
 
 import asyncio
 import enum
@@ -40,8 +40,8 @@ from passback.toolsets.results import MEDIA_CHARACTERS
 pytestmark = pytest.mark.anyio
 
 
-class Heard:
-    """The words that a call has told, and a way to wait for the next."""
+class Progress:
+    """The progress that a call reports, and a way to wait for it."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -53,7 +53,7 @@ class Heard:
             self._more.notify_all()
 
     def until(self, words: str) -> None:
-        """Wait in a thread until these were told."""
+        """Wait in a thread until these words are reported."""
         with self._more:
             assert self._more.wait_for(lambda: words in self.words, timeout=5)
 
@@ -62,14 +62,14 @@ class Heard:
         return ToolContext(RunRef(KEY, RunId("r")), CallId("c"), progress=self)
 
 
-async def run(one: FunctionTool, heard: Heard | None = None) -> ToolResult:
-    context = (heard or Heard()).context
+async def run(one: FunctionTool, progress: Progress | None = None) -> ToolResult:
+    context = (progress or Progress()).context
     with anyio.fail_after(5):
         return await one.run(ToolCall(CallId("c"), one.spec.name, "{}"), context)
 
 
 class Plain:
-    """Nothing that JSON has."""
+    """A class without a form in JSON."""
 
 
 class Place(BaseModel):
@@ -101,7 +101,10 @@ class Colour(enum.Enum):
     [
         (Point(1), '{"x":1}'),
         ([Place(city="Rome"), Point(2)], '[{"city":"Rome"},{"x":2}]'),
-        ({"at": date(2026, 1, 2), "id": UUID(int=0)}, '{"at":"2026-01-02","id":"00000000-0000-0000-0000-000000000000"}'),
+        (
+            {"at": date(2026, 1, 2), "id": UUID(int=0)},
+            '{"at":"2026-01-02","id":"00000000-0000-0000-0000-000000000000"}',
+        ),
         ((Decimal("1.5"), Colour.RED, Pair(1, 2)), '["1.5","red",[1,2]]'),
         ({7}, "[7]"),
         (OrderedDict(a=None), '{"a":null}'),
@@ -109,47 +112,66 @@ class Colour(enum.Enum):
         (Result([1]), "[1]"),
         (Result(Result("inner")), "inner"),
         (Result(None), "null"),
-        (Result(b"abc", "image/png"), (MediaPart("image", "data:image/png;base64,YWJj", "image/png"),)),
-        (Result(bytearray(b"a"), "audio/wav"), (MediaPart("audio", "data:audio/wav;base64,YQ==", "audio/wav"),)),
-        (Result(memoryview(b"a"), "text/csv"), (MediaPart("file", "data:text/csv;base64,YQ==", "text/csv"),)),
+        (
+            Result(b"abc", "image/png"),
+            (MediaPart("image", "data:image/png;base64,YWJj", "image/png"),),
+        ),
+        (
+            Result(bytearray(b"a"), "audio/wav"),
+            (MediaPart("audio", "data:audio/wav;base64,YQ==", "audio/wav"),),
+        ),
+        (
+            Result(memoryview(b"a"), "text/csv"),
+            (MediaPart("file", "data:text/csv;base64,YQ==", "text/csv"),),
+        ),
     ],
-)  # fmt: skip
-async def test_what_has_json_or_a_media_type_is_a_result(value: object, content: Content) -> None:
+)
+async def test_a_value_with_json_or_a_media_type_is_a_result(
+    value: object, content: Content
+) -> None:
     def give() -> object:
         return value
 
     assert await run(tool(give)) == ToolResult(content)
 
 
-HERE = __name__
+MODULE = __name__
+NO_MEDIA_TYPE = "without a media type; give Result(value, media_type='image/png')"
+NO_JSON = "which cannot be written as JSON"
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (Plain(), f"a value of type {HERE}.Plain, which cannot be written as JSON"),
-        ({"a": [Plain()]}, f"a value of type dict that holds {HERE}.Plain, which cannot be written as JSON"),
-        (Holder(len), f"a value of type {HERE}.Holder that holds builtin_function_or_method, which cannot be written as JSON"),
-        (..., "a value of type ellipsis, which cannot be written as JSON"),
-        (ValueError("secret"), "a value of type ValueError, which cannot be written as JSON"),
-        (["\ud800", Plain()], f"a value of type list that holds {HERE}.Plain, which cannot be written as JSON"),
-        ({"a": b"\xff"}, "a value of type dict, which cannot be written as JSON"),
-        (b"abc", "bytes without a media type; give Result(value, media_type='image/png')"),
-        (Result(memoryview(b"abc")), "memoryview without a media type; give Result(value, media_type='image/png')"),
+        (Plain(), f"a value of type {MODULE}.Plain, {NO_JSON}"),
+        ({"a": [Plain()]}, f"a value of type dict that holds {MODULE}.Plain, {NO_JSON}"),
+        (
+            Holder(len),
+            f"a value of type {MODULE}.Holder that holds builtin_function_or_method, {NO_JSON}",
+        ),
+        (..., f"a value of type ellipsis, {NO_JSON}"),
+        (ValueError("secret"), f"a value of type ValueError, {NO_JSON}"),
+        (["\ud800", Plain()], f"a value of type list that holds {MODULE}.Plain, {NO_JSON}"),
+        ({"a": b"\xff"}, f"a value of type dict, {NO_JSON}"),
+        (b"abc", f"bytes {NO_MEDIA_TYPE}"),
+        (Result(memoryview(b"abc")), f"memoryview {NO_MEDIA_TYPE}"),
         (Result("abc", "text/plain"), "str with a media type, which only bytes have"),
-        (Result(b"abc", "no type, at all"), "bytes with an invalid media type; a valid one is image/png"),
+        (
+            Result(b"abc", "no type, at all"),
+            "bytes with an invalid media type; a valid one is image/png",
+        ),
         (Result(b"a" * MEDIA_CHARACTERS, "image/png"), "more than 393216 bytes of image/png"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.promise("P11")
-async def test_what_cannot_be_a_result_is_an_error_that_names_type_and_tool(
+async def test_a_value_that_cannot_be_a_result_is_an_error_with_type_and_tool(
     value: object, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def give() -> object:
         return value
 
     words = f"The tool 'give' gave what cannot be a result: {problem}."
-    # to call it again would give the same
+    # a retry would give the same
     for one in (tool(give), tool(retries=3)(give)):
         caplog.clear()
         assert await run(one) == ToolResult(words, is_error=True)
@@ -161,8 +183,8 @@ async def test_what_cannot_be_a_result_is_an_error_that_names_type_and_tool(
 Steps: TypeAlias = Callable[[], Any]
 
 
-def both(*values: object) -> list[Steps]:
-    """The same values, yielded by an async generator and by a plain one."""
+def in_each_form(*values: object) -> list[Steps]:
+    """Return generators that yield these values: async, plain, and returned by a function."""
 
     async def asynchronous() -> AsyncGenerator[object, None]:
         for value in values:
@@ -181,7 +203,7 @@ def both(*values: object) -> list[Steps]:
 
 
 def returning(*values: object, returned: object) -> list[Steps]:
-    """A plain generator may return something in the end."""
+    """Return a plain generator that returns something at its end."""
 
     def plain() -> Generator[object, None, object]:
         yield from values
@@ -193,57 +215,57 @@ def returning(*values: object, returned: object) -> list[Steps]:
 @pytest.mark.parametrize(
     ("forms", "progress", "result"),
     [
-        (both(), [], "null"),
-        (both("alone"), [], "alone"),
-        (both("first", {"done": 2}), ["first"], '{"done":2}'),
-        (both({"step": 1}, Place(city="Rome"), 3), ['{"step":1}', '{"city":"Rome"}'], "3"),
-        (both("first", Result({"n": 1}), "never"), ["first"], '{"n":1}'),
-        (both("first", None), ["first"], "null"),
+        (in_each_form(), [], "null"),
+        (in_each_form("alone"), [], "alone"),
+        (in_each_form("first", {"done": 2}), ["first"], '{"done":2}'),
+        (in_each_form({"step": 1}, Place(city="Rome"), 3), ['{"step":1}', '{"city":"Rome"}'], "3"),
+        (in_each_form("first", Result({"n": 1}), "never"), ["first"], '{"n":1}'),
+        (in_each_form("first", None), ["first"], "null"),
         (returning("first", "second", returned=[1]), ["first", "second"], "[1]"),
         (returning(returned=Result("said")), [], "said"),
     ],
 )
-async def test_what_a_generator_yields_before_its_last_value_is_progress(
+async def test_the_values_that_a_generator_yields_before_the_last_are_progress(
     forms: Sequence[Steps], progress: list[str], result: str
 ) -> None:
     for steps in forms:
-        heard = Heard()
-        assert await run(tool(name="steps")(steps), heard) == ToolResult(result)
-        assert heard.words == progress
+        reported = Progress()
+        assert await run(tool(name="steps")(steps), reported) == ToolResult(result)
+        assert reported.words == progress
 
 
-async def test_a_step_is_told_while_the_generator_works_behind_it() -> None:
-    """Not only when the next one comes: that may be minutes later."""
-    heard = Heard()
+async def test_a_step_is_reported_while_the_generator_works_on() -> None:
+    """It does not wait for the next one, which may be minutes later."""
+    progress = Progress()
 
     async def asynchronous() -> AsyncIterator[str]:
         yield "loading"
         yield "building"
-        await anyio.to_thread.run_sync(heard.until, "building")
+        await anyio.to_thread.run_sync(progress.until, "building")
         yield "built"
 
     def plain() -> Iterator[str]:
         yield "loading"
         yield "building"
-        heard.until("building")
+        progress.until("building")
         yield "built"
 
     for steps in (asynchronous, plain):
-        heard.words.clear()
-        assert await run(tool(steps), heard) == ToolResult("built")
-        assert heard.words == ["loading", "building"]
+        progress.words.clear()
+        assert await run(tool(steps), progress) == ToolResult("built")
+        assert progress.words == ["loading", "building"]
 
 
 @pytest.mark.promise("P11")
-@pytest.mark.parametrize("steps", both("fine", Plain(), "never"))
+@pytest.mark.parametrize("steps", in_each_form("fine", Plain(), "never"))
 async def test_a_step_that_has_no_json_ends_the_call(steps: Steps) -> None:
-    problem = f"a value of type {HERE}.Plain, which cannot be written as JSON"
+    problem = f"a value of type {MODULE}.Plain, {NO_JSON}"
     words = f"The tool 'steps' gave what cannot be a result: {problem}."
     assert await run(tool(name="steps")(steps)) == ToolResult(words, is_error=True)
 
 
-class Ends:
-    """Generators that note when they are closed, each with another end."""
+class EndingGenerators:
+    """Generators with different ends, which record when they are closed."""
 
     def __init__(self) -> None:
         self.closed: list[str] = []
@@ -296,7 +318,7 @@ class Ends:
         finally:
             self.closed.append("never_waits")
 
-    async def clings(self) -> AsyncIterator[str]:
+    async def ignores_cancellation(self) -> AsyncIterator[str]:
         try:
             while True:
                 with suppress(asyncio.CancelledError):
@@ -304,7 +326,7 @@ class Ends:
                     await asyncio.Event().wait()
                 yield "on"
         finally:
-            self.closed.append("clings")
+            self.closed.append("ignores_cancellation")
 
     def plain_waits(self) -> Iterator[str]:
         try:
@@ -328,40 +350,40 @@ LATE = ToolResult("The tool did not answer in 0.05 s.", is_error=True)
         ("plain_error", ToolResult("The tool failed: StrayExit.", is_error=True)),
         ("waits", LATE),
         ("never_waits", LATE),
-        ("clings", LATE),
+        ("ignores_cancellation", LATE),
     ],
 )
 async def test_a_generator_is_closed_whatever_its_end(name: str, result: ToolResult) -> None:
-    ends = Ends()
-    assert await run(tool(seconds=0.05)(getattr(ends, name))) == result
-    assert ends.closed == [name]
+    generators = EndingGenerators()
+    assert await run(tool(seconds=0.05)(getattr(generators, name))) == result
+    assert generators.closed == [name]
 
 
-async def test_a_plain_generator_that_is_left_behind_is_closed_when_it_next_yields() -> None:
-    ends = Ends()
-    assert await run(tool(seconds=0.05)(ends.plain_waits)) == LATE
-    assert ends.closed == []
-    ends.release.set()
+async def test_a_plain_generator_that_timed_out_is_closed_when_it_next_yields() -> None:
+    generators = EndingGenerators()
+    assert await run(tool(seconds=0.05)(generators.plain_waits)) == LATE
+    assert generators.closed == []
+    generators.release.set()
     with anyio.fail_after(5):
-        await anyio.to_thread.run_sync(ends.over.wait, 5)
-    assert ends.closed == ["plain_waits"]
+        await anyio.to_thread.run_sync(generators.over.wait, 5)
+    assert generators.closed == ["plain_waits"]
 
 
-@pytest.mark.parametrize("name", ["waits", "clings"])
+@pytest.mark.parametrize("name", ["waits", "ignores_cancellation"])
 @pytest.mark.promise("P7")
 async def test_a_generator_is_closed_when_its_call_is_cancelled(name: str) -> None:
-    ends = Ends()
+    generators = EndingGenerators()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, tool(getattr(ends, name)))
-            await ends.begun.wait()
+            tasks.start_soon(run, tool(getattr(generators, name)))
+            await generators.begun.wait()
             tasks.cancel_scope.cancel()
-    assert ends.closed == [name]
+    assert generators.closed == [name]
 
 
-async def test_a_generator_that_fails_is_begun_anew_where_its_tool_says_so() -> None:
+async def test_a_failed_generator_begins_anew_if_its_tool_has_retries() -> None:
     attempts: list[int] = []
-    heard = Heard()
+    progress = Progress()
 
     @tool(retries=1)
     def flaky() -> Iterator[str]:
@@ -371,8 +393,8 @@ async def test_a_generator_that_fails_is_begun_anew_where_its_tool_says_so() -> 
             raise OSError
         yield "done"
 
-    assert await run(flaky, heard) == ToolResult("done")
-    assert heard.words == ["attempt 2"]
+    assert await run(flaky, progress) == ToolResult("done")
+    assert progress.words == ["attempt 2"]
 
 
 # ---------------------------------------------------------------- annotations
@@ -385,7 +407,7 @@ class Record(TypedDict):
 
 
 class Names(list[str]):
-    """A list, by another name."""
+    """A subclass of list."""
 
 
 async def yields_text() -> str:  # type: ignore[misc]
@@ -421,13 +443,13 @@ NOT_ONE = "cannot be a result; a result is text, JSON, a dataclass, a pydantic m
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (returns(Plain), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
-        (returns(Plain | None), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
-        (returns(Annotated[Plain, "x"]), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
-        (returns(Awaitable[Plain]), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
-        (returns(Coroutine[None, None, Plain]), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
-        (returns(AsyncIterator[Plain]), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
-        (returns(Generator[Plain, None, Plain]), rf"what it returns, {HERE}\.Plain, {NOT_ONE}"),
+        (returns(Plain), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
+        (returns(Plain | None), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
+        (returns(Annotated[Plain, "x"]), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
+        (returns(Awaitable[Plain]), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
+        (returns(Coroutine[None, None, Plain]), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
+        (returns(AsyncIterator[Plain]), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
+        (returns(Generator[Plain, None, Plain]), rf"what it returns, {MODULE}\.Plain, {NOT_ONE}"),
         (returns(threading.Event), rf"what it returns, threading\.Event, {NOT_ONE}"),
         (returns(bytes), f"what it returns, bytes, {NOT_ONE}"),
         (returns(bytes | bytearray), f"what it returns, bytes, {NOT_ONE}"),
@@ -435,10 +457,13 @@ NOT_ONE = "cannot be a result; a result is text, JSON, a dataclass, a pydantic m
         (returns(Callable), f"what it returns, .*Callable.*, {NOT_ONE}"),
         (yields_text, r"it yields, so it returns AsyncIterator\[\.\.\.\], not str"),
         (yields_nothing, r"it yields, so it returns Iterator\[\.\.\.\], not NoneType"),
-        (yields_plainly, r"it yields, so it returns AsyncIterator\[\.\.\.\], not .*Iterator\[str\]"),
+        (
+            yields_plainly,
+            r"it yields, so it returns AsyncIterator\[\.\.\.\], not .*Iterator\[str\]",
+        ),
     ],
-)  # fmt: skip
-def test_an_annotation_that_no_result_can_have_is_refused_where_it_is_written(
+)
+def test_an_annotation_that_no_result_can_have_is_refused(
     function: Callable[..., Any], problem: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"tool '{function.__name__}': {problem}"):
@@ -448,25 +473,28 @@ def test_an_annotation_that_no_result_can_have_is_refused_where_it_is_written(
 @pytest.mark.parametrize(
     "annotation",
     [
-        *(None, Any, object, str, int, dict[str, Plain], list[Plain], Names, Place, Point, Holder, Pair, Record, Colour),
-        *(Result, ToolResult, date, Shape, Plain | str, bytes | str, Iterator[str], AsyncIterator, "int", Literal["a"]),
-        *(Generator[Plain, None, str], AsyncGenerator[Plain | str, None], Awaitable[int], Annotated[int, "x"]),
+        *(None, Any, object, str, int, dict[str, Plain], list[Plain], Names, Place, Point),
+        *(Holder, Pair, Record, Colour, Result, ToolResult, date, Shape, Plain | str, bytes | str),
+        *(Iterator[str], AsyncIterator, "int", Literal["a"], Generator[Plain, None, str]),
+        *(AsyncGenerator[Plain | str, None], Awaitable[int], Annotated[int, "x"]),
     ],
-)  # fmt: skip
-def test_an_annotation_that_a_result_may_have_is_taken(annotation: Any) -> None:
+)
+def test_an_annotation_that_a_result_may_have_is_accepted(annotation: Any) -> None:
     assert tool(returns(annotation)).spec.name == "function"
 
 
 @pytest.mark.parametrize(
     "annotation",
-    [AsyncIterator[str], AsyncGenerator[str, None], AsyncIterable[Place], AsyncIterator, Any, object, Shape,
-     AsyncIterator[str] | None],
-)  # fmt: skip
+    [
+        *(AsyncIterator[str], AsyncGenerator[str, None], AsyncIterable[Place], AsyncIterator),
+        *(Any, object, Shape, AsyncIterator[str] | None),
+    ],
+)
 def test_a_generator_may_be_annotated_as_one(annotation: Any) -> None:
     assert tool(yields(annotation)).spec.name == "function"
 
 
-def test_the_annotation_of_another_function_means_nothing() -> None:
+def test_the_annotation_of_a_wrapped_function_is_ignored() -> None:
     def make() -> Plain:
         return Plain()
 

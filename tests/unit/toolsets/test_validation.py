@@ -1,4 +1,4 @@
-"""What authors of tools bring along: their validators hold up nothing, and what they gave for tools is shown nowhere."""
+"""Validators and data of tools' authors: run in threads and within bounds, and shown nowhere."""
 
 import dataclasses
 import decimal
@@ -39,7 +39,7 @@ async def run(one: FunctionTool, arguments: str) -> ToolResult:
         return await one.run(ToolCall(CallId("c"), one.spec.name, arguments), CONTEXT)
 
 
-def same(value: Any, *_: object) -> Any:
+def identity(value: Any, *_: object) -> Any:
     return value
 
 
@@ -47,12 +47,12 @@ class Colour(enum.Enum):
     RED = "red"
 
 
-class Guessed(enum.Enum):
+class WithMissing(enum.Enum):
     RED = "red"
 
     @classmethod
     @override
-    def _missing_(cls, value: object) -> "Guessed":
+    def _missing_(cls, value: object) -> "WithMissing":
         return cls.RED
 
 
@@ -84,19 +84,19 @@ class Even(BaseModel):
         return number
 
 
-class Made(BaseModel):
+class WithInit(BaseModel):
     number: int
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
 
 
-class After(BaseModel):
+class WithPostInit(BaseModel):
     number: int
 
     @override
     def model_post_init(self, context: Any, /) -> None:
-        """Anything."""
+        """Do nothing."""
 
 
 @dataclasses.dataclass
@@ -109,14 +109,14 @@ class Checked:
     number: int
 
     def __post_init__(self) -> None:
-        """Anything."""
+        """Do nothing."""
 
 
-class Filled(BaseModel):
+class WithDefaultFactory(BaseModel):
     plain: Plain = Field(default_factory=functools.partial(Plain, 1))
 
 
-def taking(hint: Any) -> FunctionTool:
+def tool_with_hint(hint: Any) -> FunctionTool:
     def take(value: Any) -> str:
         return str(value)
 
@@ -133,23 +133,32 @@ def taking(hint: Any) -> FunctionTool:
         *(JsonValue, HttpUrl, pathlib.Path),
     ],
 )
-def test_what_pydantic_validates_alone_costs_no_thread(hint: Any) -> None:
-    assert not taking(hint).judges
+def test_hints_validated_by_pydantic_alone_need_no_thread(hint: Any) -> None:
+    assert not tool_with_hint(hint).judges
 
 
 @pytest.mark.parametrize(
     "hint",
     [
-        *(Even, list[Even], Even | None, Made, After, Checked, Filled, Guessed),
-        *(Annotated[int, AfterValidator(same)], ipaddress.IPv4Address),
-        Annotated[int, AfterValidator(functools.partial(same))],
+        *(
+            Even,
+            list[Even],
+            Even | None,
+            WithInit,
+            WithPostInit,
+            Checked,
+            WithDefaultFactory,
+            WithMissing,
+        ),
+        *(Annotated[int, AfterValidator(identity)], ipaddress.IPv4Address),
+        Annotated[int, AfterValidator(functools.partial(identity))],
     ],
 )
-def test_what_an_author_validates_is_known(hint: Any) -> None:
-    assert taking(hint).judges
+def test_hints_with_an_authors_code_are_found(hint: Any) -> None:
+    assert tool_with_hint(hint).judges
 
 
-async def test_an_authors_validator_runs_in_a_thread_and_what_it_says_is_told() -> None:
+async def test_an_authors_validator_runs_in_a_thread_and_its_error_is_shown() -> None:
     threads: list[threading.Thread] = []
 
     def even(number: int) -> int:
@@ -163,14 +172,14 @@ async def test_an_authors_validator_runs_in_a_thread_and_what_it_says_is_told() 
         return number // 2
 
     assert await run(halve, '{"number": 4}') == ToolResult("2")
-    said = "The arguments are not valid.\nnumber: has to be even"
-    assert await run(halve, '{"number": 3}') == ToolResult(said, is_error=True, invalid=True)
+    error = "The arguments are not valid.\nnumber: has to be even"
+    assert await run(halve, '{"number": 3}') == ToolResult(error, is_error=True, invalid=True)
     assert len(threads) == 2
     assert threading.main_thread() not in threads
 
 
 @pytest.mark.promise("P11")
-async def test_a_validator_that_does_not_end_is_bounded_and_one_that_breaks_is_a_failure() -> None:
+async def test_an_endless_validator_times_out_and_one_that_exits_is_a_failure() -> None:
     end = threading.Event()
 
     def hang(value: str) -> str:
@@ -197,9 +206,9 @@ async def test_a_validator_that_does_not_end_is_bounded_and_one_that_breaks_is_a
     assert await run(broken, '{"value": "x"}') == failed
 
 
-def test_what_a_tool_is_told_shows_no_data_of_others() -> None:
-    """It may get into a log."""
-    told = ToolContext(CONTEXT.run, CallId("c"), deps="secret", data={"a": "secret"})
-    assert repr(told) == f"ToolContext(run={CONTEXT.run!r}, call_id='c')"
+def test_the_repr_of_contexts_and_agents_shows_no_data() -> None:
+    """A repr may get into a log."""
+    context = ToolContext(CONTEXT.run, CallId("c"), deps="secret", data={"a": "secret"})
+    assert repr(context) == f"ToolContext(run={CONTEXT.run!r}, call_id='c')"
     assert "secret" not in repr(CommandContext(CONTEXT.run, "secret"))
     assert "secret" not in repr(Agent(deps="secret"))

@@ -1,4 +1,4 @@
-"""Structured output by the service's own mode: the schemas that are sent, and those that are not."""
+"""Structured output by the service's own mode: the schemas that are sent, and the others."""
 
 import json
 from typing import Any, Literal
