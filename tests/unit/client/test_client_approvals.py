@@ -18,6 +18,7 @@ from tests.support.python_client import (
     refusal,
     stream,
 )
+from tests.unit.client.replies import says
 
 from passback_client import (
     Approval,
@@ -56,10 +57,6 @@ ALLOWED: dict[str, Any] = {"approved": True}
 PAINTING = Tool("paint", "", {"type": "object"}, lambda *_: "blue", needs_approval=True)
 
 
-def hello(run: str = "next") -> httpx.Response:
-    return stream(frame(f"{run}.1-2", type="text", content="Done."), DONE, run=run)
-
-
 def client_of(script: Script, **how: Any) -> Client:
     return Client("http://host", transport=script.transport, claims=False, **how)
 
@@ -79,7 +76,7 @@ async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> N
         return True
 
     free = Tool("paint", "", {"type": "object"}, lambda *_: "blue")
-    script = Script(owes(PAINT, BURN), hello())
+    script = Script(owes(PAINT, BURN), says("Done."))
     events = await events_of(script, approve, free)
     assert asked == [ASKED]
     assert [each for each in events if isinstance(each, ToolAnswer | Decided)] == [
@@ -114,7 +111,7 @@ async def test_decisions_and_results_of_one_hand_back_are_posted_together() -> N
     ids=str,
 )
 async def test_the_answer_of_approve_is_posted(verdict: Any, payload: Any) -> None:
-    script = Script(owes(BURN), hello())
+    script = Script(owes(BURN), says("Done."))
     await events_of(script, lambda _: verdict)
     [answer] = script.bodies[1]["resume"]
     assert "messages" not in script.bodies[1]
@@ -138,7 +135,7 @@ def broken(_: object) -> bool:
 async def test_a_call_that_approve_cannot_judge_is_denied(
     call: dict[str, str], reason: str
 ) -> None:
-    script = Script(owes(call), hello())
+    script = Script(owes(call), says("Done."))
     events = await events_of(script, broken)
     assert Decided("burn-1", "burn", approved=False, reason=reason) in events
     assert script.bodies[1]["resume"][0]["payload"] == DENIED | {"reason": reason}
@@ -147,7 +144,9 @@ async def test_a_call_that_approve_cannot_judge_is_denied(
 async def test_without_approve_an_approval_stays_owed_and_a_later_decision_goes_on() -> None:
     reason = {"reason": "It is for ever.", "payload": {"kind": "approval", "arguments": "{}"}}
     asks = frame("run.1-2", type="interrupt", id="burn-1", **reason)
-    script = Script(stream(asks, DONE), refusal(503, "store_unavailable", retry_after="0"), hello())
+    script = Script(
+        stream(asks, DONE), refusal(503, "store_unavailable", retry_after="0"), says("Done.")
+    )
     async with client_of(script) as client:
         first = [event async for event in client.send("hi")]
         how: Any = {"approved": False, "reason": "no", "include": ["usage"]}
@@ -174,13 +173,13 @@ async def test_calls_that_this_client_cannot_answer_stay_owed() -> None:
 
 async def test_a_decision_that_came_too_late_is_dropped_and_the_run_is_read() -> None:
     newer = document(IDLE | {"runId": "next"})
-    script = Script(owes(BURN), refusal(409, "tool_result_conflict"), newer, hello())
+    script = Script(owes(BURN), refusal(409, "tool_result_conflict"), newer, says("Done."))
     events = await events_of(script, lambda _: False)
     assert [type(event).__name__ for event in events] == ["Owed", "Text"]
 
 
 def test_the_sync_client_decides_and_asks_too() -> None:
-    script = Script(owes(BURN), hello(), hello("last"))
+    script = Script(owes(BURN), says("Done."), says("Done.", "last"))
     how: Any = {"transport": script.transport, "claims": False, "approve": lambda _: "no"}
     with plain.Client("http://host", **how) as client:
         assert client.ask("hi").text == "Done."
@@ -211,7 +210,7 @@ async def test_a_client_tool_asks_for_approval_likewise(verdict: Any, content: s
         asked.append(approval)
         return verdict
 
-    script = Script(owes(PAINT), hello())
+    script = Script(owes(PAINT), says("Done."))
     events = await events_of(script, approve, PAINTING)
     assert asked == [Approval("call", "paint", {}, "c d")]
     [answer] = [event for event in events if isinstance(event, ToolAnswer)]
@@ -326,13 +325,9 @@ def asks(arguments: Any = ARGUMENTS) -> httpx.Response:
     return owes(call | {"arguments": json.dumps(arguments)})
 
 
-def greet() -> httpx.Response:
-    return stream(frame("next.1-2", type="text", content="Done."), DONE, run="next")
-
-
 async def answered(function: Any, arguments: Any = ARGUMENTS) -> tuple[Any, bool]:
     """Return the posted content, and whether it is an error."""
-    script = Script(asks(arguments), greet())
+    script = Script(asks(arguments), says("Done."))
     with anyio.fail_after(10):
         async with Client("http://host", transport=script.transport, claims=False) as client:
             assert client.questions(function) is function
@@ -356,7 +351,7 @@ async def test_a_function_is_given_questions_and_its_replies_are_posted() -> Non
 
 
 def test_the_sync_client_asks_questions_with_one_function() -> None:
-    script = Script(asks(), greet())
+    script = Script(asks(), says("Done."))
     how: Any = {"transport": script.transport, "claims": False}
     with plain.Client("http://host", **how) as client:
 

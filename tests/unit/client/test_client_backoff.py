@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 
 import anyio
-import httpx
 import pytest
-from tests.support.python_client import DONE, PAINT, Script, frame, owes, stream
+from tests.support.python_client import PAINT, Script, owes
+from tests.unit.client.replies import says
 
 from passback_client import BadSetup, Refused, Retry, Tool, ToolContext, Unreachable
 from passback_client import sync as plain
@@ -234,7 +234,7 @@ def sigint_as_in_a_terminal() -> Iterator[None]:
 
 @pytest.mark.usefixtures("sigint_as_in_a_terminal")
 def test_ctrl_c_interrupts_a_waiting_call() -> None:
-    site = Script(owes(PAINT), _says("Again."))
+    site = Script(owes(PAINT), says("Again."))
     with _client(site, _ctrl_c) as client:
         with pytest.raises(KeyboardInterrupt):
             client.ask("hi")
@@ -242,7 +242,7 @@ def test_ctrl_c_interrupts_a_waiting_call() -> None:
 
 
 def test_the_sync_client_survives_a_tool_that_exits() -> None:
-    site = Script(owes(PAINT), _says("Done."), _says("Again."))
+    site = Script(owes(PAINT), says("Done."), says("Again."))
     with _client(site, _leave) as client:
         assert (client.ask("hi").text, client.ask("hi").text) == ("Done.", "Again.")
     [result] = site.bodies[1]["messages"]
@@ -250,7 +250,7 @@ def test_the_sync_client_survives_a_tool_that_exits() -> None:
 
 
 def test_the_sync_client_survives_a_tool_that_is_interrupted() -> None:
-    site = Script(owes(PAINT), _says("Again."), _says("And again."))
+    site = Script(owes(PAINT), says("Again."), says("And again."))
     with _client(site, _interrupt) as client:
         with pytest.raises(KeyboardInterrupt):
             client.ask("hi")
@@ -260,7 +260,3 @@ def test_the_sync_client_survives_a_tool_that_is_interrupted() -> None:
 def _client(site: Script, execute: Execute) -> plain.Client:
     tools = [Tool("paint", "", {}, execute)]
     return plain.Client("http://host", transport=site.transport, claims=False, tools=tools)
-
-
-def _says(text: str) -> httpx.Response:
-    return stream(frame("next.1-2", type="text", content=text), DONE, run="next")

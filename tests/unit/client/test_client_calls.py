@@ -6,6 +6,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from tests.support.python_client import DONE, Script, frame, stream
+from tests.unit.client.replies import answer_of
 
 from passback_client import (
     AgentText,
@@ -36,13 +37,6 @@ from passback_client import (
 from passback_client import sync as plain
 
 pytestmark = pytest.mark.anyio
-
-
-def answer_of(*events: Any, limits: Limits | None = None) -> Answer:
-    answer = Answer(limits)
-    for event in events:
-        answer.feed(event)
-    return answer
 
 
 def test_the_calls_of_a_sub_agent_are_nested_in_the_call_of_its_parent() -> None:

@@ -9,17 +9,15 @@ import anyio
 import httpx
 import pytest
 from tests.support.python_client import (
-    DONE,
     IDLE,
     PAINT,
     Reply,
     Script,
     document,
-    frame,
     owes,
     refusal,
-    stream,
 )
+from tests.unit.client.replies import paints, says
 from typing_extensions import override
 
 from passback_client import (
@@ -85,14 +83,6 @@ class Site(Script):
         """Wait for this many requests about claims."""
         while len(self.claims) < count:
             await self.asked.wait()
-
-
-def paints(*names: str) -> list[dict[str, str]]:
-    return [PAINT | {"id": name} for name in names]
-
-
-def says(text: str, run: str = "next") -> httpx.Response:
-    return stream(frame(f"{run}.1-2", type="text", content=text), DONE, run=run)
 
 
 def conversation(fields: dict[str, Any]) -> httpx.Response:

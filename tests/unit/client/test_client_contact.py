@@ -14,10 +14,10 @@ from tests.support.python_client import (
     Reply,
     Script,
     document,
-    frame,
     refusal,
     stream,
 )
+from tests.unit.client.replies import hello
 from typing_extensions import override
 
 from passback_client import BadAnswer, Client, Refused, Retry, Unreachable
@@ -36,10 +36,6 @@ FOREIGN_CAUSES = (
 KEY = "sk-0123456789"
 EVENTS = {"content-type": "text/event-stream"}
 JSON = {"content-type": "application/json"}
-
-
-def hello() -> httpx.Response:
-    return stream(frame("run.1-2", type="text", content="Hello"), DONE)
 
 
 def foreign(status: int, headers: dict[str, str], body: bytes = b"") -> httpx.Response:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.client.replies import answer_of
 
 from passback_client import (
     AgentText,
-    Answer,
     BadAnswer,
     ContextUse,
     Failure,
@@ -362,13 +362,6 @@ def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
         Text(" Found.", id="a.1-7"),
     )
     assert answer.text == "I ask. Found."
-
-
-def answer_of(*events: Any, limits: Limits | None = None) -> Answer:
-    answer = Answer(limits)
-    for event in events:
-        answer.feed(event)
-    return answer
 
 
 def test_the_runs_of_an_answer_are_parted() -> None:

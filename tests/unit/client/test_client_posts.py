@@ -18,6 +18,7 @@ from tests.support.python_client import (
     refusal,
     stream,
 )
+from tests.unit.client.replies import hello
 
 from passback_client import (
     BadSetup,
@@ -60,8 +61,8 @@ class Reminder(BaseModel):
     customer: str
 
 
-def hello(**headers: str) -> httpx.Response:
-    reply = stream(frame("run.1-2", type="text", content="Hello"), DONE)
+def hello_with(**headers: str) -> httpx.Response:
+    reply = hello()
     reply.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
     return reply
 
@@ -269,7 +270,7 @@ USED = dict.fromkeys(["inputTokens", "outputTokens", "cachedTokens", "reasoningT
 async def test_a_stream_has_the_budget_left_at_its_start(
     headers: dict[str, str], left: Left | None
 ) -> None:
-    async with client_of(Script(hello(**headers), hello(**headers))) as client:
+    async with client_of(Script(hello_with(**headers), hello_with(**headers))) as client:
         stream = client.send("hi")
         assert stream.left is None
         await read(stream)

@@ -6,17 +6,14 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.python_client import (
-    DONE,
     IDLE,
-    PAINT,
     Reply,
     Script,
     document,
-    frame,
     owes,
     refusal,
-    stream,
 )
+from tests.unit.client.replies import paints, says
 
 from passback_client import (
     Client,
@@ -36,14 +33,6 @@ pytestmark = pytest.mark.anyio
 SECONDS = 10
 NAMES = ("a", "b", "c")
 TOO_LARGE = "The answer was refused: it is result_too_large"
-
-
-def paints(*names: str) -> list[dict[str, str]]:
-    return [PAINT | {"id": name} for name in names]
-
-
-def says(text: str, run: str = "next") -> Reply:
-    return stream(frame(f"{run}.1-2", type="text", content=text), DONE, run=run)
 
 
 def large() -> Reply:

@@ -19,6 +19,7 @@ from tests.support.python_client import (
     refusal,
     stream,
 )
+from tests.unit.client.replies import hello
 
 from passback_client import (
     Answer,
@@ -47,10 +48,6 @@ QUICK = Retry(attempts=4, first=0, longest=0)
 LOST = httpx.ReadError("gone")
 NAMED = {"x-request-id": "req_1"}
 INCLUDE = "include=rewind%2Crun%2Cowed%2Coutput"
-
-
-def hello() -> httpx.Response:
-    return stream(frame("run.1-2", type="text", content="Hello"), DONE)
 
 
 async def events_of(script: Script, *, limits: Limits | None = None, **how: Any) -> list[Event]:
