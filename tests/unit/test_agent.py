@@ -1,12 +1,13 @@
-"""What an agent says of its tools' being called, and that the server's settings go before it."""
+"""Agents: permissions, the check of their arguments, and their prompt."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_process
 import pytest
 from pydantic import BaseModel, JsonValue
 from tests.support.asgi_client import ask_json
@@ -38,11 +39,12 @@ from passback.models.scripted import ScriptedModel, calls, says
 from passback.session import Session
 from passback.settings import Settings, load_settings
 from passback.toolsets.plan import PlanTools
+from passback.toolsets.querying import Query, run_query
 
 pytestmark = pytest.mark.anyio
 
 
-GO = {"conversationId": "c", "messages": [{"role": "user", "content": "go"}]}
+POST = {"conversationId": "c", "messages": [{"role": "user", "content": "go"}]}
 
 
 @tool(permission=Permission("ask", "The tool's word."))
@@ -55,7 +57,7 @@ def private(call: ToolCall, _run: RunRef) -> Permission | None:
 
 
 ALLOWED, ASKED = "paid", "The tool's word."
-CASES: list[tuple[str, Mapping[str, Decision] | Rule | None, str]] = [
+PERMISSION_CASES: list[tuple[str, Mapping[str, Decision] | Rule | None, str]] = [
     ("", None, ASKED),
     ("", {}, ASKED),
     ("", {"p*": "allow"}, ALLOWED),
@@ -69,9 +71,9 @@ CASES: list[tuple[str, Mapping[str, Decision] | Rule | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "permissions", "told"), CASES)
-async def test_the_settings_go_before_the_agent_and_the_agent_before_the_tool(
-    setting: str, permissions: Mapping[str, Decision] | Rule | None, told: str
+@pytest.mark.parametrize(("setting", "permissions", "content"), PERMISSION_CASES)
+async def test_permissions_of_the_settings_win_over_the_agent_and_then_the_tool(
+    setting: str, permissions: Mapping[str, Decision] | Rule | None, content: str
 ) -> None:
     model = ScriptedModel([calls(("pay", {})), says("so")])
     agent = Agent(model=model, tools=[pay], permissions=permissions)
@@ -79,13 +81,13 @@ async def test_the_settings_go_before_the_agent_and_the_agent_before_the_tool(
     application = Application(settings, agent)
     with anyio.fail_after(10):
         async with application.running():
-            answer = await ask_json(application.asgi, "POST", "/send-message", GO)
+            answer = await ask_json(application.asgi, "POST", "/send-message", POST)
     assert answer.status == 200
-    assert f'"{told}"' in answer.body.decode()
+    assert f'"{content}"' in answer.body.decode()
 
 
 @pytest.mark.parametrize("permissions", [{"pay": "perhaps"}, {"pay": None}])
-def test_an_agent_with_a_permission_that_there_is_not_does_not_start(
+def test_an_agent_with_an_unknown_decision_does_not_start(
     permissions: Mapping[str, Decision],
 ) -> None:
     with pytest.raises(
@@ -101,12 +103,12 @@ async def test_an_agent_may_offer_to_ask_the_user(offers: bool) -> None:
     application = Application(load_settings({"PASSBACK_STORE": "memory:"}), agent)
     with anyio.fail_after(10):
         async with application.running():
-            await ask_json(application.asgi, "POST", "/send-message", GO)
+            await ask_json(application.asgi, "POST", "/send-message", POST)
     assert model.requests[0].tools == ((pay.spec, ASK_USER) if offers else (pay.spec,))
 
 
 @pytest.mark.promise("P12")
-async def test_an_approval_of_an_agent_that_is_gone_is_refused_and_a_message_to_another_goes_on(
+async def test_an_approval_for_a_removed_agent_is_refused_and_another_continues(
     tmp_path: Path,
 ) -> None:
     settings = load_settings({"PASSBACK_STORE": f"sqlite:///{tmp_path}/talks.db"})
@@ -116,19 +118,22 @@ async def test_an_approval_of_an_agent_that_is_gone_is_refused_and_a_message_to_
     with anyio.fail_after(20):
         first = Application(settings, gone, *others)
         async with first.running():
-            asked = (await ask_json(first.asgi, "POST", path.format("a"), GO)).json
+            asked = (await ask_json(first.asgi, "POST", path.format("a"), POST)).json
         second = Application(settings, *others)
         async with second.running():
             answer = {"interruptId": asked["owed"][0]["id"], "payload": {"approved": False}}
             resume = {"conversationId": "c", "resume": answer}
             refused = await ask_json(second.asgi, "POST", path.format("b"), resume)
-            taken = await ask_json(second.asgi, "POST", path.format("b"), GO)
+            accepted = await ask_json(second.asgi, "POST", path.format("b"), POST)
     assert (refused.status, refused.json["code"], refused.json["message"]) == (
         404,
         "agent_not_found",
-        "the agent that was asked last here is not on this server; send a message to another agent to continue",
+        (
+            "the agent that was asked last here is not on this server; "
+            "send a message to another agent to continue"
+        ),
     )
-    assert (taken.status, taken.json["text"]) == (200, "so")
+    assert (accepted.status, accepted.json["text"]) == (200, "so")
 
 
 # ---------------------------------------------------------------- arguments
@@ -136,11 +141,11 @@ NAMES = "at most 32 of a-z, 0-9, _ and -, a letter first"
 MODEL = "Input should be a model's name, such as 'openai:gpt-5', or a client"
 TEXT = "Input should be a valid string"
 UNICODE = f"{TEXT}, unable to parse raw data as a unicode string"
-FLAG = "Input should be a valid boolean"
+BOOLEAN = "Input should be a valid boolean"
 RULE = "a function of two arguments, the call and the run"
 
 
-def two(_text: str, _context: object) -> str:
+def two_arguments(_text: str, _context: object) -> str:
     return ""
 
 
@@ -159,7 +164,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "Input should be a toolset, such as an MCPServer (given: the class PlanTools)",
     ),
     ({"agents": [5]}, "Input should be an Agent or a Fork (given: 5)"),
-    ({"concurrent": 0}, f"{FLAG} (given: 0)"),
+    ({"concurrent": 0}, f"{BOOLEAN} (given: 0)"),
     ({"conduct": None}, f"{TEXT} (given: None)"),
     ({"name": 5}, f"{TEXT} (given: 5)"),
     ({"description": b""}, f"{TEXT} (given: bytes)"),
@@ -171,24 +176,24 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"permissions": {5: "ask"}}, f".5.[key]: {TEXT} (given: 5)"),
     ({"permissions": {"pay": "no"}}, ".pay: Input should be 'allow', 'deny' or 'ask' (given: str)"),
     ({"permissions": lambda _call: "ask"}, f"Input should be {RULE} (given: function)"),
-    ({"ask_user": 1}, f"{FLAG} (given: 1)"),
+    ({"ask_user": 1}, f"{BOOLEAN} (given: 1)"),
     ({"window": True}, "Input should be 0, or from 1000 to 100000000 tokens (given: True)"),
     ({"window": 999}, "Input should be 0, or from 1000 to 100000000 tokens (given: 999)"),
-    ({"plan": "x"}, f"{FLAG} (given: str)"),
+    ({"plan": "x"}, f"{BOOLEAN} (given: str)"),
     ({"budget": 5}, "Input should be an instance of Budget (given: 5)"),
     ({"context": 5}, "Input should be a function of one argument, the run (given: 5)"),
     (
         {"context": lambda: ""},
         "Input should be a function of one argument, the run (given: function)",
     ),
-    ({"tell_time": None}, f"{FLAG} (given: None)"),
-    ({"data_tools": "no"}, f"{FLAG} (given: str)"),
+    ({"tell_time": None}, f"{BOOLEAN} (given: None)"),
+    ({"data_tools": "no"}, f"{BOOLEAN} (given: str)"),
     (
         {"output_schema": int},
         "a JSON Schema of type object, or a pydantic model (given: the class int)",
     ),
     ({"commands": [1]}, "Input should be a valid dictionary (given: list)"),
-    ({"commands": {"X": two}}, f"Input should be a name, {NAMES} (given: str)"),
+    ({"commands": {"X": two_arguments}}, f"Input should be a name, {NAMES} (given: str)"),
     (
         {"commands": {"x": lambda: ""}},
         (
@@ -199,56 +204,46 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "told"), MISTAKES)
-def test_an_argument_that_cannot_work_is_named_when_the_agent_is_made(
-    given: Mapping[str, Any], told: str
-) -> None:
+@pytest.mark.parametrize(("given", "problem"), MISTAKES)
+def test_a_wrong_argument_of_an_agent_is_named(given: Mapping[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Agent(**given)
     [name] = given
     assert raised.value.message.startswith((f"Agent: {name}: ", f"Agent: {name}."))
-    assert raised.value.message.endswith(told)
+    assert raised.value.message.endswith(problem)
 
 
-def test_every_argument_but_the_tools_own_is_checked() -> None:
+def test_every_argument_of_an_agent_but_deps_is_checked() -> None:
     checked = {name for given, _ in MISTAKES for name in given}
     assert checked == {one.name for one in fields(Agent)} - {"deps"}
 
 
-def test_a_model_without_a_json_schema_is_told_at_start() -> None:
-    class Odd(BaseModel):
+def test_a_pydantic_model_without_a_schema_is_an_error_at_start() -> None:
+    class WithoutSchema(BaseModel):
         model_config = {"arbitrary_types_allowed": True}
 
         thing: Agent
 
     with pytest.raises(ConfigurationError, match="output_schema has no JSON Schema"):
-        Application(load_settings({"PASSBACK_STORE": "memory:"}), Agent(output_schema=Odd))
+        Application(
+            load_settings({"PASSBACK_STORE": "memory:"}), Agent(output_schema=WithoutSchema)
+        )
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("make", "given", "problem"),
     [
-        ({"name": None}, f"name: {TEXT} (given: None)"),
-        ({"description": 5}, f"description: {TEXT} (given: 5)"),
-        ({"concurrent": "no"}, f"concurrent: {FLAG} (given: str)"),
-    ],
-)
-def test_so_is_a_fork(given: Mapping[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        Fork(**given)
-    assert raised.value.message == f"Fork: {told}"
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"name": 5}, f"name: {TEXT} (given: 5)"),
-        ({"description": "\ud800"}, f"description: {UNICODE} (given: str)"),
-        ({"seconds": "60"}, "seconds: Input should be a valid number (given: str)"),
-        ({"seconds": 0}, "seconds: Input should be greater than 0 (given: 0)"),
-        ({"retries": -1}, "retries: Input should be greater than or equal to 0 (given: -1)"),
-        ({"repeatable": 1}, f"repeatable: {FLAG} (given: 1)"),
+        (Fork, {"name": None}, f"name: {TEXT} (given: None)"),
+        (Fork, {"description": 5}, f"description: {TEXT} (given: 5)"),
+        (Fork, {"concurrent": "no"}, f"concurrent: {BOOLEAN} (given: str)"),
+        (tool, {"name": 5}, f"name: {TEXT} (given: 5)"),
+        (tool, {"description": "\ud800"}, f"description: {UNICODE} (given: str)"),
+        (tool, {"seconds": "60"}, "seconds: Input should be a valid number (given: str)"),
+        (tool, {"seconds": 0}, "seconds: Input should be greater than 0 (given: 0)"),
+        (tool, {"retries": -1}, "retries: Input should be greater than or equal to 0 (given: -1)"),
+        (tool, {"repeatable": 1}, f"repeatable: {BOOLEAN} (given: 1)"),
         (
+            tool,
             {"read_only": None},
             (
                 "read_only: Input should be True, False, or a function of the tool's arguments "
@@ -257,13 +252,15 @@ def test_so_is_a_fork(given: Mapping[str, Any], told: str) -> None:
         ),
     ],
 )
-def test_so_is_a_tool(given: Mapping[str, Any], told: str) -> None:
+def test_a_wrong_argument_of_a_fork_or_a_tool_is_named(
+    make: Callable[..., object], given: Mapping[str, Any], problem: str
+) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        tool(**given)
-    assert raised.value.message == f"tool: {told}"
+        make(**given)
+    assert raised.value.message == f"{make.__name__}: {problem}"
 
 
-# ---------------------------------------------------------------- what an agent is told
+# ---------------------------------------------------------------- the prompt
 RUN = RunRef(ConversationKey(OwnerId("ann"), ConversationId("c")), RunId("r"))
 
 
@@ -275,7 +272,7 @@ SCHEMA = Answer.model_json_schema()
 
 
 @pytest.mark.parametrize(
-    ("agent", "told"),
+    ("agent", "prompt"),
     [
         (Agent(), f"# Rules\n{CONDUCT}"),
         (Agent(conduct=""), ""),
@@ -293,31 +290,31 @@ SCHEMA = Answer.model_json_schema()
         (Agent(output_schema=Answer, conduct=""), output_guide(SCHEMA)),
     ],
 )
-def test_the_prompt_has_a_section_for_each_feature_in_use(agent: Agent, told: str) -> None:
-    assert agent.static_prompt() == told
+def test_the_prompt_has_a_section_for_each_feature_in_use(agent: Agent, prompt: str) -> None:
+    assert agent.static_prompt() == prompt
 
 
-def test_the_settings_prompt_takes_the_place_of_the_agents_words_only() -> None:
+def test_the_prompt_of_the_settings_replaces_only_that_of_the_agent() -> None:
     agent = Agent(prompt="You sell.", data_tools=True, conduct="Be kind.")
     rules = "# Rules\nBe kind."
     assert agent.static_prompt("You buy.") == f"# Role\nYou buy.\n\n{rules}\n\n{DATA_GUIDE}"
 
 
 @pytest.mark.parametrize("schema", [Answer, SCHEMA])
-def test_answers_have_a_schema_or_a_model(schema: Any) -> None:
+def test_an_answer_has_a_schema_or_a_pydantic_model(schema: Any) -> None:
     assert Agent(output_schema=schema).answer_schema() == SCHEMA
     assert Agent().answer_schema() is None
 
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"properties": 1}, {"$ref": "https://x/"}])
-def test_a_schema_that_is_none_is_refused_at_the_start(schema: Any) -> None:
+def test_an_invalid_schema_is_refused_at_start(schema: Any) -> None:
     with pytest.raises(ConfigurationError, match="the agent's output_schema: its schema"):
         Application(Settings(store="memory:"), Agent(output_schema=schema))
 
 
 @pytest.mark.anyio
-async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
+async def test_data_tools_are_an_option() -> None:
     for wanted, names in (
         (True, {"query_data", "summarise_data", "validate_data"}),
         (False, set()),
@@ -329,11 +326,13 @@ async def test_data_tools_are_offered_where_the_agent_wants_them() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results() -> None:
+async def test_a_text_in_a_column_of_numbers_is_noted_in_prompt_and_results() -> None:
     query = calls(("query_data", {"expression": "sum(bills[].open)"}))
     model = ScriptedModel([query, says("so")])
     rows = "who,open\nBob,n/a\n" + "Ann,120\n" * 4000
     data: JsonValue = {"bills": {"mediaType": "text/csv", "text": rows}}
+    # a process starts first: its start shall not count for the deadline of the query
+    await anyio.to_process.run_sync(run_query, b"{}", Query("@", 10))
     async with Session(Agent(model, data_tools=True)) as session:
         _ = [event async for event in session.submit("How much?", structured_data=data)]
     [words] = [one for one in model.requests[0].messages if isinstance(one, UserMessage)]
@@ -346,7 +345,7 @@ async def test_an_odd_field_in_a_column_of_numbers_is_told_in_prompt_and_results
 
 
 @pytest.mark.anyio
-async def test_a_context_is_asked_of_the_authors_function() -> None:
+async def test_a_context_comes_from_the_authors_function() -> None:
     context = Agent(context=lambda run: f"for {run.key.owner}").extra_prompt()
     assert context is not None
     assert await context(RUN) == "# Context\nfor ann"
@@ -355,7 +354,7 @@ async def test_a_context_is_asked_of_the_authors_function() -> None:
 
 @pytest.mark.anyio
 async def test_the_time_stays_with_its_message_and_nothing_before_it_changes() -> None:
-    """What the model's service has in its cache of a request, the next one begins with."""
+    """Each request begins with the whole one before it, which the model's service has cached."""
     model = ScriptedModel([says("one"), says("two")])
     async with Session(Agent(model=model, prompt="You sell.")) as session:
         for words in ("hi", "go on"):
@@ -370,7 +369,7 @@ async def test_the_time_stays_with_its_message_and_nothing_before_it_changes() -
 
 
 @pytest.mark.anyio
-async def test_an_agent_may_be_told_nothing_but_the_words() -> None:
+async def test_a_prompt_may_be_empty() -> None:
     model = ScriptedModel([says("one")])
     async with Session(Agent(model=model, conduct="", tell_time=False)) as session:
         async for _ in session.submit("hi"):

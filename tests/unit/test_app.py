@@ -29,31 +29,32 @@ MEMORY = {"PASSBACK_STORE": "memory:"}
 
 
 async def test_every_setting_is_handed_over() -> None:
-    """A worker that finds its port taken has read them all; the stores get their options whole."""
+    """A worker that finds its port in use has read them all; the stores get all their options."""
     read: set[str] = set()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = load_settings({**MEMORY, "PASSBACK_PORT": str(taken.getsockname()[1])})
         groups = {
-            name: noting(getattr(settings, name), f"{name}.", read) for name in ("limits", "timing")
+            name: recording(getattr(settings, name), f"{name}.", read)
+            for name in ("limits", "timing")
         }
-        noted: Settings = noting(replace(settings, **groups), "", read)
+        recorded: Settings = recording(replace(settings, **groups), "", read)
         read.clear()
         with pytest.raises(ConfigurationError, match="cannot listen"):
-            await serve(noted, [])
+            await serve(recorded, [])
     parts = {f"{name}.{one.name}" for name in groups for one in fields(getattr(settings, name))}
     by_the_command_line = {"workers", "allow_anonymous", "log_level", "log_format"}
     unread = parts.union(one.name for one in own_settings()) - by_the_command_line - read
     assert unread == set(), "hand them over: CONTRIBUTING.md, a setting"
 
 
-def noting(value: Any, prefix: str, read: set[str]) -> Any:
-    """The same dataclass, which notes the names of the attributes that are read."""
+def recording(value: Any, prefix: str, read: set[str]) -> Any:
+    """Return the same dataclass, which records the names of the attributes that are read."""
 
-    def note(self: object, name: str) -> object:
+    def record(self: object, name: str) -> object:
         read.add(prefix + name)
         return object.__getattribute__(self, name)
 
-    kind = type("Noting", (value.__class__,), {"__getattribute__": note})
+    kind = type("Recording", (value.__class__,), {"__getattribute__": record})
     return kind(**{one.name: getattr(value, one.name) for one in fields(value)})
 
 
@@ -85,7 +86,7 @@ async def test_the_application_has_a_lifespan_for_any_server() -> None:
 
 
 async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
-    """Not wrapped in a group: the command line says it in plain words."""
+    """It is in no exception group, so that the command line can print it."""
     (tmp_path / "file").touch()
     application = Application(
         load_settings({"PASSBACK_STORE": f"sqlite:///{tmp_path}/file/store.db"})
@@ -95,7 +96,21 @@ async def test_a_store_that_cannot_be_used_is_an_error_of_its_own_kind(tmp_path:
             pass
 
 
-async def test_what_a_busy_conversation_means_is_a_setting() -> None:
+def post(
+    application: Application, text: str = "hi", **options: str
+) -> AbstractAsyncContextManager[Exchange]:
+    """Send a message to the conversation `c`, unless `options` names another one."""
+    message = {"role": "user", "content": text}
+    return exchange(
+        application.asgi,
+        "POST",
+        "/send-message",
+        headers={"content-type": "application/json"},
+        body=json.dumps({"conversationId": "c", "messages": [message], **options}).encode(),
+    )
+
+
+async def test_on_busy_and_the_length_of_the_queue_are_settings() -> None:
     """The first post runs, the second waits, the third finds no room."""
     settings = load_settings(
         {**MEMORY, "PASSBACK_ON_BUSY": "enqueue", "PASSBACK_LIMITS": "queue=1"}
@@ -103,14 +118,13 @@ async def test_what_a_busy_conversation_means_is_a_setting() -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *says("one")], says("two")])
     application = Application(settings, Agent(model=model))
-    body = b'{"conversationId": "c", "messages": [{"role": "user", "content": "hi"}]}'
-    typed = {"content-type": "application/json"}
-
-    def post() -> AbstractAsyncContextManager[Exchange]:
-        return exchange(application.asgi, "POST", "/send-message", headers=typed, body=body)
-
     with anyio.fail_after(10):
-        async with application.running(), post() as first, post() as second, post() as third:
+        async with (
+            application.running(),
+            post(application) as first,
+            post(application) as second,
+            post(application) as third,
+        ):
             assert [one.status for one in (first, second)] == [200, 200]
             assert third.status >= 400
             assert b'"queue_full"' in await third.rest()
@@ -126,39 +140,27 @@ async def test_what_a_busy_conversation_means_is_a_setting() -> None:
         ({"PASSBACK_LIMITS": "history_bytes=65536"}, b'"history_too_large"'),
     ],
 )
-async def test_how_large_a_message_and_a_history_may_be_are_settings(
+async def test_the_sizes_of_a_message_and_a_history_are_settings(
     setting: dict[str, str], code: bytes
 ) -> None:
-    """What is refused is not in the store: its conversation was never begun."""
+    """A refused message is not stored: its conversation does not exist."""
     application = Application(load_settings({**MEMORY, **setting}), Agent(model=ScriptedModel([])))
-    said = {"role": "user", "content": "x" * 100_000}
-    body = json.dumps({"conversationId": "c", "messages": [said]}).encode()
-    typed = {"content-type": "application/json"}
     async with application.running():
-        async with exchange(
-            application.asgi, "POST", "/send-message", headers=typed, body=body
-        ) as refused:
+        async with post(application, text="x" * 100_000) as refused:
             assert refused.status == 413
             assert code in await refused.rest()
         async with exchange(application.asgi, "GET", "/conversations/c") as never:
             assert never.status == 404
 
 
-async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
-    """The second is told when to come back, and its conversation was never begun."""
+async def test_the_number_of_runs_of_an_owner_is_a_setting() -> None:
+    """The second is refused with a time to retry, and its conversation does not exist."""
     settings = load_settings({**MEMORY, "PASSBACK_LIMITS": "owner_runs=1"})
     gate = anyio.Event()
     application = Application(settings, Agent(model=ScriptedModel([[gate, *says("one")]])))
-    body = '{"conversationId": "%s", "messages": [{"role": "user", "content": "hi"}]}'
-    typed = {"content-type": "application/json"}
-
-    def post(conversation: str) -> AbstractAsyncContextManager[Exchange]:
-        said = (body % conversation).encode()
-        return exchange(application.asgi, "POST", "/send-message", headers=typed, body=said)
-
     with anyio.fail_after(10):
-        async with application.running(), post("a") as first:
-            async with post("b") as second:
+        async with application.running(), post(application, conversationId="a") as first:
+            async with post(application, conversationId="b") as second:
                 assert (second.status, second.headers["retry-after"]) == (429, "1")
                 assert b'"too_many_runs"' in await second.rest()
             gate.set()
@@ -168,17 +170,13 @@ async def test_how_many_runs_an_owner_may_have_is_a_setting() -> None:
 
 
 @pytest.mark.promise("P7")
-async def test_for_how_long_a_run_goes_on_without_a_reader_is_a_setting() -> None:
+async def test_the_time_of_a_run_without_a_reader_is_a_setting() -> None:
     settings = load_settings({**MEMORY, "PASSBACK_TIMING": "disconnect_grace=0"})
     model = ScriptedModel([["half", anyio.Event()]])
     application = Application(settings, Agent(model=model))
-    body = b'{"messages": [{"role": "user", "content": "hi"}], "onDisconnect": "cancel"}'
-    typed = {"content-type": "application/json"}
     with anyio.fail_after(10):
         async with application.running():
-            async with exchange(
-                application.asgi, "POST", "/send-message", headers=typed, body=body
-            ) as one:
+            async with post(application, onDisconnect="cancel") as one:
                 while b"half" not in await one.chunk():
                     assert not one.ended
             while model.open_streams:
@@ -200,14 +198,14 @@ async def test_several_models_are_asked_in_turn() -> None:
     await model.aclose()
 
 
-def test_the_agents_model_comes_before_the_settings() -> None:
-    nonsense = load_settings({**MEMORY, "PASSBACK_MODEL": "nonsense"})
+def test_the_model_of_an_agent_wins_over_the_settings() -> None:
+    unusable = load_settings({**MEMORY, "PASSBACK_MODEL": "nonsense"})
     mine = ScriptedModel([])
-    assert Application(nonsense, Agent(model=mine)).backend.models == (mine,)
-    [named] = Application(nonsense, Agent(model="demo")).backend.models
+    assert Application(unusable, Agent(model=mine)).backend.models == (mine,)
+    [named] = Application(unusable, Agent(model="demo")).backend.models
     assert isinstance(named, DemoModel)
     with pytest.raises(ConfigurationError):
-        Application(nonsense)
+        Application(unusable)
 
 
 def test_agents_of_one_model_share_its_client() -> None:
@@ -227,13 +225,13 @@ def test_agents_of_one_model_share_its_client() -> None:
         ((Agent(agents=[Agent(name="a"), Agent(name="a")]),), "are named 'a'"),
     ],
 )
-def test_agents_that_cannot_be_told_apart_are_refused(agents: Sequence[Agent], why: str) -> None:
+def test_agents_without_a_unique_name_are_refused(agents: Sequence[Agent], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         Application(load_settings(MEMORY), *agents)
 
 
 @pytest.mark.parametrize("window", [-1, 999, 100_000_001])
-def test_a_window_that_is_none_is_refused(window: int) -> None:
+def test_an_invalid_window_is_refused(window: int) -> None:
     with pytest.raises(ConfigurationError, match="window: Input should be 0, or from 1000"):
         Agent(window=window)
 
@@ -268,7 +266,7 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         ("STORE", "mysql://db", "the store's URL has to begin with one of"),
     ],
 )
-def test_a_setting_that_names_nothing_is_refused(variable: str, value: str, why: str) -> None:
+def test_a_setting_with_an_unknown_name_is_refused(variable: str, value: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         create_app(load_settings({**MEMORY, f"PASSBACK_{variable}": value}))
 
@@ -284,11 +282,11 @@ def test_two_tools_of_one_name_are_refused_at_the_start() -> None:
     ("settings", "status"),
     [
         ({}, 200),
-        ({"PASSBACK_HOST": "0.0.0.0"}, 403),  # what is refused then
+        ({"PASSBACK_HOST": "0.0.0.0"}, 403),  # beyond loopback without keys
         ({"PASSBACK_HOST": "0.0.0.0", "PASSBACK_API_KEYS": f"ann:{'k' * 16}"}, 200),
     ],
 )
-async def test_what_is_owed_is_listed_on_loopback_or_to_who_has_a_key(
+async def test_owed_calls_are_listed_on_loopback_or_with_a_key(
     settings: dict[str, str], status: int
 ) -> None:
     application = Application(load_settings(MEMORY | settings))

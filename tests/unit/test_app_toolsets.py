@@ -1,4 +1,4 @@
-"""The life of an agent's connected toolsets is that of its application."""
+"""Connected toolsets run as long as their application; tools that need no permission are found."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ MEMORY = {"PASSBACK_STORE": "memory:"}
 
 @tool
 def mine() -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 async def test_servers_are_connected_before_the_first_run_and_until_the_end() -> None:
@@ -45,13 +45,13 @@ async def test_servers_are_connected_before_the_first_run_and_until_the_end() ->
             assert "good__add" in await names(good)
             [_, warning] = warnings
             assert warning == (
-                "the MCP server 'missing' cannot be used: it cannot be started: No such file or directory; "
-                "its tools are left out until it can be"
+                "the MCP server 'missing' cannot be used: it cannot be started: "
+                "No such file or directory; its tools are left out until it can be"
             )
     assert await names(good) == []
 
 
-async def test_the_agent_api_tells_calls_of_their_tools_from_others() -> None:
+async def test_the_agent_api_shows_calls_of_mcp_tools_as_such() -> None:
     turns: list[list[ModelDelta]] = [
         [ToolCallChunk(0, "a", "good__add", '{"a": 1, "b": 2}'), Finish("tool_calls")],
         [TextChunk("three"), Finish("stop")],
@@ -70,8 +70,8 @@ async def test_the_agent_api_tells_calls_of_their_tools_from_others() -> None:
     assert result["content"][0]["data"]["name"] == "good__add"
 
 
-async def test_what_is_wrong_beside_a_server_is_not_wrapped_in_a_group() -> None:
-    """The command line says it in plain words."""
+async def test_an_error_beside_a_server_is_in_no_exception_group() -> None:
+    """So that the command line can print it."""
     twice = [FunctionTools([mine]), FunctionTools([mine])]
     application = Application(
         load_settings(MEMORY), Agent(ScriptedModel([]), toolsets=[tools(), *twice])
@@ -81,15 +81,15 @@ async def test_what_is_wrong_beside_a_server_is_not_wrapped_in_a_group() -> None
             pass
 
 
-# ---------------------------------------------------------------- what nobody is asked about
-def named(name: str, **said: Any) -> FunctionTool:
+# ---------------------------------------------------------------- tools without permission
+def named(name: str, **options: Any) -> FunctionTool:
     def act() -> None: ...
 
-    return tool(name=name, **said)(act)
+    return tool(name=name, **options)(act)
 
 
-class Own:
-    """A toolset of somebody else's, which looks at arguments that a call may not have."""
+class ForeignToolset:
+    """A toolset of an author, whose permission reads an argument that a call may lack."""
 
     async def specs(self) -> Sequence[ToolSpec]:
         return [ToolSpec(name, "", {"type": "object"}) for name in ("own", "picky")]
@@ -124,7 +124,7 @@ WRITES = (
         (None, {}, ["write", "delete", "shell"]),
         ({"delete": "ask", "asks": "allow"}, {}, ["write", "asks", "shell"]),
         ({"delete": "ask"}, {"PASSBACK_PERMISSIONS": "delete=allow,s*=deny"}, ["write", "delete"]),
-        # a function of the agent decides on the rest
+        # the agent's function decides for the other tools
         (lambda _call, _run: "ask", {"PASSBACK_PERMISSIONS": "asks=allow"}, ["asks"]),
     ],
 )
@@ -136,18 +136,21 @@ async def test_tools_that_may_write_and_need_no_permission_are_known(
     assert list(await application.backend.unasked_writes()) == unasked
 
 
-async def test_they_are_those_of_all_agents_and_toolsets_once() -> None:
+async def test_they_are_found_in_all_agents_and_toolsets_once() -> None:
     helper = Agent(ScriptedModel([]), name="helper", tools=[mine, named("help")], plan=True)
-    agent = Agent(ScriptedModel([]), name="boss", tools=[mine], toolsets=[Own()], agents=[helper])
+    agent = Agent(
+        ScriptedModel([]), name="boss", tools=[mine], toolsets=[ForeignToolset()], agents=[helper]
+    )
     application = Application(load_settings(MEMORY), agent, replace(agent, name="other"))
     assert sorted(await application.backend.unasked_writes()) == ["help", "mine", "own"]
 
 
-def test_who_has_no_server_does_not_load_the_package() -> None:
+def test_without_a_server_the_package_is_not_loaded() -> None:
     program = (
         "import sys, passback.cli, passback\n"
         "passback.MCPServer.stdio('t', command=['x'])\n"
-        "print({name for name in sys.modules if name.partition('.')[0] in {'mcp', 'mcp_types', 'httpx2'}})"
+        "packages = {'mcp', 'mcp_types', 'httpx2'}\n"
+        "print({name for name in sys.modules if name.partition('.')[0] in packages})"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

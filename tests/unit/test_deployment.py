@@ -1,4 +1,4 @@
-"""What starts the server for others, the image and the compose file, opens nothing by itself and keeps no secret."""
+"""The image and the compose file allow nobody by default, and hold no secrets."""
 
 import importlib
 import os
@@ -17,10 +17,10 @@ from tests.support.redis_server import free_port
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 COMPOSE = (ROOT / "docker-compose.yml").read_text("utf-8")
-FILE: dict[str, Any] = importlib.import_module("yaml").safe_load(COMPOSE)  # it has no types
+FILE: dict[str, Any] = importlib.import_module("yaml").safe_load(COMPOSE)  # untyped
 
 
-def test_neither_the_image_nor_the_compose_file_allows_everybody_by_itself() -> None:
+def test_neither_the_image_nor_the_compose_file_allows_everybody_by_default() -> None:
     settings = re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
     assert "PASSBACK_HOST=0.0.0.0" in settings
     assert "PASSBACK_ALLOW_ANONYMOUS" not in settings
@@ -50,25 +50,25 @@ def test_nothing_keeps_capabilities_that_it_does_not_need() -> None:
 
 def test_only_the_workers_reach_redis() -> None:
     assert FILE["networks"]["store"] == {"internal": True}
-    on_it = {name for name, one in SERVICES.items() if "store" in one["networks"]}
-    assert on_it == {"redis", *WORKERS}
+    members = {name for name, one in SERVICES.items() if "store" in one["networks"]}
+    assert members == {"redis", *WORKERS}
     assert SERVICES["redis"]["networks"] == ["store"]
     published = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
     assert published == {"proxy": ["127.0.0.1:8080:8080"]}
 
 
-def test_redis_has_a_password_which_has_to_be_given() -> None:
+def test_redis_needs_a_password_that_has_no_default() -> None:
     for name in WORKERS:
         store = SERVICES[name]["environment"]["PASSBACK_STORE"]
         assert re.fullmatch(r"redis://:\$\{REDIS_PASSWORD:\?[^}]+\}@redis:6379/0", store)
     assert SERVICES["redis"]["environment"] == {"REDISCLI_AUTH": "${REDIS_PASSWORD:?}"}
-    # every mention of it asks for it, none has one of its own
+    # each mention requires it, none has a default
     assert COMPOSE.count("${REDIS_PASSWORD") == COMPOSE.count("${REDIS_PASSWORD:?")
 
 
 @pytest.mark.redis
-def test_the_redis_asks_for_a_password_and_keeps_acknowledged_writes(tmp_path: Path) -> None:
-    """What the compose file runs, by a real server on another port."""
+def test_redis_requires_its_password_and_keeps_acknowledged_writes(tmp_path: Path) -> None:
+    """Run the command of the compose file with a real server on another port."""
     port = free_port()
     shell, flag, script = SERVICES["redis"]["command"]
     server = program("redis-server", variable="TEST_REDIS_SERVER")
@@ -81,20 +81,16 @@ def test_the_redis_asks_for_a_password_and_keeps_acknowledged_writes(tmp_path: P
         [shell, flag, started], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL
     ) as process:
         try:
-            patient = Retry(
-                ConstantBackoff(0.05), 100, (redis.ConnectionError,)
-            )  # until it listens
-            client = redis.Redis(
-                port=port, password="a0b1c2d3", retry=patient, decode_responses=True
-            )
+            retry = Retry(ConstantBackoff(0.05), 100, (redis.ConnectionError,))  # until it listens
+            client = redis.Redis(port=port, password="a0b1c2d3", retry=retry, decode_responses=True)
             names = ("appendonly", "appendfsync", "maxmemory-policy")
             found = client.config_get("*")
             assert [found[name] for name in names] == ["yes", "always", "noeviction"]
             client.close()
-            stranger = redis.Redis(port=port, retry=Retry(ConstantBackoff(0), 0))
+            without_password = redis.Redis(port=port, retry=Retry(ConstantBackoff(0), 0))
             with pytest.raises(redis.AuthenticationError):
-                stranger.ping()
-            stranger.close()
+                without_password.ping()
+            without_password.close()
             shown = Path(f"/proc/{process.pid}/cmdline")
             assert not shown.exists() or b"a0b1c2d3" not in shown.read_bytes()
         finally:
@@ -103,7 +99,7 @@ def test_the_redis_asks_for_a_password_and_keeps_acknowledged_writes(tmp_path: P
 
 
 # ---------------------------------------------------------------- the proxy
-def test_the_proxy_waits_for_slow_clients_in_the_workers_place() -> None:
+def test_the_proxy_buffers_slow_clients_for_the_workers() -> None:
     proxy = re.sub(r"#.*", "", (ROOT / "deploy" / "proxy.conf").read_text("utf-8"))
     settings = dict(re.findall(r"^ {4}(\w+) ([^;{]+);", proxy, re.MULTILINE))
     assert {

@@ -27,7 +27,7 @@ def env_file(folder: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-# ---------------------------------------------------------------- which one wins
+# ---------------------------------------------------------------- precedence
 def test_flags_win_over_the_environment_and_the_environment_over_the_file() -> None:
     file = EnvFile(dict.fromkeys(("PASSBACK_A", "PASSBACK_B", "PASSBACK_C"), "file"))
     environment = {"PASSBACK_B": "variable", "PASSBACK_C": "variable", "HOME": "/home/you"}
@@ -58,18 +58,18 @@ def test_a_secret_may_be_in_a_file(name: str, end: str, tmp_path: Path) -> None:
     assert read == {name: " first\nsecond "}
 
 
-def test_what_is_no_secret_has_no_file() -> None:
+def test_a_setting_that_is_no_secret_has_no_file() -> None:
     given = {"PASSBACK_PORT_FILE": "/nosuch"}
-    assert read_variables(given, EnvFile(), {}) == given  # which no setting is called
+    assert read_variables(given, EnvFile(), {}) == given  # an unknown setting
 
 
-def test_a_secret_or_its_file_replaces_both_of_what_is_weaker(tmp_path: Path) -> None:
+def test_a_secret_or_its_file_replaces_both_of_a_weaker_source(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("of the file")
     file = EnvFile({"OPENAI_API_KEY": "weak", "PASSBACK_STORE_FILE": "/nosuch"})
-    strong = {"OPENAI_API_KEY_FILE": str(tmp_path / "secret"), "PASSBACK_STORE": "memory:"}
-    read = read_variables(strong, file, {})
+    environment = {"OPENAI_API_KEY_FILE": str(tmp_path / "secret"), "PASSBACK_STORE": "memory:"}
+    read = read_variables(environment, file, {})
     assert read == {"OPENAI_API_KEY": "of the file", "PASSBACK_STORE": "memory:"}
-    assert read_variables(strong, file, {"OPENAI_API_KEY": ""})["OPENAI_API_KEY"] == ""
+    assert read_variables(environment, file, {"OPENAI_API_KEY": ""})["OPENAI_API_KEY"] == ""
 
 
 def test_a_secret_and_its_file_together_are_refused() -> None:
@@ -81,7 +81,7 @@ def test_a_secret_and_its_file_together_are_refused() -> None:
     )
 
 
-def test_an_empty_one_of_the_two_counts_for_nothing(tmp_path: Path) -> None:
+def test_an_empty_secret_or_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     path = str(tmp_path / "secret")
     given = {"PASSBACK_API_KEYS": "", "PASSBACK_API_KEYS_FILE": path, "PASSBACK_STORE_FILE": ""}
@@ -89,7 +89,7 @@ def test_an_empty_one_of_the_two_counts_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "problem"),
     [
         (None, "cannot read {path}: No such file or directory"),
         (b"", "{path} is empty, or larger than 65536 bytes"),
@@ -98,20 +98,20 @@ def test_an_empty_one_of_the_two_counts_for_nothing(tmp_path: Path) -> None:
         (b"hidden\xff", "{path} is not a text in UTF-8"),
     ],
 )
-def test_a_secrets_file_that_cannot_be_used_is_named_without_its_content(
-    content: bytes | None, told: str, tmp_path: Path
+def test_an_unusable_secrets_file_is_named_without_its_content(
+    content: bytes | None, problem: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "secret"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ConfigurationError) as raised:
         read_variables({"PASSBACK_STORE_FILE": str(path)}, EnvFile(), {})
-    assert raised.value.message == f"PASSBACK_STORE_FILE: {told.format(path=path)}"
+    assert raised.value.message == f"PASSBACK_STORE_FILE: {problem.format(path=path)}"
     assert raised.value.__cause__ is None
 
 
 # ---------------------------------------------------------------- the file .env
-def test_only_settings_are_taken_from_the_file_and_as_they_are(tmp_path: Path) -> None:
+def test_only_settings_are_read_from_the_file_without_expansion(tmp_path: Path) -> None:
     text = """# a comment
 export PASSBACK_PORT=8001
 PASSBACK_PROMPT='Be brief, $USER: ${HOME}'   # another one
@@ -178,12 +178,12 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         ("PASSBACK_PORT=1", 0o644, False),
     ],
 )
-def test_secrets_that_everybody_can_read_are_warned_of(
+def test_secrets_that_everybody_can_read_cause_a_warning(
     text: str, mode: int, warned: bool, tmp_path: Path
 ) -> None:
     path = env_file(tmp_path, text, mode)
-    told = f"every user of this machine can read the secrets in {path}: chmod 600 {path}"
-    assert load_env_file(path).warning == (told if warned else None)
+    warning = f"every user of this machine can read the secrets in {path}: chmod 600 {path}"
+    assert load_env_file(path).warning == (warning if warned else None)
     assert "sk-1" not in repr(load_env_file(path))
 
 
@@ -217,7 +217,7 @@ def test_an_error_says_that_a_file_was_read(tmp_path: Path) -> None:
     )
 
 
-def test_another_file_may_be_named_and_has_to_be_there(tmp_path: Path) -> None:
+def test_another_file_may_be_named_and_has_to_exist(tmp_path: Path) -> None:
     env_file(tmp_path, "PASSBACK_PORT=x\n")
     (tmp_path / "mine.env").write_text("PASSBACK_MODEL=demo:fast\n")
     ended = passback("check", "--env-file", "mine.env", "--store", "memory:", cwd=tmp_path)

@@ -1,7 +1,7 @@
-"""Each field of an event stands in every place that has it: none is forgotten, none left over.
+"""Each field of an event is in every place that lists it: none is missing, none left over.
 
-What the server sends is the types in `native/shapes.py`. A field is named by its event and its
-path, such as `usage.left.turns`.
+The types in `native/shapes.py` describe the events that the server sends. A field is named by its
+event and its path, such as `usage.left.turns`.
 """
 
 import json
@@ -28,7 +28,7 @@ FRAMES: list[dict[str, Any]] = [
 
 
 def schema_fields(schema: Mapping[str, Any], path: str, defs: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of a JSON schema, `?` behind those that may be missing."""
+    """Yield the fields of a JSON schema, `?` behind those that may be missing."""
     while "$ref" in schema or "items" in schema:
         schema = schema.get("items") or defs[schema["$ref"].rpartition("/")[2]]
     for name, one in schema.get("properties", {}).items():
@@ -39,7 +39,7 @@ def schema_fields(schema: Mapping[str, Any], path: str, defs: Mapping[str, Any])
 
 @cache
 def sent() -> frozenset[str]:
-    """The fields of all events that the server may send."""
+    """Return the fields of all events that the server may send."""
     schema = NATIVE_EVENT.json_schema()
     kinds = schema["discriminator"]["mapping"]
     return frozenset(
@@ -54,12 +54,12 @@ def plain(names: Iterable[str]) -> set[str]:
 
 
 def json_fields(value: object, path: str) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The fields of a JSON value, each with the object that has it, and its name there."""
+    """Yield the fields of a JSON value, each with the object that has it, and its name there."""
     if isinstance(value, dict):
-        holder = cast("dict[str, Any]", value)
-        for name in [name for name in holder if f"{path}.{name}" in plain(sent())]:
-            yield f"{path}.{name}", holder, name
-            yield from json_fields(holder[name], f"{path}.{name}")
+        owner = cast("dict[str, Any]", value)
+        for name in [name for name in owner if f"{path}.{name}" in plain(sent())]:
+            yield f"{path}.{name}", owner, name
+            yield from json_fields(owner[name], f"{path}.{name}")
     for one in cast("list[object]", value) if isinstance(value, list) else ():
         yield from json_fields(one, path)
 
@@ -80,7 +80,7 @@ def innermost(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_vectors_have_every_field_that_is_sent() -> None:
-    """That the encoder sends it is then a test of the vectors."""
+    """The tests of the vectors then show that the encoder sends them."""
     given = {path for frame in FRAMES for path, _, _ in json_fields(frame, frame["type"])}
     assert plain(sent()) - given == set(), f"{VECTORS_FILE} lacks them"
 
@@ -93,16 +93,16 @@ def read(frame: Mapping[str, Any]) -> client_events.Event | None:
         return None
 
 
-def test_the_python_client_reads_every_field_and_can_do_without_the_optional_ones() -> None:
+def test_the_python_client_reads_every_field_and_has_defaults_for_optional_ones() -> None:
     """Without a field it reads another event, in some frame; or none, if it is always sent."""
     place = "client_tools/python/passback_client/events.py"
     found: set[str] = {"interrupt.payload.toolCallId"}  # the same as `interrupt.id`
     for frame in FRAMES:
         whole = read(frame)
-        for path, holder, name in list(json_fields(frame, frame["type"])):
-            value = holder.pop(name)
+        for path, owner, name in list(json_fields(frame, frame["type"])):
+            value = owner.pop(name)
             other = read(frame)
-            holder[name] = value
+            owner[name] = value
             if other != whole:
                 found.add(path)
             assert other or f"{path}?" not in sent(), f"{place} has no default for {path}"
@@ -118,12 +118,12 @@ def test_the_python_client_has_no_field_that_is_never_sent() -> None:
             known.add(f"{type(value).__name__}.{one.name}")
             if getattr(value, one.name) != one.default:
                 filled.add(f"{type(value).__name__}.{one.name}")
-    of_conversations = {"OwedCall.deadline", "OwedCall.claimed_until"}
-    assert known - filled - of_conversations == set()
+    conversation_only = {"OwedCall.deadline", "OwedCall.claimed_until"}
+    assert known - filled - conversation_only == set()
 
 
 def client_values(value: object) -> Iterator[Any]:
-    """The values of the client within a value."""
+    """Yield the values of the client within a value."""
     if isinstance(value, list | tuple):
         for one in cast("Sequence[object]", value):
             yield from client_values(one)
@@ -176,9 +176,10 @@ PAGE = "docs/reference/events.md"
 
 
 def documented_fields() -> Iterator[str]:
-    """The fields in the code of the page: `{"type": "plan", "entries": [{"content"}], "old"?}`.
+    """Yield the fields in the code of the page, `?` behind those that may be missing.
 
-    Of an event that has several forms, a field that is not in all of them may be missing.
+    The code is such as `{"type": "plan", "entries": [{"content"}], "old"?}`. A field that is not in
+    all forms of its event may be missing.
     """
     page = (ROOT / PAGE).read_text(encoding="utf-8")
     forms: dict[str, list[set[str]]] = {}
@@ -200,7 +201,7 @@ def documented_fields() -> Iterator[str]:
 
 
 def test_the_reference_has_the_fields_that_are_sent() -> None:
-    """What sub-agents add to the events of the second table is said in the text."""
+    """The text of the page has the field that sub-agents add to the events of the second table."""
     by_sub_agents = {
         f"{kind}.parentToolCallId?"
         for kind in ("context", "message", "plan", "reasoning", "tool-progress", "usage")

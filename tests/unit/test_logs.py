@@ -1,4 +1,4 @@
-"""The lines of the log: one for each event, whatever its ids are, and none that anybody can cause without end."""
+"""The lines of the log: one for each event, with values that are escaped, and rate limits."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from passback.logs import OncePerMinute, log_to_stderr
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> object:
+def _restore_logging() -> object:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     names = ("uvicorn.error", "httpx", "httpx2", "mcp", "client")
@@ -39,7 +39,7 @@ def _logging_as_before() -> object:
         ("", '""'),
     ],
 )
-def test_a_value_forges_neither_a_line_nor_another_value(
+def test_a_value_cannot_forge_a_line_or_another_value(
     value: object, written: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_to_stderr("warning")
@@ -79,30 +79,30 @@ def test_as_json_each_event_is_an_object_on_a_line(capsys: pytest.CaptureFixture
     assert (warned["logger"], "UserWarning: late" in warned["message"]) == ("py.warnings", True)
 
 
-def test_as_json_each_process_says_which_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json_several_processes_log_their_ids(capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr("warning", "json", several=True)
     logging.getLogger("passback").warning("here")
     assert json.loads(capsys.readouterr().err)["process"] == os.getpid()
 
 
-def passes(
+def filtered(
     log: OncePerMinute, message: str, second: float, level: int = logging.WARNING
 ) -> str | None:
-    """What is written of a record that comes at a second."""
+    """Return the text that is written of a record at a second, or None."""
     record = logging.LogRecord("uvicorn.error", level, "", 0, message, (), None)
     record.created = 1_000_000 + second
     return record.getMessage() if log.filter(record) else None
 
 
-def test_what_anybody_can_cause_is_written_once_a_minute_with_the_number_of_the_others() -> None:
+def test_a_repeated_warning_is_written_once_a_minute_with_a_count() -> None:
     log = OncePerMinute()
-    assert passes(log, "invalid", 0) == "invalid"
-    assert [passes(log, "invalid", second) for second in (1, 2, 59.9)] == [None, None, None]
-    assert passes(log, "another", 3) == "another"
-    assert passes(log, "invalid", 60) == "invalid (3 more like this since the last such line)"
-    assert passes(log, "invalid", 121) == "invalid"
+    assert filtered(log, "invalid", 0) == "invalid"
+    assert [filtered(log, "invalid", second) for second in (1, 2, 59.9)] == [None, None, None]
+    assert filtered(log, "another", 3) == "another"
+    assert filtered(log, "invalid", 60) == "invalid (3 more like this since the last such line)"
+    assert filtered(log, "invalid", 121) == "invalid"
 
 
-def test_no_error_is_left_out() -> None:
+def test_errors_are_always_written() -> None:
     log = OncePerMinute()
-    assert [passes(log, "broken", second, logging.ERROR) for second in (0, 1)] == ["broken"] * 2
+    assert [filtered(log, "broken", second, logging.ERROR) for second in (0, 1)] == ["broken"] * 2

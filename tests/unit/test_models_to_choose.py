@@ -1,12 +1,11 @@
-"""The models that clients may choose, from the settings and agents to what the wires answer."""
+"""The models that clients may choose, by settings and agents, and the answers of the wires."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import pytest
-from tests.support.asgi_client import ask
+from tests.support.asgi_client import ask, ask_json
 
 from passback.agent import Agent
 from passback.app import Application
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 MEMORY = {"PASSBACK_STORE": "memory:"}
 ALLOWED = {**MEMORY, "PASSBACK_MODELS": "demo:fast"}
-TYPED = {"content-type": "application/json"}
 
 
 def model(name: str, *texts: str) -> ScriptedModel:
@@ -32,28 +30,24 @@ def model(name: str, *texts: str) -> ScriptedModel:
 
 async def post(application: Application, path: str, body: Json) -> tuple[int, Json]:
     with anyio.fail_after(10):
-        answer = await ask(
-            application.asgi, "POST", path, headers=TYPED, body=json.dumps(body).encode()
-        )
+        answer = await ask_json(application.asgi, "POST", path, body)
     return answer.status, answer.json
 
 
 async def send(application: Application, **body: Any) -> tuple[int, Json]:
-    said = {"messages": [{"role": "user", "content": "hi"}], "conversationId": "c", **body}
-    return await post(application, "/send-message?wait=true", said)
+    post_body = {"messages": [{"role": "user", "content": "hi"}], "conversationId": "c", **body}
+    return await post(application, "/send-message?wait=true", post_body)
 
 
 async def process(application: Application, **body: Any) -> tuple[int, Json]:
-    said = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    message = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
     return await post(
-        application, "/process", {"input": [said], "session_id": "c", "stream": False, **body}
+        application, "/process", {"input": [message], "session_id": "c", "stream": False, **body}
     )
 
 
-# ---------------------------------------------------------------- what is answered
-async def test_a_post_of_each_wire_chooses_and_its_answer_and_the_history_say_which_one_spoke() -> (
-    None
-):
+# ---------------------------------------------------------------- answers
+async def test_a_post_of_each_wire_chooses_a_model_that_answer_and_history_name() -> None:
     agent = Agent(model=model("x:own", "one"), models=[model("x:other", "two", "three")])
     application = Application(load_settings(MEMORY), agent)
     async with application.running():
@@ -62,24 +56,24 @@ async def test_a_post_of_each_wire_chooses_and_its_answer_and_the_history_say_wh
         _, third = await process(application, model="other")
         assert (first["model"], second["model"], third["model"]) == ("x:own", "x:other", "x:other")
         history = await ask(application.asgi, "GET", "/conversations/c/messages")
-        told = [(each["role"], each.get("model")) for each in history.json["messages"]]
-        assert told == [
+        models = [(each["role"], each.get("model")) for each in history.json["messages"]]
+        assert models == [
             *(("user", None), ("assistant", "x:own")),
             *(("user", "x:other"), ("assistant", "x:other")) * 2,
         ]
 
 
-async def test_the_event_of_the_usage_has_it() -> None:
+async def test_the_event_of_the_usage_names_the_model() -> None:
     application = Application(load_settings(MEMORY), Agent(model=model("x:own", "one")))
-    body = b'{"messages": [{"role": "user", "content": "hi"}], "include": ["usage"]}'
+    body = {"messages": [{"role": "user", "content": "hi"}], "include": ["usage"]}
     async with application.running():
-        answer = await ask(application.asgi, "POST", "/send-message", headers=TYPED, body=body)
+        answer = await ask_json(application.asgi, "POST", "/send-message", body)
     assert b'"model":"x:own"' in answer.body
 
 
 @pytest.mark.parametrize("wire", [send, process])
 @pytest.mark.parametrize("name", ["gpt-5", "", " "])
-async def test_another_name_is_a_422_that_lists_them(wire: Any, name: str) -> None:
+async def test_another_model_is_a_422_that_lists_the_allowed_ones(wire: Any, name: str) -> None:
     application = Application(load_settings(ALLOWED))
     async with application.running():
         status, refused = await wire(application, model=name)
@@ -91,7 +85,7 @@ async def test_another_name_is_a_422_that_lists_them(wire: Any, name: str) -> No
 
 @pytest.mark.parametrize("wire", [send, process])
 @pytest.mark.parametrize("settings", [MEMORY, ALLOWED])
-async def test_null_is_the_own_model_and_what_is_no_text_is_a_422_with_or_without_a_choice(
+async def test_null_is_the_agents_own_model_and_another_type_is_a_422(
     wire: Any, settings: dict[str, str]
 ) -> None:
     application = Application(load_settings(settings))
@@ -105,14 +99,14 @@ async def test_null_is_the_own_model_and_what_is_no_text_is_a_422_with_or_withou
 
 @pytest.mark.parametrize("wire", [send, process])
 @pytest.mark.parametrize("name", ["gpt-5", "", None])
-async def test_where_there_is_nothing_to_choose_a_name_is_passed_over(wire: Any, name: Any) -> None:
+async def test_without_a_choice_a_name_is_ignored(wire: Any, name: Any) -> None:
     application = Application(load_settings(MEMORY), Agent(model=model("x:own", "one")))
     async with application.running():
         status, answer = await wire(application, model=name)
         assert (status, answer["model"]) == (200, "x:own")
 
 
-async def test_beside_results_alone_it_is_passed_over_and_other_words_are_not() -> None:
+async def test_beside_results_alone_a_model_is_ignored_and_other_fields_are_not() -> None:
     script = [calls(("paint", {})), says("done")]
     application = Application(
         load_settings(ALLOWED), Agent(model=ScriptedModel(script, name="x:own"))
@@ -123,13 +117,16 @@ async def test_beside_results_alone_it_is_passed_over_and_other_words_are_not() 
         status, refused = await send(application, messages=[result], model="z", intent="x")
         assert (status, refused["message"]) == (
             422,
-            "structuredData, intent, constraints, instructions and outputSchema need a user message",
+            (
+                "structuredData, intent, constraints, instructions and outputSchema "
+                "need a user message"
+            ),
         )
         status, answer = await send(application, messages=[result], model="demo:fast")
         assert (status, answer["text"], answer["model"]) == (200, "done", "x:own")
 
 
-# ---------------------------------------------------------------- who allows what
+# ---------------------------------------------------------------- allowed models
 @pytest.mark.parametrize(
     ("settings", "agent", "allowed"),
     [
@@ -156,7 +153,7 @@ async def test_beside_results_alone_it_is_passed_over_and_other_words_are_not() 
         ),
     ],
 )
-async def test_the_agents_own_and_the_allowed_ones_may_be_chosen(
+async def test_the_agents_own_and_the_allowed_models_may_be_chosen(
     settings: dict[str, str], agent: Agent, allowed: Sequence[str]
 ) -> None:
     given = {f"PASSBACK_{name}": value for name, value in settings.items()}
@@ -180,13 +177,13 @@ async def test_each_client_is_closed_and_checked_once() -> None:
     assert [each.name for each in other.backend.models] == ["demo", "demo:fast"]
 
 
-def test_a_model_at_two_addresses_is_one_that_may_be_chosen() -> None:
-    twice = {
+def test_a_model_at_two_addresses_is_one_choice() -> None:
+    two_addresses = {
         "PASSBACK_MODEL": "openai:a,openai:a",
         "PASSBACK_MODEL_BASE_URL": "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1",
         "PASSBACK_MODELS": "demo",
     }
-    Application(load_settings({**MEMORY, **twice}))
+    Application(load_settings({**MEMORY, **two_addresses}))
 
 
 @pytest.mark.parametrize(
@@ -200,12 +197,14 @@ def test_a_model_at_two_addresses_is_one_that_may_be_chosen() -> None:
         (Agent(models=["anthropic:a"]), "the agent: models: Anthropic needs a key"),
     ],
 )
-def test_what_an_agent_allows_and_cannot_work_names_the_agent(agent: Agent, why: str) -> None:
+def test_an_unusable_model_of_an_agent_is_an_error_that_names_the_agent(
+    agent: Agent, why: str
+) -> None:
     with pytest.raises(ConfigurationError, match=why):
         Application(load_settings(MEMORY), agent)
 
 
-async def test_an_agent_that_works_for_another_one_keeps_its_own_model() -> None:
+async def test_a_sub_agent_keeps_its_own_model() -> None:
     helper = Agent(name="helper", description="Helps.", model=model("x:helper", "helped"))
     boss = Agent(
         model=model("x:own"),
@@ -232,7 +231,7 @@ async def test_a_price_is_that_of_the_model_that_was_chosen() -> None:
     assert [1000 - each["cost"] for each in left] == pytest.approx([0.000001, 1])
 
 
-async def test_a_caller_in_python_chooses_too() -> None:
+async def test_a_session_may_choose_a_model() -> None:
     agent = Agent(model=model("x:own"), models=[model("x:other", "two")])
     async with Session(agent) as session:
         with pytest.raises(UnknownModel):

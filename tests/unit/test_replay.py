@@ -1,4 +1,4 @@
-"""A recording is checked when it is loaded, and played as it was recorded."""
+"""Recordings are checked when they are loaded, and replayed as they were recorded."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.types import ASGIApp
-from tests.support.asgi_client import Answer, ask
+from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.asgi_client import exchange as exchange_of
 from tests.support.commands import passback
 from tests.support.server import replaying
@@ -60,10 +60,7 @@ def site(*exchanges: dict[str, Any], speed: float = 0) -> ASGIApp:
 
 
 async def post(app: ASGIApp, body: object, **headers: str) -> Answer:
-    kind = {"content-type": "application/json"}
-    return await ask(
-        app, "POST", "/send-message", headers=kind | headers, body=json.dumps(body).encode()
-    )
+    return await ask_json(app, "POST", "/send-message", body, headers=headers)
 
 
 def texts(answer: Answer) -> str:
@@ -74,7 +71,7 @@ def texts(answer: Answer) -> str:
 
 # ---------------------------------------------------------------- the file
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         (b"", "not JSON"),
         (b"{", "not JSON"),
@@ -101,15 +98,15 @@ def texts(answer: Answer) -> str:
         ),
     ],
 )
-def test_what_is_no_recording_of_this_version_is_refused_with_the_reason(
-    tmp_path: Path, text: bytes, told: str
+def test_a_malformed_recording_is_refused_with_the_reason(
+    tmp_path: Path, text: bytes, problem: str
 ) -> None:
     file = tmp_path / "run.json"
     file.write_bytes(text)
     with pytest.raises(ConfigurationError) as refused:
         load_recording(file)
     assert refused.value.message.startswith(f"{file}: ")
-    assert told in refused.value.message
+    assert problem in refused.value.message
 
 
 def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
@@ -120,7 +117,7 @@ def test_a_huge_file_is_refused_without_being_read(tmp_path: Path) -> None:
         load_recording(file)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"run\.json: No such file or directory"):
         load_recording(tmp_path / "run.json")
 
@@ -137,35 +134,35 @@ async def test_a_message_gets_the_recorded_frames_as_they_were() -> None:
 
 async def test_messages_are_answered_in_turn_and_results_by_their_calls() -> None:
     app = site(ASKED, ANSWERED, AGAIN)
-    said = [texts(await post(app, body)) for body in (user(""), user(""), result("call_1"))]
-    assert said == ["ab", "d", "c"]
+    answers = [texts(await post(app, body)) for body in (user(""), user(""), result("call_1"))]
+    assert answers == ["ab", "d", "c"]
     assert texts(await post(app, user(""))) == "ab"
     other = await post(app, result("call_9"))
     assert (other.status, other.code) == (404, "tool_call_not_found")
 
 
-async def test_a_post_that_is_repeated_under_its_key_is_the_same_one() -> None:
+async def test_a_post_repeated_with_its_key_gets_the_same_answer() -> None:
     app = site(ASKED, AGAIN)
     keys = ['"k1"', '"k1"', '"k2"']
-    said = [texts(await post(app, user(""), **{"idempotency-key": key})) for key in keys]
-    assert said == ["ab", "ab", "d"]
+    answers = [texts(await post(app, user(""), **{"idempotency-key": key})) for key in keys]
+    assert answers == ["ab", "ab", "d"]
 
 
-async def test_the_keys_that_are_remembered_are_bounded() -> None:
+async def test_the_number_of_remembered_keys_is_bounded() -> None:
     app = site(ASKED, AGAIN)
     for number in range(1002):
         await post(app, user(""), **{"idempotency-key": f'"{number}"'})
-    # the first one is new again, and the last one is not
+    # the first key is forgotten, the last one is not
     first = texts(await post(app, user(""), **{"idempotency-key": '"0"'}))
     last = texts(await post(app, user(""), **{"idempotency-key": '"1001"'}))
     assert (first, last) == ("ab", "d")
 
 
-async def test_a_reader_comes_back_behind_what_it_has() -> None:
+async def test_a_reader_resumes_behind_its_last_event() -> None:
     app = site(ASKED, AGAIN)
     path = "/conversations/any/stream"
-    behind = await ask(app, "GET", path, headers={"last-event-id": "run_1.1-1"})
-    assert texts(behind) == "b"
+    resumed = await ask(app, "GET", path, headers={"last-event-id": "run_1.1-1"})
+    assert texts(resumed) == "b"
     assert texts(await ask(app, "GET", f"{path}?lastEventId=run_1.1-1")) == "b"
     assert texts(await ask(app, "GET", f"{path}?runId=run_3")) == "d"
     assert texts(await ask(app, "GET", path)) == "d"  # the newest that was played
@@ -175,7 +172,7 @@ async def test_a_reader_comes_back_behind_what_it_has() -> None:
     assert (unknown.status, unknown.code) == (404, "run_not_found")
 
 
-async def test_a_refusal_is_played_as_it_was() -> None:
+async def test_a_refusal_is_replayed() -> None:
     body = {"code": "conversation_busy", "message": "a run is going on", "request_id": "req_1"}
     headers = {"retry-after": "1", "x-request-id": "req_1"}
     busy = exchange(user("x")) | {
@@ -189,7 +186,7 @@ async def test_a_refusal_is_played_as_it_was() -> None:
     assert (answer.status, answer.json) == (502, {"message": "<p>Bad gateway"})
 
 
-async def test_frames_come_in_their_recorded_times() -> None:
+async def test_frames_come_at_their_recorded_times() -> None:
     hour = 3_600_000
     slow = ASKED | {"frames": [frame(1, "{}", at=0), frame(2, "[DONE]", at=hour)]}
     for speed in (0, 1e9):  # at once, and an hour in some microseconds
@@ -198,8 +195,11 @@ async def test_frames_come_in_their_recorded_times() -> None:
     async with exchange_of(
         site(slow, speed=1), "POST", "/send-message", headers=kind, body=b"{}"
     ) as one:
-        came = await one.chunk() + await one.chunk()
-        assert (came, one.ended) == (b": conversation replay\n\nid: run_1.1-1\ndata: {}\n\n", False)
+        received = await one.chunk() + await one.chunk()
+        assert (received, one.ended) == (
+            b": conversation replay\n\nid: run_1.1-1\ndata: {}\n\n",
+            False,
+        )
 
 
 async def test_a_run_that_was_only_followed_answers_messages() -> None:
@@ -212,7 +212,7 @@ async def test_results_alone_are_answered_too() -> None:
     assert texts(await post(site(ANSWERED), user(""))) == "c"
 
 
-async def test_a_frame_without_an_id_and_a_parked_answer_are_played() -> None:
+async def test_a_frame_without_an_id_and_a_parked_answer_are_replayed() -> None:
     parked = ASKED | {
         "response": {"status": 200, "headers": {"x-owed-tool-calls": "call_2"}},
         "frames": [{"at": 0, "id": "", "data": "[DONE]"}],
@@ -231,12 +231,22 @@ async def test_an_id_that_is_too_long_is_not_echoed() -> None:
 async def test_the_page_finds_its_routes() -> None:
     app = site(ASKED)
     assert b"<title>passback</title>" in (await ask(app, "GET", "/")).body
-    stands = await ask(app, "GET", "/conversations/c%2F1")
-    assert stands.json == {
-        "id": "c/1", "status": "idle", "runId": None, "running": None, "queued": [], "owed": [], "messageCount": 0,
-        "usage": {"inputTokens": 0, "outputTokens": 0, "cachedTokens": 0, "reasoningTokens": 0}, "plan": [],
-        "cost": 0.0, "seconds": 0.0, "refusals": [], "permissions": [],
-    }  # fmt: skip
+    conversation = await ask(app, "GET", "/conversations/c%2F1")
+    assert conversation.json == {
+        "id": "c/1",
+        "status": "idle",
+        "runId": None,
+        "running": None,
+        "queued": [],
+        "owed": [],
+        "messageCount": 0,
+        "usage": {"inputTokens": 0, "outputTokens": 0, "cachedTokens": 0, "reasoningTokens": 0},
+        "plan": [],
+        "cost": 0.0,
+        "seconds": 0.0,
+        "refusals": [],
+        "permissions": [],
+    }
     page = await ask(app, "GET", "/conversations/c/messages?after=0")
     assert page.json == {"messages": [], "next": None, "total": 0}
     cancelled = await ask(app, "POST", "/conversations/c/cancel")
@@ -251,13 +261,13 @@ async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [{"messages": "no"}, {"messages": [1, {"toolCallId": 2}]}, {}])
-async def test_whatever_is_posted_is_taken_for_a_message(body: dict[str, Any]) -> None:
+async def test_any_post_counts_as_a_message(body: dict[str, Any]) -> None:
     assert texts(await post(site(ASKED), body)) == "ab"
 
 
 # ---------------------------------------------------------------- the command
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "error"),
     [
         (["--speed", "-1"], "argument --speed: '-1' is not a number of 0 or more"),
         (["--speed", "inf"], "argument --speed: 'inf' is not a number of 0 or more"),
@@ -267,16 +277,16 @@ async def test_whatever_is_posted_is_taken_for_a_message(body: dict[str, Any]) -
         ([], "the following arguments are required: FILE"),
     ],
 )
-def test_a_replay_that_cannot_be_is_told(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_arguments_of_a_replay_are_an_error(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = ["run.json"] if arguments else []
     with pytest.raises(SystemExit, match=str(EXIT_USAGE)):
         main(["replay", *arguments, *file])
-    assert told in capsys.readouterr().err
+    assert error in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_recording_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"format": "passback-run", "version": 7}')
     done = passback("replay", "run.json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (EXIT_USAGE, "")

@@ -57,7 +57,7 @@ def test_a_value_made_from_many_arguments_by_position_is_found(text: str, name: 
 
 
 @pytest.mark.parametrize("text", ["Point(1, 2, z=3)", "print(1, 2, 3)", "Point(1, *more)"])
-def test_other_calls_are_not(text: str) -> None:
+def test_other_calls_are_not_found(text: str) -> None:
     assert found(text) == []
 
 
@@ -85,7 +85,7 @@ BY_ID = {promise.id: promise for promise in PROMISES}
 
 @cache
 def marks() -> frozenset[tuple[str, str]]:
-    """The file and the id of each mark in the tests."""
+    """Return the file and the id of each mark in the tests."""
     return frozenset(found for path in (ROOT / "tests").rglob("test_*.py") for found in _in(path))
 
 
@@ -109,7 +109,7 @@ def test_every_mark_names_a_promise() -> None:
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.id)
-def test_the_design_tells_of_a_promise_and_of_what_is_still_missing(promise: Promise) -> None:
+def test_the_design_has_each_promise_and_its_open_points(promise: Promise) -> None:
     text = " ".join((ROOT / "docs" / "explanation" / "design.md").read_text("utf-8").split())
     assert f"**{promise.id}** {promise.text}" in text
     assert promise.later in text
@@ -162,15 +162,15 @@ TOOLS_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "agents.md"
 
 def test_the_page_has_every_argument_with_its_default() -> None:
     table = TOOLS_PAGE.read_text().partition("| `@tool(...)` |")[2].partition("\n\n")[0]
-    told = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \| \S", table, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \| \S", table, re.MULTILINE))
     _function, *arguments = inspect.signature(tool).parameters.values()
-    assert told == {
+    assert documented == {
         each.name: "allow" if each.default is ALLOWED else repr(each.default) for each in arguments
     }
 
 
 # ---------------------------------------------------------------- the picture of the performance
-def test_the_picture_is_that_of_the_page() -> None:
+def test_the_picture_is_drawn_from_the_page() -> None:
     assert PICTURE.read_text() == draw(PAGE.read_text())
 
 
@@ -179,13 +179,13 @@ def test_the_page_shows_the_picture() -> None:
     assert f"]({target.as_posix()})" in PAGE.read_text()
 
 
-def test_the_lines_of_the_page_are_those_of_its_tables() -> None:
+def test_the_figures_of_the_page_are_those_of_its_tables() -> None:
     page = PAGE.read_text()
     lines = page.partition("## The method")[0]
     passback = _row(page, "passback, redis")
     plain = _row(page, "plain server, Redis history")
-    assert f"{float(passback[1]):.1f} times" in lines  # x proxy
-    assert f"{float(plain[3]):.1f} times" in lines  # x passback
+    assert f"{float(passback[1]):.1f} times" in lines  # times the proxy
+    assert f"{float(plain[3]):.1f} times" in lines  # times passback
     assert f"{float(passback[6]):.1f} ms" in lines  # to the first event
 
 

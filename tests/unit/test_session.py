@@ -60,19 +60,19 @@ pytestmark = pytest.mark.anyio
 PAINT = ToolSpec("paint", "", {"type": "object"})
 
 
-def text(said: Sequence[RunEvent]) -> str:
-    return "".join(event.text for event in said if isinstance(event, TextDelta))
+def text_of(events: Sequence[RunEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-async def test_an_agent_answers_and_remembers() -> None:
+async def test_an_agent_answers_with_its_history() -> None:
     model = ScriptedModel([says("Hello."), says("You said hi.")])
     with anyio.fail_after(10):
         async with Session(Agent(model=model)) as session:
             first = [event async for event in session.submit("hi")]
             second = [event async for event in session.submit("what did I say?")]
             messages = await session.messages()
-    assert (text(first), first[-1]) == ("Hello.", RunFinished(Completed()))
-    assert text(second) == "You said hi."
+    assert (text_of(first), first[-1]) == ("Hello.", RunFinished(Completed()))
+    assert text_of(second) == "You said hi."
     assert [message.role for message in messages] == ["user", "assistant"] * 2
     assert len(model.requests[1].messages) == 3
 
@@ -83,15 +83,15 @@ async def test_a_session_keeps_its_conversation_in_its_store(tmp_path: Path) -> 
     agent = Agent(model=model)
     with anyio.fail_after(10):
         session = Session(agent, store=store, conversation="c")
-        assert text([event async for event in session.submit("hi")]) == "Hello."
-        assert text([event async for event in session.submit("hi")]) == "Again."
+        assert text_of([event async for event in session.submit("hi")]) == "Hello."
+        assert text_of([event async for event in session.submit("hi")]) == "Again."
         async with Session(agent, store=store, conversation="c") as other:
             assert other.conversation_id == "c"
             assert len(await other.messages()) == 4
     assert len(model.requests[1].messages) == 3
 
 
-async def test_what_is_owed_is_answered_by_the_caller() -> None:
+async def test_owed_calls_are_answered_by_the_caller() -> None:
     @tool(permission="ask")
     def erase() -> str:
         return "erased"
@@ -101,8 +101,8 @@ async def test_what_is_owed_is_answered_by_the_caller() -> None:
         agent = Agent(model=ScriptedModel(script), tools=[erase])
         async with Session(agent, tools=[PAINT]) as session:
             assert await session.owed() == ()
-            said = [event async for event in session.submit("go")]
-            finished = said[-1]
+            events = [event async for event in session.submit("go")]
+            finished = events[-1]
             assert isinstance(finished, RunFinished)
             assert isinstance(finished.outcome, HandedBack)
             first, second = await session.owed()
@@ -112,11 +112,11 @@ async def test_what_is_owed_is_answered_by_the_caller() -> None:
                 pass
             [approval] = await session.owed()
             assert approval.kind == "approval"
-            said = [event async for event in session.decide(approval.id, approved=True)]
-            assert text(said) == "done"
+            events = [event async for event in session.decide(approval.id, approved=True)]
+            assert text_of(events) == "done"
 
 
-async def test_a_run_that_is_left_goes_on_until_it_is_cancelled() -> None:
+async def test_a_run_whose_iteration_is_left_goes_on_until_it_is_cancelled() -> None:
     gate = anyio.Event()
     model = ScriptedModel([["a", gate, *says("b")], says("c")])
     with anyio.fail_after(10):
@@ -128,13 +128,15 @@ async def test_a_run_that_is_left_goes_on_until_it_is_cancelled() -> None:
                     break
             await submission.aclose()
             assert model.open_streams == 1
+            with pytest.raises(ConversationBusy):
+                await anext(session.submit("again"))
             assert await session.cancel()
             while model.open_streams:
                 await anyio.lowlevel.checkpoint()
             assert not await session.cancel()
 
 
-async def test_a_message_that_is_not_taken_raises_where_it_is_iterated() -> None:
+async def test_a_refused_message_raises_when_it_is_iterated() -> None:
     with anyio.fail_after(10):
         async with Session(Agent(model=ScriptedModel([]))) as session:
             with pytest.raises(UnknownToolCall):
@@ -142,7 +144,7 @@ async def test_a_message_that_is_not_taken_raises_where_it_is_iterated() -> None
             assert await session.messages() == ()
 
 
-async def test_mistakes_are_told_where_they_are_made(tmp_path: Path) -> None:
+async def test_wrong_settings_are_errors_where_they_are_given(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="PASSBACK_STORE"):
         Session(Agent(), store="nonsense:")
     with pytest.raises(ConfigurationError, match="PASSBACK_MAX_TURNS"):
@@ -164,8 +166,8 @@ async def test_the_state_of_a_session_is_one_value() -> None:
     def erase() -> str:
         return "erased"
 
-    async def read(said: AsyncIterator[RunEvent]) -> None:
-        async for _ in said:
+    async def read(stream: AsyncIterator[RunEvent]) -> None:
+        async for _ in stream:
             pass
 
     script = [calls(("erase", {})), says("kept"), calls(("erase", {})), says("kept")]
@@ -191,7 +193,7 @@ async def test_the_state_of_a_session_is_one_value() -> None:
             assert (await session.state()).permissions == ()
 
 
-# ---------------------------------------------------------------- forms
+# ---------------------------------------------------------------- messages
 TEXT = "Input should be a valid string"
 DEEP: Any = []
 for _ in range(80):
@@ -202,21 +204,21 @@ class Colour(BaseModel):
     name: str
 
 
-class Odd(BaseModel):
+class WithoutSchema(BaseModel):
     model_config = {"arbitrary_types_allowed": True}
 
     thing: ScriptedModel
 
 
-async def heard(said: AsyncIterator[RunEvent]) -> list[RunEvent]:
+async def events_of(stream: AsyncIterator[RunEvent]) -> list[RunEvent]:
     with anyio.fail_after(10):
-        return [event async for event in said]
+        return [event async for event in stream]
 
 
-async def test_a_message_says_all_that_a_post_can() -> None:
+async def test_a_message_has_all_the_fields_of_a_post() -> None:
     model = ScriptedModel([says('{"name": "blue"}')])
     async with Session(Agent(model=model, tell_time=False)) as session:
-        events = await heard(
+        events = await events_of(
             session.submit(
                 [TextPart("Which?"), DataPart(5)],
                 structured_data={"wall": [1, None]},
@@ -236,27 +238,29 @@ async def test_a_message_says_all_that_a_post_can() -> None:
     )
 
 
-async def test_data_count_until_others_are_given_or_they_are_cleared() -> None:
+async def test_data_hold_until_they_are_replaced_or_cleared() -> None:
     seen: list[object] = []
 
     @tool
     def look(context: ToolContext) -> None:
-        """Looks."""
+        """Record the data."""
         seen.append(context.data)
 
     turns = [each for _ in range(4) for each in (calls(("look", {})), says("so"))]
     async with Session(Agent(model=ScriptedModel(turns), tools=[look])) as session:
-        await heard(session.submit("one", structured_data={"a": 1}))
-        await heard(session.submit("two"))
-        await heard(session.submit("three", structured_data=0))
-        await heard(session.submit("/clear"))
-        await heard(session.submit("four"))
+        await events_of(session.submit("one", structured_data={"a": 1}))
+        await events_of(session.submit("two"))
+        await events_of(session.submit("three", structured_data=0))
+        await events_of(session.submit("/clear"))
+        await events_of(session.submit("four"))
     assert seen == [{"a": 1}, {"a": 1}, 0, None]
 
 
 async def test_parts_may_be_written_as_they_are_posted() -> None:
     async with Session(Agent(model=ScriptedModel([says("so")]))) as session:
-        await heard(session.submit(({"type": "text", "text": "hi"}, {"type": "data", "data": 5})))
+        await events_of(
+            session.submit(({"type": "text", "text": "hi"}, {"type": "data", "data": 5}))
+        )
         [message, _] = await session.messages()
     assert isinstance(message, UserMessage)
     assert message.content == (TextPart("hi"), DataPart(5))
@@ -265,11 +269,11 @@ async def test_parts_may_be_written_as_they_are_posted() -> None:
 async def test_an_answer_may_be_any_json() -> None:
     model = ScriptedModel([calls(("paint", {})), says("so")])
     async with Session(Agent(model=model), tools=[PAINT, ASK_USER]) as session:
-        last = (await heard(session.submit("go")))[-1]
+        last = (await events_of(session.submit("go")))[-1]
         assert isinstance(last, RunFinished)
         assert isinstance(last.outcome, HandedBack)
         [owed] = last.outcome.owed
-        await heard(session.answer(owed.id, {"colour": "blue"}))
+        await events_of(session.answer(owed.id, {"colour": "blue"}))
         answered = (await session.messages())[2]
     assert isinstance(answered, ToolMessage)
     assert answered.content == (DataPart({"colour": "blue"}),)
@@ -306,7 +310,11 @@ REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientErr
         "outputSchema is refused: its schema is not of type 'object'",
     ),
     (lambda s: s.submit("hi", output_schema=int), InvalidRequest, "output_schema: "),  # type: ignore[arg-type]
-    (lambda s: s.submit("hi", output_schema=Odd), InvalidOutputSchema, "output_schema has no JSON"),
+    (
+        lambda s: s.submit("hi", output_schema=WithoutSchema),
+        InvalidOutputSchema,
+        "output_schema has no JSON",
+    ),
     (lambda s: s.answer("", "x"), InvalidRequest, "call_id: "),
     (lambda s: s.answer("c", object()), InvalidRequest, "content: "),  # type: ignore[arg-type]
     (lambda s: s.answer("c", "x" * 2_000), ResultTooLarge, "the result of a tool is larger"),
@@ -314,16 +322,16 @@ REFUSED: list[tuple[Callable[[Session], AsyncIterator[RunEvent]], type[ClientErr
 ]
 
 
-@pytest.mark.parametrize(("say", "error", "told"), REFUSED)
-async def test_what_a_post_may_not_say_changes_nothing(
-    say: Callable[[Session], AsyncIterator[RunEvent]], error: type[ClientError], told: str
+@pytest.mark.parametrize(("call", "error", "problem"), REFUSED)
+async def test_a_malformed_message_is_refused_and_not_stored(
+    call: Callable[[Session], AsyncIterator[RunEvent]], error: type[ClientError], problem: str
 ) -> None:
     sizes = "body_bytes=10000 data_bytes=1024 result_bytes=1024 attachment_bytes=1024"
     async with Session(Agent(model=ScriptedModel([])), settings={"limits": sizes}) as session:
         with pytest.raises(error) as raised:
-            await heard(say(session))
+            await events_of(call(session))
         assert type(raised.value) is error
-        assert raised.value.message.startswith(told)
+        assert raised.value.message.startswith(problem)
         assert await session.messages() == ()
 
 
@@ -336,14 +344,16 @@ async def test_what_a_post_may_not_say_changes_nothing(
         (ToolSpec("Paint", "", {}), ToolNameClash),
     ],
 )
-async def test_tools_are_judged_as_a_posts_are(tool: ToolSpec, error: type[ClientError]) -> None:
+async def test_tools_are_checked_as_those_of_a_post(
+    tool: ToolSpec, error: type[ClientError]
+) -> None:
     async with Session(Agent(model=ScriptedModel([])), tools=[PAINT, tool]) as session:
         with pytest.raises(error):
-            await heard(session.submit("hi"))
+            await events_of(session.submit("hi"))
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "told"),
+    ("given", "error", "problem"),
     [
         ({"conversation": ""}, InvalidRequest, "a conversation id has 1 to 256 characters"),
         ({"conversation": "{id}"}, InvalidRequest, "a conversation id has no braces"),
@@ -363,14 +373,14 @@ async def test_tools_are_judged_as_a_posts_are(tool: ToolSpec, error: type[Clien
     ],
 )
 async def test_a_session_is_checked_when_it_is_made(
-    given: dict[str, Any], error: type[Exception], told: str
+    given: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
     with pytest.raises(error) as raised:
         Session(Agent(model=ScriptedModel([])), **given)
-    assert str(raised.value).startswith(told)
+    assert str(raised.value).startswith(problem)
 
 
-async def test_a_session_is_used_by_one_and_not_after_its_end() -> None:
+async def test_a_session_is_opened_once_and_not_used_after_its_end() -> None:
     session = Session(Agent(model=ScriptedModel([])))
     async with session:
         with pytest.raises(InvalidRequest, match="open already"):
@@ -385,17 +395,3 @@ async def test_a_session_is_used_by_one_and_not_after_its_end() -> None:
     ):
         with anyio.fail_after(10), pytest.raises(InvalidRequest, match="this session is closed"):
             await use()
-
-
-async def test_whoever_leaves_an_iteration_leaves_its_run_going() -> None:
-    gate = anyio.Event()
-    async with Session(Agent(model=ScriptedModel([["a", gate, *says("b")], says("c")]))) as session:
-        submission = session.submit("hi")
-        with anyio.fail_after(10):
-            async for event in submission:
-                if isinstance(event, TextDelta):
-                    break
-        await submission.aclose()
-        with pytest.raises(ConversationBusy):
-            await heard(session.submit("again"))
-        gate.set()

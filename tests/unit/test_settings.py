@@ -1,4 +1,4 @@
-"""Every setting from its variable, and what is said when one is wrong."""
+"""Every setting is read from its variable, and a wrong one is named in an error."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from passback.wire.agent_api import AgentApiSettings
 
 KEY = "0123456789abcdef"
 
-# numbers, flags, choices and parts are tried by their forms, below
+# numbers, flags, choices and parts are tested by their forms, below
 GOOD: list[tuple[str, str, object]] = [
     ("host", "0.0.0.0", "0.0.0.0"),
     ("store", "redis://:pw@db/1", "redis://:pw@db/1"),
@@ -141,11 +141,11 @@ def test_a_setting_is_read_from_its_variable(name: str, text: str, value: object
         ("assistant,tool,user", {"assistant"}),
     ],
 )
-def test_roles_are_added_to_the_two_that_are_always_there(text: str, more: set[str]) -> None:
+def test_roles_are_added_to_user_and_tool(text: str, more: set[str]) -> None:
     assert load_settings({"PASSBACK_ALLOW_ROLES": text}).allow_roles == {"user", "tool", *more}
 
 
-def test_a_setting_of_one_wire_is_read_like_all_others_and_given_to_that_wire() -> None:
+def test_a_setting_of_a_wire_is_passed_to_that_wire() -> None:
     settings = load_settings({"PASSBACK_PROCESS_PATH": "/agents/v1.0/process"})
     assert settings.of_wires == {"agent_api": AgentApiSettings("/agents/v1.0/process")}
     assert load_settings({}).of_wires == {"agent_api": AgentApiSettings("/process")}
@@ -156,7 +156,7 @@ def test_no_two_settings_have_one_name() -> None:
 
 
 def other_values() -> Iterator[tuple[Field[Any], str | None, str]]:
-    """Each setting, or part of one, that is a number, flag or choice, and a text for a value."""
+    """Yield each setting or part that is a number, flag or choice, with the text of a value."""
     for one in own_settings():
         form = one.metadata["form"]
         parts = [(name, part.form) for name, part in form.parts.items()] or [(None, form)]
@@ -192,8 +192,8 @@ def test_a_number_flag_or_choice_is_read_and_a_wrong_one_is_named(
 
 
 def test_every_setting_is_tested_here_and_has_a_help_text() -> None:
-    tried = [name for name, _, _ in GOOD] + [one.name for one, _, _ in other_values()]
-    assert {one.name for one in own_settings()} - set(tried) == set(), "GOOD lacks them"
+    tested = [name for name, _, _ in GOOD] + [one.name for one, _, _ in other_values()]
+    assert {one.name for one in own_settings()} - set(tested) == set(), "GOOD lacks them"
     assert all(one.metadata["text"] for one in own_settings())
 
 
@@ -217,7 +217,7 @@ def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "problem"),
     [
         (["PASSBACK_MODLE"], "PASSBACK_MODLE (did you mean PASSBACK_MODEL?)"),
         (["PASSBACK_OPENAI_API_KEY"], "PASSBACK_OPENAI_API_KEY (did you mean OPENAI_API_KEY?)"),
@@ -232,15 +232,13 @@ def test_an_owner_may_have_several_keys_and_name_one_twice() -> None:
         ),
     ],
 )
-def test_an_unknown_setting_is_an_error_that_names_it_and_what_may_be_meant(
-    names: list[str], told: str
-) -> None:
+def test_an_unknown_setting_is_an_error_with_a_suggestion(names: list[str], problem: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_settings({"PASSBACK_PORT": "3", "OTHER": "4", **dict.fromkeys(names, "hidden")})
-    assert raised.value.message == f"unknown setting {told}"
+    assert raised.value.message == f"unknown setting {problem}"
 
 
-def test_all_that_is_wrong_is_told_at_once_and_no_value_of_it() -> None:
+def test_all_errors_are_reported_at_once_without_values() -> None:
     given = dict.fromkeys(
         ("PASSBACK_PORT", "PASSBACK_PROT", "PASSBACK_TIMING", "PASSBACK_LEASE"), "hidden=5"
     )
@@ -298,12 +296,12 @@ def test_all_that_is_wrong_is_told_at_once_and_no_value_of_it() -> None:
         ),
     ],
 )
-def test_an_old_name_is_refused_with_the_setting_that_has_it(old: list[str], new: str) -> None:
+def test_an_old_name_is_refused_with_the_new_setting(old: list[str], new: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_settings({f"PASSBACK_{name}": "5" for name in old})
     olds = ", ".join(f"PASSBACK_{name}" for name in sorted(old))
     assert raised.value.message == f"{olds}: write PASSBACK_{new}"
-    # and the new one is there, with these names
+    # the new one exists, and has parts of these names
     variable, _, parts = new.partition("=")
     [form] = [
         one.metadata["form"] for one in own_settings() if variable_name(one.name).endswith(variable)
@@ -311,12 +309,12 @@ def test_an_old_name_is_refused_with_the_setting_that_has_it(old: list[str], new
     assert set(re.findall(r"(\w+)=", parts)) <= form.parts.keys()
 
 
-def test_of_a_part_that_is_given_twice_the_last_one_counts() -> None:
+def test_of_a_repeated_part_the_last_one_counts() -> None:
     timing = load_settings({"PASSBACK_TIMING": "ping=1 lease=2 ping=3"}).timing
     assert timing == TimingSettings(lease=2, ping=3)
 
 
-def test_the_first_table_of_the_reference_is_short_and_no_setting_is_left_out() -> None:
+def test_the_reference_has_every_setting_and_a_short_first_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text()
     common, rest = page.partition("\n## Secrets in files\n")[0].split("\n## Rarely needed\n")
     rows = [re.findall(r"^\| `([A-Z_]+)` \|", part, re.MULTILINE) for part in (common, rest)]
@@ -328,16 +326,16 @@ def test_the_names_of_parts_are_those_of_the_values() -> None:
     for one in own_settings():
         if parts := one.metadata["form"].parts:
             made = getattr(Settings(), one.name)
-            of_the_url = {"prefix", "timeout", "max_connections"}  # of the store
-            assert {part.name for part in fields(made)} - of_the_url == parts.keys()
+            in_the_url = {"prefix", "timeout", "max_connections"}  # parts of the store's URL
+            assert {part.name for part in fields(made)} - in_the_url == parts.keys()
             assert all(part.text for part in parts.values())
 
 
-def test_an_empty_variable_is_none_at_all() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert load_settings({"PASSBACK_PORT": "", "PASSBACK_API_KEYS": ""}) == load_settings({})
 
 
-def test_secrets_are_not_in_the_settings_text() -> None:
+def test_secrets_are_not_in_the_repr_of_settings() -> None:
     shown = repr(
         load_settings(
             {
@@ -358,17 +356,18 @@ def test_settings_cannot_be_changed() -> None:
         load_settings({}).port = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "localhost", "::1"])
-def test_this_machine_alone_is_loopback(host: str) -> None:
-    assert load_settings({"PASSBACK_HOST": host}).is_loopback
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        *((host, True) for host in ("127.0.0.1", "127.8.9.10", "localhost", "::1")),
+        *((host, False) for host in ("0.0.0.0", "::", "192.168.1.7", "agents.example.com")),
+    ],
+)
+def test_addresses_of_this_machine_alone_are_loopback(host: str, is_loopback: bool) -> None:
+    assert load_settings({"PASSBACK_HOST": host}).is_loopback is is_loopback
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "agents.example.com"])
-def test_what_others_can_reach_is_not_loopback(host: str) -> None:
-    assert not load_settings({"PASSBACK_HOST": host}).is_loopback
-
-
-# ---------------------------------------------------------------- where conversations are kept
+# ---------------------------------------------------------------- the default store
 def test_the_store_is_a_file_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/you")
     default = "sqlite:////home/you/.local/state/passback/passback.db"
@@ -379,7 +378,7 @@ def test_the_store_is_a_file_in_the_users_state_folder(monkeypatch: pytest.Monke
     )
 
 
-def test_a_folder_with_odd_characters_is_no_other_folder() -> None:
+def test_a_folder_with_special_characters_is_encoded_in_the_url() -> None:
     values = {"XDG_STATE_HOME": "/a b/50%/what?"}
     assert state_folder(values) == Path("/a b/50%/what?/passback")
     assert load_settings(values).store == "sqlite:////a%20b/50%25/what%3F/passback/passback.db"

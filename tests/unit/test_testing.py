@@ -1,4 +1,4 @@
-"""What passback offers to the tests of other people's agents: a server in memory, and a transport to it."""
+"""`passback.testing`: a server in memory for the tests of agents, and a transport to it."""
 
 import anyio
 import httpx
@@ -19,7 +19,7 @@ URL = "http://127.0.0.1"
 async def test_an_agent_is_served_to_the_published_client() -> None:
     @tool
     def menu() -> str:
-        """What there is."""
+        """Return the menu."""
         return "soup"
 
     model = ScriptedModel([calls(("menu", {})), says("There is ", "soup.")])
@@ -32,7 +32,7 @@ async def test_an_agent_is_served_to_the_published_client() -> None:
     assert model.open_streams == 0
 
 
-async def test_a_stream_arrives_while_the_model_still_speaks() -> None:
+async def test_a_stream_arrives_while_the_model_answers() -> None:
     gate = anyio.Event()
     model = ScriptedModel([["first", gate, "last", Finish("stop")]])
     async with (
@@ -51,7 +51,7 @@ async def test_a_stream_arrives_while_the_model_still_speaks() -> None:
         assert answer.headers["x-conversation-id"]
 
 
-async def test_settings_are_those_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_come_only_from_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSBACK_API_KEYS", "other:secret")
     agent = Agent(model=ScriptedModel([]))
     async with (
@@ -66,13 +66,13 @@ async def test_settings_are_those_that_are_given(monkeypatch: pytest.MonkeyPatch
             pass
 
 
-async def test_what_a_test_raises_comes_out_as_it_is() -> None:
+async def test_an_error_of_a_test_is_raised_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         async with serve_in_memory(Agent(model=ScriptedModel([]))):
             raise ZeroDivisionError
 
 
-async def test_an_application_hears_that_its_client_has_left() -> None:
+async def test_an_application_gets_the_disconnect_of_its_client() -> None:
     left = anyio.Event()
 
     async def endless(_scope: Scope, receive: Receive, send: Send) -> None:

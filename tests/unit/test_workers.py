@@ -1,4 +1,4 @@
-"""The keeper of several workers, with little programs in their place; and a worker's side of the line."""
+"""The pool of several workers, with small programs as workers; and turns of owners."""
 
 import json
 import logging
@@ -36,13 +36,13 @@ import os, signal, socket, sys, threading
 from pathlib import Path
 
 line = socket.socket(fileno=int(sys.argv[2]))
-lives = Path("lives")
-lives.open("a").write("x")
+starts = Path("starts")
+starts.open("a").write("x")
 """
 READY = "line.sendall(b'ready\\n')\n"
 WAIT = "signal.pause()\n"
-ONCE = "if len(lives.read_text()) > 1: sys.exit(7)\n"
-TWICE = "if len(lives.read_text()) > 2: os.kill(os.getppid(), signal.SIGTERM)\n"
+ONCE = "if len(starts.read_text()) > 1: sys.exit(7)\n"
+TWICE = "if len(starts.read_text()) > 2: os.kill(os.getppid(), signal.SIGTERM)\n"
 
 
 @pytest.fixture
@@ -57,27 +57,27 @@ def listening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[sock
         yield listening
 
 
-async def kept(
+async def run_pool(
     listening: socket.socket,
     *lines: str,
     count: int = 1,
     patience: float = 60,
-    pace: RestartPolicy = SOON,
+    policy: RestartPolicy = SOON,
 ) -> int:
-    """Keep a program until it is over; the exit code."""
+    """Run a pool of a program to its end; return the exit code."""
     command = (sys.executable, "-c", BEGIN + "".join(lines))
-    order = WorkerConfig(argv=(), variables={}, agents=(), patience=patience)
+    config = WorkerConfig(argv=(), variables={}, agents=(), patience=patience)
     with anyio.fail_after(30):
-        return await WorkerPool(listening, order, command=command, pace=pace).run(count)
+        return await WorkerPool(listening, config, command=command, pace=policy).run(count)
 
 
-def lives() -> int:
-    return len(Path("lives").read_text())
+def starts() -> int:
+    return len(Path("starts").read_text())
 
 
 # ---------------------------------------------------------------- starts
 @pytest.mark.parametrize(
-    ("end", "code", "told"),
+    ("end", "code", "logged"),
     [
         ("sys.exit(2)", 2, []),
         ("sys.exit(0)", 0, []),
@@ -89,44 +89,48 @@ def lives() -> int:
     ],
 )
 async def test_a_first_worker_that_cannot_start_is_not_tried_again(
-    listening: socket.socket, caplog: pytest.LogCaptureFixture, end: str, code: int, told: list[str]
+    listening: socket.socket,
+    caplog: pytest.LogCaptureFixture,
+    end: str,
+    code: int,
+    logged: list[str],
 ) -> None:
-    assert await kept(listening, end, count=3) == code
-    assert lives() == 1
-    assert caplog.messages == told
+    assert await run_pool(listening, end, count=3) == code
+    assert starts() == 1
+    assert caplog.messages == logged
 
 
-async def test_a_worker_whose_program_is_not_there_is_told(
+async def test_a_missing_program_is_an_error(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = WorkerConfig(argv=(), variables={}, agents=(), patience=60)
-    assert await WorkerPool(listening, order, command=["./nosuch"]).run(2) == EXIT_FAILED
+    config = WorkerConfig(argv=(), variables={}, agents=(), patience=60)
+    assert await WorkerPool(listening, config, command=["./nosuch"]).run(2) == EXIT_FAILED
     assert caplog.messages == ["a worker cannot be started: No such file or directory"]
 
 
-@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
-async def test_a_stop_before_the_first_worker_is_ready_ends_it_and_says_nothing(
-    listening: socket.socket, caplog: pytest.LogCaptureFixture, asked: signal.Signals
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stop_before_the_first_worker_is_ready_ends_it_without_a_log(
+    listening: socket.socket, caplog: pytest.LogCaptureFixture, number: signal.Signals
 ) -> None:
-    code = await kept(listening, f"os.kill(os.getppid(), {asked.value})\n", WAIT, count=3)
-    assert code == 128 + asked
-    assert lives() == 1
+    code = await run_pool(listening, f"os.kill(os.getppid(), {number.value})\n", WAIT, count=3)
+    assert code == 128 + number
+    assert starts() == 1
     assert caplog.messages == []
 
 
 async def test_a_worker_ready_after_the_stop_is_awaited(listening: socket.socket) -> None:
-    asks = "os.kill(os.getppid(), signal.SIGTERM)\nsignal.sigwait({signal.SIGTERM})\n"
-    waits = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
-    works = "sum(range(10**7))\nlives.write_text('done')\n"
-    assert await kept(listening, waits, asks, READY, works) == 0
-    assert lives() == len("done")
+    send_stop = "os.kill(os.getppid(), signal.SIGTERM)\nsignal.sigwait({signal.SIGTERM})\n"
+    block_stop = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+    finish = "sum(range(10**7))\nstarts.write_text('done')\n"
+    assert await run_pool(listening, block_stop, send_stop, READY, finish) == 0
+    assert starts() == len("done")
 
 
-async def test_workers_that_cannot_start_any_more_are_given_up_and_the_others_stopped(
+async def test_after_repeated_failed_starts_all_workers_are_stopped(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await kept(listening, ONCE, READY, WAIT, count=2) == EXIT_FAILED
-    assert lives() == 1 + SOON.failed_starts
+    assert await run_pool(listening, ONCE, READY, WAIT, count=2) == EXIT_FAILED
+    assert starts() == 1 + SOON.failed_starts
     assert caplog.messages == [
         "worker ended by itself (exit code 7), another one starts in 0.001 s",
         "worker ended by itself (exit code 7), another one starts in 0.002 s",
@@ -138,36 +142,36 @@ async def test_workers_that_cannot_start_any_more_are_given_up_and_the_others_st
 async def test_the_pause_before_a_new_worker_grows_to_its_bound(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = RestartPolicy(pause=0.001, longest_pause=0.003, steady=60)
+    policy = RestartPolicy(pause=0.001, longest_pause=0.003, steady=60)
     enough = (
-        "if len(lives.read_text()) > 4: os.kill(os.getppid(), signal.SIGTERM); signal.pause()\n"
+        "if len(starts.read_text()) > 4: os.kill(os.getppid(), signal.SIGTERM); signal.pause()\n"
     )
-    assert await kept(listening, READY, enough, "sys.exit(3)", pace=pace) == 0
+    assert await run_pool(listening, READY, enough, "sys.exit(3)", policy=policy) == 0
     pauses = [message.rpartition("another one starts in ")[2] for message in caplog.messages]
     assert pauses == ["0.001 s", "0.002 s", "0.003 s", "0.003 s"]
 
 
-async def test_the_end_of_a_worker_that_lived_long_is_a_first_one_again(
+async def test_the_end_of_a_worker_that_ran_long_resets_the_pause(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = RestartPolicy(pause=0.001, steady=0)
-    await kept(listening, READY, TWICE, "sys.exit(3)", pace=pace)
+    policy = RestartPolicy(pause=0.001, steady=0)
+    await run_pool(listening, READY, TWICE, "sys.exit(3)", policy=policy)
     assert {message.rpartition("another one starts in ")[2] for message in caplog.messages} == {
         "0.001 s"
     }
 
 
-async def test_a_stop_during_the_pause_starts_nobody(
+async def test_a_stop_during_the_pause_starts_no_worker(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = RestartPolicy(pause=3600, longest_pause=3600)
-    with caplog.filtering(_Stop()):
-        assert await kept(listening, READY, "sys.exit(3)", pace=pace) == 0
-    assert lives() == 1
+    policy = RestartPolicy(pause=3600, longest_pause=3600)
+    with caplog.filtering(_StopOnLog()):
+        assert await run_pool(listening, READY, "sys.exit(3)", policy=policy) == 0
+    assert starts() == 1
 
 
-class _Stop(logging.Filter):
-    """Whatever is logged, a stop comes with it."""
+class _StopOnLog(logging.Filter):
+    """Send a stop with each line of the log."""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
@@ -175,25 +179,27 @@ class _Stop(logging.Filter):
         return True
 
 
-async def test_a_worker_that_does_not_end_is_killed(
+async def test_a_worker_that_ignores_a_stop_is_killed(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deaf = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
-    stops = "os.kill(os.getppid(), signal.SIGTERM)\n"
-    code = await kept(listening, deaf, READY, stops, f"while True: {WAIT}", patience=0.1)
+    ignore_stop = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+    send_stop = "os.kill(os.getppid(), signal.SIGTERM)\n"
+    code = await run_pool(
+        listening, ignore_stop, READY, send_stop, f"while True: {WAIT}", patience=0.1
+    )
     assert code == EXIT_FAILED
     assert caplog.messages == ["worker killed: it does not end"]
 
 
 async def test_nobody_can_connect_after_a_stop(listening: socket.socket) -> None:
     address = listening.getsockname()
-    assert await kept(listening, READY, "os.kill(os.getppid(), signal.SIGTERM)\n", WAIT) == 0
+    assert await run_pool(listening, READY, "os.kill(os.getppid(), signal.SIGTERM)\n", WAIT) == 0
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
 
 
 # ---------------------------------------------------------------- a worker's side
-async def test_a_worker_whose_keeper_is_gone_before_it_was_told_anything_ends(
+async def test_a_worker_ends_if_its_pool_is_gone_before_its_config_arrives(
     listening: socket.socket,
 ) -> None:
     ours, theirs = socket.socketpair()
@@ -203,25 +209,32 @@ async def test_a_worker_whose_keeper_is_gone_before_it_was_told_anything_ends(
         pass
 
 
-async def test_a_seat_has_its_order_and_passes_no_open_file_on(listening: socket.socket) -> None:
+async def test_a_slot_has_its_config_and_its_files_are_not_inherited(
+    listening: socket.socket,
+) -> None:
     ours, theirs = socket.socketpair()
-    told = {"argv": ["passback"], "variables": {"PASSBACK_PORT": "1"}, "agents": [], "patience": 1}
+    config = {
+        "argv": ["passback"],
+        "variables": {"PASSBACK_PORT": "1"},
+        "agents": [],
+        "patience": 1,
+    }
     numbers = (os.dup(listening.fileno()), theirs.detach())
     for number in numbers:
         os.set_inheritable(number, True)
     with ours:
-        ours.sendall(json.dumps(told).encode() + b"\n")
-        with take_slot(*numbers) as seat:
-            seat.ready()
+        ours.sendall(json.dumps(config).encode() + b"\n")
+        with take_slot(*numbers) as slot:
+            slot.ready()
             assert ours.recv(100) == b"ready\n"
-            assert seat.order == WorkerConfig(["passback"], {"PASSBACK_PORT": "1"}, [], 1)
-            assert seat.listening.getsockname() == listening.getsockname()
+            assert slot.order == WorkerConfig(["passback"], {"PASSBACK_PORT": "1"}, [], 1)
+            assert slot.listening.getsockname() == listening.getsockname()
             assert [os.get_inheritable(number) for number in numbers] == [False, False]
 
 
 # ---------------------------------------------------------------- what can serve together
 @pytest.mark.parametrize("store", ["memory:", "MEMORY:", "memory:///"])
-async def test_memory_is_no_store_for_several(store: str) -> None:
+async def test_several_workers_cannot_use_a_store_in_memory(store: str) -> None:
     with pytest.raises(ConfigurationError, match="several workers cannot share the store"):
         refuse_unshared_settings(load_settings({"PASSBACK_STORE": store, "PASSBACK_WORKERS": "2"}))
     refuse_unshared_settings(load_settings({"PASSBACK_STORE": store}))
@@ -234,18 +247,18 @@ async def test_windows_has_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         refuse_unshared_settings(load_settings({"PASSBACK_WORKERS": "2"}))
 
 
-# ---------------------------------------------------------------- places
+# ---------------------------------------------------------------- turns of owners
 class Work:
-    """Pieces of work that each end when they are told to; `begun` has their owners and conversations, as `a1`."""
+    """Work that ends when a test says so; `begun` has the owners and conversations, as `a1`."""
 
-    def __init__(self, places: FairLimiter) -> None:
+    def __init__(self, limiter: FairLimiter) -> None:
         self.begun: list[str] = []
-        self._places = places
+        self._limiter = limiter
         self.ends: list[anyio.Event] = []
 
     async def do(self, name: str) -> None:
         key = ConversationKey(OwnerId(name[0]), ConversationId(name[1]))
-        async with self._places.acquire(key):
+        async with self._limiter.acquire(key):
             self.begun.append(name)
             end = anyio.Event()
             self.ends.append(end)
@@ -256,9 +269,9 @@ class Work:
         await anyio.wait_all_tasks_blocked()
 
 
-async def order(places: FairLimiter, wanted: Sequence[str], at_once: int) -> list[str]:
-    """Who gets a place, one after the other, when so many begin at once and then end in their order."""
-    work = Work(places)
+async def turns(limiter: FairLimiter, wanted: Sequence[str], at_once: int) -> list[str]:
+    """Return the order in which work begins if `at_once` pieces begin, and then end in order."""
+    work = Work(limiter)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for name in wanted:
@@ -277,22 +290,22 @@ async def order(places: FairLimiter, wanted: Sequence[str], at_once: int) -> lis
         (1, "a1 a1 a1 b1 b1 c1", 1, "a1 b1 c1 a1 b1 a1"),
         # and so do the conversations of one
         (1, "a1 a1 a1 a2 a3", 1, "a1 a2 a3 a1 a1"),
-        # of several places one owner never has all
+        # one owner never has all of several places
         (2, "a1 a1 a1 b1 b1", 2, "a1 b1 a1 b1 a1"),
         (3, "a1 a2 a3 a4 b1 c1", 3, "a1 a2 b1 c1 a3 a4"),
-        # who comes first is first where nothing else is to be said
+        # otherwise the first to come is the first to begin
         (2, "a1 b1 c1 d1", 2, "a1 b1 c1 d1"),
     ],
 )
 @pytest.mark.promise("P11")
 async def test_owners_take_turns(number: int, wanted: str, at_once: int, begun: str) -> None:
-    assert await order(FairLimiter(number, 5.0), wanted.split(), at_once) == begun.split()
+    assert await turns(FairLimiter(number, 5.0), wanted.split(), at_once) == begun.split()
 
 
 @pytest.mark.promise("P11")
-async def test_a_place_that_was_given_to_one_that_is_cancelled_goes_to_the_next() -> None:
-    places = FairLimiter(1, 5.0)
-    work = Work(places)
+async def test_a_place_given_to_cancelled_work_goes_to_the_next() -> None:
+    limiter = FairLimiter(1, 5.0)
+    work = Work(limiter)
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work.do, "a1")
@@ -311,19 +324,19 @@ async def test_a_place_that_was_given_to_one_that_is_cancelled_goes_to_the_next(
 
 
 @pytest.mark.promise("P11")
-async def test_who_waits_too_long_is_told_so_and_holds_up_nobody() -> None:
-    places = FairLimiter(1, 0.0)
+async def test_waiting_too_long_is_a_timeout_that_blocks_no_others() -> None:
+    limiter = FairLimiter(1, 0.0)
     key = ConversationKey(OwnerId("a"), ConversationId("1"))
-    async with places.acquire(key):
+    async with limiter.acquire(key):
         with pytest.raises(TimeoutError):
-            async with places.acquire(key):
+            async with limiter.acquire(key):
                 raise AssertionError("there is no second place")
-    async with places.acquire(key):
+    async with limiter.acquire(key):
         pass
 
 
 @pytest.mark.promise("P11")
-async def test_so_many_of_an_owner_wait_and_no_more() -> None:
+async def test_the_number_of_waiters_of_an_owner_is_limited() -> None:
     work = Work(FairLimiter(1, 60, most_waiting=2))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:

@@ -1,8 +1,6 @@
 """Bounds of a connection, in bytes and in time. They hold before any key is checked."""
 
-import asyncio
 import logging
-import socket
 
 import anyio
 import pytest
@@ -10,7 +8,6 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 from tests.support.http_connection import REQUEST, Clock, asked
 from tests.support.sse_site import END, Site
-from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from passback.http.answers import json_answer
@@ -21,7 +18,6 @@ from passback.http.protocol import (
     PIPELINED,
     READ_BYTES,
     UNREAD_BYTES,
-    BoundedHttpProtocol,
     OpenConnections,
 )
 from passback.http.routing import Endpoint
@@ -334,35 +330,6 @@ async def test_a_client_that_has_read_everything_is_not_timed_any_more() -> None
     assert 30 not in clock.set_to
     assert not written.aborted
     connection.connection_lost(None)
-
-
-async def test_an_answer_that_nobody_reads_is_dropped() -> None:
-    """Not only a stream: sixty held answers cost sixty times the memory of one."""
-    much = 8 * 1024 * 1024
-
-    async def answer(request: Request) -> ASGIApp:
-        return json_answer(request.scope, {"a": "x" * much})
-
-    config, state = (
-        Config(Endpoint("/", answer, methods=["GET"]), lifespan="off", log_config=None),
-        ServerState(),
-    )
-    config.load()
-    connections = OpenConnections(send_seconds=0.1)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: BoundedHttpProtocol(config, state, {}, connections=connections), "127.0.0.1", 0
-    )
-    with socket.socket() as client, anyio.fail_after(20):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.setblocking(False)
-        await loop.sock_connect(client, server.sockets[0].getsockname())
-        await loop.sock_sendall(client, REQUEST)
-        while not state.connections:
-            await anyio.lowlevel.checkpoint()
-        while state.connections:  # the server drops it, whether or not anything is read
-            await anyio.lowlevel.checkpoint()
-    server.close()
 
 
 # ---------------------------------------------------------------- numbers and memory

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -35,11 +36,13 @@ MUCH = 4 * 1024 * 1024
 
 
 @asynccontextmanager
-async def connected(site: Site, patience: float | None = None) -> AsyncGenerator[socket.socket]:
-    """Connect a client that sends nothing yet; `patience`: the connection's, if not the site's."""
-    config, state = Config(site.app(), lifespan="off", log_config=None), ServerState()
+async def connected(
+    app: ASGIApp, send_seconds: float, state: ServerState | None = None
+) -> AsyncGenerator[socket.socket]:
+    """Connect a client that sends nothing yet to a server on a free port."""
+    config, state = Config(app, lifespan="off", log_config=None), state or ServerState()
     config.load()
-    connections = OpenConnections(send_seconds=patience or site.services.limits.send_seconds)
+    connections = OpenConnections(send_seconds=send_seconds)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
         lambda: BoundedHttpProtocol(config, state, {}, connections=connections), "127.0.0.1", 0
@@ -55,11 +58,15 @@ async def connected(site: Site, patience: float | None = None) -> AsyncGenerator
 
 @asynccontextmanager
 async def client_of(
-    site: Site, body: int = 0, patience: float | None = None
+    site: Site, body: int = 0, send_seconds: float | None = None
 ) -> AsyncGenerator[socket.socket]:
-    """Connect a client that posts a body of this many bytes, and reads nothing by itself."""
+    """Connect a client that posts a body of this many bytes, and reads nothing by itself.
+
+    The connection has the `send_seconds` of the site, unless others are given.
+    """
     loop = asyncio.get_running_loop()
-    async with connected(site, patience) as client:
+    send_seconds = send_seconds or site.services.limits.send_seconds
+    async with connected(site.app(), send_seconds) as client:
         head = b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % body
         await loop.sock_sendall(client, head)
         await anyio.wait_all_tasks_blocked()
@@ -207,9 +214,25 @@ async def test_a_client_that_does_not_read_is_dropped() -> None:
 
 
 @pytest.mark.promise("P11")
+async def test_a_client_that_does_not_read_an_answer_of_json_is_dropped() -> None:
+    """Not only a stream: sixty held answers cost sixty times the memory of one."""
+
+    async def answer(request: Request) -> ASGIApp:
+        return json_answer(request.scope, {"a": "x" * 2 * MUCH})
+
+    state = ServerState()
+    async with connected(Endpoint("/", answer, methods=["GET"]), 0.1, state) as client:
+        await asyncio.get_running_loop().sock_sendall(client, REQUEST)
+        while not state.connections:
+            await anyio.lowlevel.checkpoint()
+        while state.connections:  # the server drops it, whether or not anything is read
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_the_end_of_a_stopping_server_is_dropped() -> None:
     site = Site(patience=0.1)
-    async with client_of(site, patience=60) as client:
+    async with client_of(site, send_seconds=60) as client:
         site.runs.say(TextDelta("x" * MUCH))
         await anyio.wait_all_tasks_blocked()
         site.stopping.set()
@@ -269,7 +292,7 @@ async def test_a_request_that_comes_during_a_stream_is_served_after_it() -> None
 @pytest.mark.promise("P11", "P12")
 async def test_bytes_behind_a_refused_head_are_not_read() -> None:
     site, loop = Site(), asyncio.get_running_loop()
-    async with connected(site) as client:
+    async with connected(site.app(), 60) as client:
         await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000)
         assert (await loop.sock_recv(client, 65536)).startswith(b"HTTP/1.1 431 ")
         await loop.sock_sendall(client, b"\r\nhost: 127.0.0.1\r\n\r\n")

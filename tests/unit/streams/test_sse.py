@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import anyio
@@ -180,35 +181,23 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
 
 
 @pytest.mark.promise("P11")
-@pytest.mark.parametrize("ping", [0.01, 60])
-async def test_a_client_that_does_not_read_is_dropped(ping: float) -> None:
+@pytest.mark.parametrize(
+    ("ping", "send"),
+    [
+        (0.01, lambda site: site.runs.say(TextDelta("nobody reads this"))),
+        (60, lambda site: site.runs.say(TextDelta("nobody reads this"))),
+        (0.01, lambda _: None),
+        (60, lambda site: site.runs.say(END)),
+        (60, lambda site: site.stopping.set()),
+    ],
+    ids=["text and pings", "text", "pings", "the end of the run", "the stop of the server"],
+)
+async def test_a_client_that_does_not_read_is_dropped(
+    ping: float, send: Callable[[Site], object]
+) -> None:
     site = Site(ping=ping, patience=0.02)
     async with site.opened() as one:
-        site.runs.say(TextDelta("nobody reads this"))
-        await site.is_left()
-        assert not one.ended
-
-
-@pytest.mark.promise("P11")
-async def test_a_client_that_does_not_even_read_a_comment_is_dropped() -> None:
-    site = Site(ping=0.01, patience=0.02)
-    async with site.opened():
-        await site.is_left()
-
-
-@pytest.mark.promise("P11")
-async def test_a_client_that_does_not_read_the_end_is_dropped() -> None:
-    site = Site(patience=0.02)
-    async with site.opened() as one:
-        site.runs.say(END)
-        await site.is_left()
-        assert not one.ended
-
-
-async def test_a_client_that_does_not_read_does_not_hold_up_a_stop() -> None:
-    site = Site(patience=0.02)
-    async with site.opened() as one:
-        site.stopping.set()
+        send(site)
         await site.is_left()
         assert not one.ended
 

@@ -19,9 +19,6 @@ from passback.core.errors import ConfigurationError
 from passback.core.events import ToolResulted
 from passback.core.messages import (
     CallId,
-    ConversationId,
-    ConversationKey,
-    OwnerId,
     RunId,
     RunRef,
     ToolCall,
@@ -506,10 +503,6 @@ async def settled(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- retries
-RUN = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
-RETRY_CONTEXT = ToolContext(RUN, CallId("c"))
-
-
 @pytest.mark.parametrize(
     ("retries", "content", "logged"),
     [
@@ -529,7 +522,7 @@ async def test_a_call_is_tried_again_as_often_as_its_tool_allows(
             raise OSError
         return "third time"
 
-    result = await FunctionTools([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), RETRY_CONTEXT)
+    result = await FunctionTools([flaky]).call(ToolCall(CallId("c"), "flaky", "{}"), CONTEXT)
     assert result == ToolResult(content, is_error=not retries)
     assert len(attempts) == retries + 1
     lines = [(line.levelname, line.message) for line in caplog.records]
@@ -545,7 +538,7 @@ async def test_a_tool_error_is_not_tried_again() -> None:
         raise ToolError("it is not there")
 
     result = await FunctionTools([raise_tool_error]).call(
-        ToolCall(CallId("c"), "raise_tool_error", "{}"), RETRY_CONTEXT
+        ToolCall(CallId("c"), "raise_tool_error", "{}"), CONTEXT
     )
     assert result == ToolResult("it is not there", is_error=True)
     assert attempts == [1]

@@ -23,7 +23,7 @@ from passback.http.wires import Services
 from passback.wire.agent_api import build
 
 HELLO: Json = {"input": [user("hello")], "session_id": "c"}
-SAID: tuple[RunEvent, ...] = (
+GREETING: tuple[RunEvent, ...] = (
     RunStarted(RUN.run_id),
     TurnStarted(MessageId("msg_1")),
     TextDelta("hi"),
@@ -41,6 +41,6 @@ async def post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
 
 
 def streamed(answer: Answer) -> list[Json]:
-    """The events of a stream."""
+    """Return the events of a streamed answer."""
     assert answer.body.startswith(OPENING.encode())
     return events_of(answer.body)

@@ -1,4 +1,4 @@
-"""`/process`: the forms of its answer, and how a client comes back to it."""
+"""`/process`: the forms of its answer, and how a client resumes it."""
 
 import pytest
 from tests.support.agent_api import (
@@ -13,7 +13,7 @@ from tests.support.agent_api import (
 )
 from tests.support.asgi_client import ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
-from tests.unit.wire.agent_api_site import HELLO, SAID, post, site, streamed
+from tests.unit.wire.agent_api_site import GREETING, HELLO, post, site, streamed
 
 from passback.core.changes import Status
 from passback.core.errors import CursorExpired
@@ -59,7 +59,7 @@ STREAM = f"{PATH}/c/stream"
 
 # ---------------------------------------------------------------- answers
 async def test_a_request_is_answered_with_the_events_of_its_run() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     answer = await post(runs, HELLO)
     last = check_legal(streamed(answer))
     assert (answer.status, said(last)) == (200, "hi")
@@ -76,7 +76,7 @@ async def test_a_request_is_answered_with_the_events_of_its_run() -> None:
     assert (runs.posts[0].key, runs.posts[0].tools) == (RUN.key, None)
 
 
-async def test_what_sub_agents_used_is_the_responses_and_no_messages() -> None:
+async def test_the_usage_of_sub_agents_counts_for_the_response_and_no_message() -> None:
     deep = Nested(CallId("b"), UsageReported(Usage(10, 20)))
     runs = LoggedRuns(
         RunStarted(RUN.run_id),
@@ -94,7 +94,7 @@ async def test_what_sub_agents_used_is_the_responses_and_no_messages() -> None:
 
 
 async def test_the_path_is_a_setting() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     runs.known[RUN.key] = Status(1, RUN.run_id)
     wire = build(Services(runs, Signal()), AgentApiSettings(process_path="/agents/one"))
     app = build_site([wire], Access())
@@ -104,7 +104,7 @@ async def test_the_path_is_a_setting() -> None:
 
 
 async def test_the_request_names_its_response_and_its_agent() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     answer = await post(runs, {**HELLO, "id": "mine", "agent_id": "painter"})
     assert {event["id"] for event in streamed(answer) if event["object"] == "response"} == {"mine"}
     [message] = runs.posts[0].messages
@@ -114,16 +114,16 @@ async def test_the_request_names_its_response_and_its_agent() -> None:
 
 @pytest.mark.promise("P13")
 async def test_a_session_belongs_to_the_owner_of_the_key_whatever_user_is_named() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     app = site(runs, Access(keys={"a-key": OwnerId("alice")}))
-    asked = {**HELLO, "user_id": "bob"}
-    await ask_json(app, "POST", PATH, asked, headers={"authorization": "Bearer a-key"})
+    body = {**HELLO, "user_id": "bob"}
+    await ask_json(app, "POST", PATH, body, headers={"authorization": "Bearer a-key"})
     assert runs.posts[0].key.owner == "alice"
 
 
 @pytest.mark.parametrize("missing", [{}, {"session_id": None}, {"session_id": ""}])
 async def test_a_request_without_a_session_begins_one_of_its_own(missing: Json) -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     for _ in range(2):
         await post(runs, {"input": HELLO["input"], **missing})
     first, second = (post.key.id for post in runs.posts)
@@ -141,10 +141,10 @@ async def test_a_request_without_a_session_begins_one_of_its_own(missing: Json) 
         ({}, "text/html", None),
     ],
 )
-async def test_the_answer_has_the_form_that_was_asked_for_and_is_accepted(
+async def test_the_form_of_the_answer_follows_stream_and_accept(
     asked: Json, accept: str, media_type: str | None
 ) -> None:
-    answer = await post(LoggedRuns(*SAID), {**HELLO, **asked}, headers={"accept": accept})
+    answer = await post(LoggedRuns(*GREETING), {**HELLO, **asked}, headers={"accept": accept})
     if media_type is None:
         assert (answer.status, answer.code) == (406, "not_acceptable")
     else:
@@ -152,7 +152,7 @@ async def test_the_answer_has_the_form_that_was_asked_for_and_is_accepted(
 
 
 async def test_without_a_stream_the_answer_is_the_last_event() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     *_, last = streamed(await post(runs, HELLO))
     answer = (await post(runs, {**HELLO, "stream": False})).json
     assert said(answer) == "hi"
@@ -167,8 +167,8 @@ async def test_without_a_stream_a_failed_run_has_the_status_of_its_error() -> No
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_an_answer_that_is_too_long_is_not_sent_whole(streams: bool) -> None:
-    app = site(LoggedRuns(*SAID), limits=RequestLimits(answer_chars=1))
+async def test_an_answer_that_is_too_long_is_an_error(streams: bool) -> None:
+    app = site(LoggedRuns(*GREETING), limits=RequestLimits(answer_chars=1))
     answer = await ask_json(app, "POST", PATH, {**HELLO, "stream": streams})
     if streams:
         assert check_legal(streamed(answer))["error"]["code"] == "cursor_expired"
@@ -185,7 +185,7 @@ CALLS = (
     ),
     UserMessage(MessageId("m3"), "x"),
 )
-MADE = (
+APPROVED_CALLS = (
     RunStarted(RUN.run_id),
     ToolCallEnded(CallId("c1")),
     ToolResulted(CallId("c1"), "gone"),
@@ -194,10 +194,10 @@ MADE = (
 )
 
 
-async def test_a_call_of_the_run_itself_is_told_once() -> None:
+async def test_a_call_of_the_run_itself_is_sent_once() -> None:
     call = CallId("c1")
-    begun = (ToolCallStarted(call, "delete", client=False), ToolCallArguments(call, '{"a":1}'))
-    runs = LoggedRuns(MADE[0], *begun, *MADE[1:])
+    start = (ToolCallStarted(call, "delete", client=False), ToolCallArguments(call, '{"a":1}'))
+    runs = LoggedRuns(APPROVED_CALLS[0], *start, *APPROVED_CALLS[1:])
     runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, run_start=3)
     last = check_legal(streamed(await ask(site(runs), "GET", STREAM)))
     assert [each["type"] for each in last["output"]] == ["plugin_call", *["plugin_call_output"] * 2]
@@ -205,10 +205,10 @@ async def test_a_call_of_the_run_itself_is_told_once() -> None:
 
 @pytest.mark.parametrize("newest", [True, False])
 async def test_a_call_is_found_before_many_results(newest: bool) -> None:
-    runs = LoggedRuns(*MADE)
-    filler = [ToolMessage(MessageId(f"t{n}"), CallId(f"x{n}"), "") for n in range(250)]
-    runs.history = (*CALLS[:2], *filler)
-    later = Status(2, RunId("run_2"), message_count=300)  # it was taken back meanwhile
+    runs = LoggedRuns(*APPROVED_CALLS)
+    other_results = [ToolMessage(MessageId(f"t{n}"), CallId(f"x{n}"), "") for n in range(250)]
+    runs.history = (*CALLS[:2], *other_results)
+    later = Status(2, RunId("run_2"), message_count=300)  # after a rollback
     runs.known[RUN.key] = Status(1, RUN.run_id, run_start=252) if newest else later
     answer = await ask(site(runs), "GET", f"{STREAM}?runId={RUN.run_id}")
     [call] = bodies(check_legal(streamed(answer)), "plugin_call")
@@ -216,8 +216,8 @@ async def test_a_call_is_found_before_many_results(newest: bool) -> None:
 
 
 @pytest.mark.parametrize("follows", [False, True])
-async def test_calls_that_were_approved_are_told_with_their_names(follows: bool) -> None:
-    runs = LoggedRuns(*MADE)
+async def test_approved_calls_are_sent_with_their_names(follows: bool) -> None:
+    runs = LoggedRuns(*APPROVED_CALLS)
     runs.history, runs.known[RUN.key] = CALLS, Status(1, RUN.run_id, run_start=3)
     if follows:
         answer = await ask(site(runs), "GET", STREAM)
@@ -232,14 +232,16 @@ async def test_calls_that_were_approved_are_told_with_their_names(follows: bool)
     ]
 
 
-async def test_the_answer_to_a_result_needs_no_record_of_the_call() -> None:
-    answer = await post(LoggedRuns(*MADE), {"session_id": "c", "input": [output("c1", "x")]})
+async def test_an_answer_to_a_result_needs_no_record_of_the_call() -> None:
+    answer = await post(
+        LoggedRuns(*APPROVED_CALLS), {"session_id": "c", "input": [output("c1", "x")]}
+    )
     outputs = bodies(check_legal(streamed(answer)), "plugin_call_output")
     assert outputs == [{"call_id": "c1", "output": "gone"}, {"call_id": "c2", "output": "seen"}]
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_results_that_are_not_all_are_stored_and_the_rest_is_named(streams: bool) -> None:
+async def test_after_some_of_the_results_the_answer_names_the_owed_calls(streams: bool) -> None:
     runs = LoggedRuns()
     runs.answer = Parked(RUN.key, (Owed(CallId("c2"), "paint", "{}"),))
     answer = await post(
@@ -252,10 +254,10 @@ async def test_results_that_are_not_all_are_stored_and_the_rest_is_named(streams
     assert "x-run-id" not in answer.headers
 
 
-# ---------------------------------------------------------------- coming back
+# ---------------------------------------------------------------- resuming
 @pytest.mark.promise("P3")
-async def test_a_client_comes_back_by_the_same_post_or_by_the_stream() -> None:
-    runs = LoggedRuns(*SAID)
+async def test_a_client_resumes_by_the_same_post_or_by_the_stream() -> None:
+    runs = LoggedRuns(*GREETING)
     runs.known[RUN.key] = Status(1, RUN.run_id)
     whole = (await post(runs, HELLO)).body.removeprefix(OPENING.encode())
     frames = [frame + b"\n\n" for frame in whole.split(b"\n\n")[:-1]]
@@ -266,31 +268,33 @@ async def test_a_client_comes_back_by_the_same_post_or_by_the_stream() -> None:
         posted = await post(runs, HELLO, headers=headers)
         followed = await ask(site(runs), "GET", STREAM, headers=headers)
         first = await ask(site(runs), "GET", f"{STREAM}?lastEventId={last}")
-        assert [_steady(each.body) for each in (posted, followed, first)] == [_steady(rest)] * 3
+        assert [_without_times(each.body) for each in (posted, followed, first)] == [
+            _without_times(rest)
+        ] * 3
 
 
-def _steady(body: bytes) -> list[Json]:
-    """Without the time of the answer."""
+def _without_times(body: bytes) -> list[Json]:
+    """Return the events without the times of the response."""
     return [{**event, "created_at": 0, "completed_at": 0} for event in events_of(body)]
 
 
-async def test_a_response_is_followed_under_the_id_that_its_request_gave_it() -> None:
-    runs = LoggedRuns(*SAID)
+async def test_a_response_is_followed_under_a_given_id() -> None:
+    runs = LoggedRuns(*GREETING)
     runs.known[RUN.key] = Status(1, RUN.run_id)
     answer = await ask(site(runs), "GET", f"{STREAM}?id=mine&stream=false&runId=run_1")
     assert answer.json["id"] == "mine"
 
 
 async def test_an_id_beyond_the_end_is_refused_before_the_stream() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     headers = {"last-event-id": "run_1.1-9"}
     answer = await post(runs, HELLO, headers=headers)
     assert (answer.status, answer.code) == (422, "invalid_cursor")
 
 
 @pytest.mark.promise("P10")
-async def test_a_reader_is_told_that_what_it_saw_is_void() -> None:
-    runs = LoggedRuns(*SAID[:3])
+async def test_a_reader_of_void_events_gets_an_error() -> None:
+    runs = LoggedRuns(*GREETING[:3])
     runs.is_taken_over(Position(1, 2), TurnStarted(MessageId("msg_2")), TextDelta("ho"))
     runs.say(RunFinished(Completed()))
     answer = await post(runs, HELLO, headers={"last-event-id": "run_1.1-3"})
@@ -302,9 +306,9 @@ async def test_a_reader_is_told_that_what_it_saw_is_void() -> None:
 
 
 @pytest.mark.promise("P10")
-async def test_a_reader_whose_text_is_void_gets_a_number_beyond_all_that_it_saw() -> None:
-    words = [TextDelta("old")] * 20
-    runs = LoggedRuns(*SAID[:2], *words, RunFinished(Completed()))
+async def test_the_error_for_void_events_has_a_higher_sequence_number() -> None:
+    deltas = [TextDelta("old")] * 20
+    runs = LoggedRuns(*GREETING[:2], *deltas, RunFinished(Completed()))
     sent = streamed(await post(runs, HELLO))[:-3]
     runs.is_taken_over(Position(1, 1), TurnStarted(MessageId("msg_2")), TextDelta("new"))
     runs.say(RunFinished(Completed()))
@@ -314,7 +318,7 @@ async def test_a_reader_whose_text_is_void_gets_a_number_beyond_all_that_it_saw(
     assert (last["status"], last["error"]["code"]) == ("failed", "rewound")
 
 
-CUT_BEGINNING = (RunStarted(RUN.run_id), TurnStarted(MessageId("m")), TextDelta("a"))
+UNFINISHED = (RunStarted(RUN.run_id), TurnStarted(MessageId("m")), TextDelta("a"))
 
 
 @pytest.mark.promise("P12")
@@ -322,8 +326,8 @@ CUT_BEGINNING = (RunStarted(RUN.run_id), TurnStarted(MessageId("m")), TextDelta(
     ("seen", "status"),
     [("1-2~1", 200), ("1-2~2", 422), ("1-3~99", 422), ("1-4~1", 422), ("1-3~2", 200)],
 )
-async def test_a_place_within_an_event_has_to_be_one_that_was_sent(seen: str, status: int) -> None:
-    runs = LoggedRuns(*CUT_BEGINNING, RunFinished(Completed()))
+async def test_an_id_within_an_event_has_to_be_one_that_was_sent(seen: str, status: int) -> None:
+    runs = LoggedRuns(*UNFINISHED, RunFinished(Completed()))
     runs.known[RUN.key] = Status(1, RUN.run_id)
     headers = {"last-event-id": f"run_1.{seen}"}
     for answer in (
@@ -335,15 +339,15 @@ async def test_a_place_within_an_event_has_to_be_one_that_was_sent(seen: str, st
 
 
 @pytest.mark.promise("P10")
-async def test_a_place_within_an_event_that_is_void_is_told_so() -> None:
-    runs = LoggedRuns(*CUT_BEGINNING)
+async def test_an_id_within_a_void_event_gets_an_error() -> None:
+    runs = LoggedRuns(*UNFINISHED)
     runs.is_taken_over(Position(1, 1), RunFinished(Completed()))
     answer = await post(runs, HELLO, headers={"last-event-id": "run_1.1-2~1"})
     assert streamed(answer)[-1]["error"]["code"] == "rewound"
 
 
-async def test_a_log_without_its_beginning_cannot_be_told() -> None:
-    runs = LoggedRuns(*SAID)
+async def test_a_trimmed_log_is_an_error() -> None:
+    runs = LoggedRuns(*GREETING)
     runs.unreadable = CursorExpired("its beginning is gone")
     answer = await post(runs, HELLO)
     assert (answer.status, answer.code) == (410, "cursor_expired")

@@ -1,4 +1,4 @@
-"""`/process`: what a request means for the conversation."""
+"""`/process`: requests, and what they post to the conversation."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from tests.support.agent_api import PATH, Json, decision, function, output, text, user
 from tests.support.asgi_client import ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
-from tests.unit.wire.agent_api_site import HELLO, SAID, post, site
+from tests.unit.wire.agent_api_site import GREETING, HELLO, post, site
 
 from passback.core.changes import Status
 from passback.core.messages import Answer as ToAnswer
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def _read(*messages: object, **more: Any) -> tuple[Message, ...]:
-    """What is posted by a request's messages, without the ids that were made for them."""
-    runs = LoggedRuns(*SAID)
+    """Return the messages that a request posts."""
+    runs = LoggedRuns(*GREETING)
     answer = await ask_json(
         site(runs, allow_roles=frozenset({"user", "tool", "system"})),
         "POST",
@@ -46,10 +46,10 @@ async def _read(*messages: object, **more: Any) -> tuple[Message, ...]:
     return runs.posts[0].messages
 
 
-# ---------------------------------------------------------------- what is new
+# ---------------------------------------------------------------- new messages
 ASSISTANT = {"role": "assistant", "type": "message", "content": [text("I said")]}
 CALL = {"type": "function_call", "role": "assistant", "content": [{"type": "data", "data": {}}]}
-SERVERS = {"type": "plugin_call_output", "role": "tool", "content": None}
+SERVERS_RESULT = {"type": "plugin_call_output", "role": "tool", "content": None}
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ SERVERS = {"type": "plugin_call_output", "role": "tool", "content": None}
         ([user("a"), CALL, output("c1", "x"), CALL, output("c2", "y")], ["c1", "c2"]),
         ([CALL, output("c1", "x"), ASSISTANT, user("b")], ["b"]),
         ([output("c1", "x"), user("b")], ["c1", "b"]),
-        ([user("a"), SERVERS, CALL, output("c1", "x"), user("b")], ["c1", "b"]),
+        ([user("a"), SERVERS_RESULT, CALL, output("c1", "x"), user("b")], ["c1", "b"]),
         ([user("a"), {"type": "heartbeat"}, user("b"), {"type": "error"}], ["a", "b"]),
         ([user("a"), {"type": "error", "role": "assistant"}, user("b")], ["a", "b"]),
         ([{**CALL, "type": "mcp_approval_request"}, decision("c1", True)], ["c1"]),
         ([{"role": "user", "type": "a2ui_action", "content": [text("a")]}], ["a"]),
     ],
 )
-async def test_only_what_follows_the_answer_is_new(given: list[Json], new: list[str]) -> None:
+async def test_only_messages_behind_the_answer_are_new(given: list[Json], new: list[str]) -> None:
     messages = await _read(*given)
-    told = [
+    found = [
         m.call_id if isinstance(m, ToAnswer) else as_text(m.content, media=lambda part: part.url)
         for m in messages
         if isinstance(m, ToolMessage | ApprovalMessage | UserMessage)
     ]
-    assert told == new
+    assert found == new
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ async def test_only_what_follows_the_answer_is_new(given: list[Json], new: list[
     ],
 )
 async def test_answers_prove_that_a_conversation_exists(given: list[Json], continues: bool) -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     await post(runs, {"session_id": "c", "input": given})
     assert (runs.posts[0].continues, runs.posts[0].resends) == (continues, True)
 
 
 async def test_a_message_is_known_by_its_id() -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     given = [user("a", id="m1"), user("b", id=""), user("c", id=None, metadata={"x": 1})]
     await post(runs, {**HELLO, "input": given, "biz_params": {}, "response_id": "old"})
     assert runs.posts[0].named == {"m1"}
     assert runs.posts[0].messages[0].id == "m1"
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- content
 DATA_URL = "data:image/png;base64,aGk="
 PARTS: list[tuple[Json, object]] = [
     (text("hi"), TextPart("hi")),
@@ -148,7 +148,7 @@ async def test_each_part_is_read(part: Json, read: object) -> None:
     assert message.content == (read,)
 
 
-async def test_a_system_message_is_read_where_it_is_allowed() -> None:
+async def test_a_system_message_is_read_if_it_is_allowed() -> None:
     first, second = await _read({**user("be kind"), "role": "system"}, {**user("hi"), "role": None})
     assert first == SystemMessage(first.id, (TextPart("be kind"),))
     assert second == UserMessage(second.id, (TextPart("hi"),))
@@ -190,7 +190,7 @@ SPEC = ToolSpec("paint", "", {"type": "object", "properties": COLOR, "required":
     ],
 )
 async def test_tools_are_declared_in_the_protocols_form_or_flat(tools: Any, read: object) -> None:
-    runs = LoggedRuns(*SAID)
+    runs = LoggedRuns(*GREETING)
     await post(runs, {**HELLO, "tools": tools})
     found = runs.posts[0].tools
     assert (len(found or ()) if isinstance(read, int) else found) == read
@@ -220,7 +220,7 @@ async def test_generation_parameters_belong_to_the_last_user_message(
     assert last.brief == MessageContext(instructions="briefly", generation=generation, model="any")
 
 
-async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing() -> None:
+async def test_unknown_keys_are_kept_with_the_last_user_message() -> None:
     extras: Json = {"biz_params": {"shop": 5}, "response_id": None}
     [plain] = await _read(user("b"))
     assert isinstance(plain, UserMessage)
@@ -233,24 +233,23 @@ async def test_unknown_keys_are_kept_with_the_last_user_message_and_mean_nothing
     assert isinstance(result, ToolMessage)
 
 
-async def test_parameters_beside_a_result_are_those_of_no_message() -> None:
+async def test_parameters_beside_a_result_alone_are_ignored() -> None:
     [result] = await _read(output("c1", "x"), **PARAMETERS)
     assert isinstance(result, ToolMessage)
 
 
-async def test_a_request_says_what_it_means_during_a_run_and_without_a_reader() -> None:
-    runs = LoggedRuns(*SAID)
+async def test_a_request_sets_on_busy_and_on_disconnect() -> None:
+    runs = LoggedRuns(*GREETING)
     await post(runs, {**HELLO, "on_busy": "enqueue", "on_disconnect": "cancel"})
     await post(runs, HELLO)
-    told = [(post.on_busy, post.on_disconnect) for post in runs.posts]
-    assert told == [("enqueue", "cancel"), ("reject", "continue")]
+    policies = [(post.on_busy, post.on_disconnect) for post in runs.posts]
+    assert policies == [("enqueue", "cancel"), ("reject", "continue")]
 
 
 # ---------------------------------------------------------------- refusals
 STREAM = f"{PATH}/c/stream"
 
 
-# ---------------------------------------------------------------- refusals
 def _content(*parts: object) -> Json:
     return {"input": [{"role": "user", "content": list(parts)}]}
 
@@ -320,19 +319,19 @@ REFUSED: list[tuple[Json, str, str]] = [
 
 
 @pytest.mark.promise("P12")
-@pytest.mark.parametrize(("body", "code", "words"), REFUSED)
-async def test_errors_are_refused_before_the_stream(body: Json, code: str, words: str) -> None:
-    runs = LoggedRuns(*SAID)
+@pytest.mark.parametrize(("body", "code", "text"), REFUSED)
+async def test_errors_are_refused_before_the_stream(body: Json, code: str, text: str) -> None:
+    runs = LoggedRuns(*GREETING)
     value = body if "input" in body or not body else {**HELLO, **body}
     answer = await post(runs, {"session_id": "c", **value} if value else {})
     assert (answer.status, answer.code) == (422, code), answer.body
-    assert words in answer.json["message"]
+    assert text in answer.json["message"]
     assert runs.posts == []
 
 
-async def test_the_place_of_what_is_wrong_is_told_as_it_was_posted() -> None:
+async def test_an_error_names_its_place_in_the_posted_form() -> None:
     image = {"type": "image", "image_url": "ftp://x"}
-    answer = await post(LoggedRuns(*SAID), {"session_id": "c", **_content(text("x"), image)})
+    answer = await post(LoggedRuns(*GREETING), {"session_id": "c", **_content(text("x"), image)})
     problem = "image_url has to be an http:, https: or data: URL, without control characters"
     assert answer.json["details"] == {"problems": [{"at": "input.0.content.1", "problem": problem}]}
     assert answer.json["message"] == f"input.0.content.1: {problem}"
@@ -340,7 +339,7 @@ async def test_the_place_of_what_is_wrong_is_told_as_it_was_posted() -> None:
 
 @pytest.mark.promise("P11")
 async def test_large_results_and_attachments_are_refused() -> None:
-    app = site(LoggedRuns(*SAID), limits=RequestLimits(result_bytes=10, attachment_bytes=10))
+    app = site(LoggedRuns(*GREETING), limits=RequestLimits(result_bytes=10, attachment_bytes=10))
     data = "data:image/png;base64," + "aGkh" * 10
     large = await ask_json(
         site(LoggedRuns(), limits=RequestLimits(data_bytes=10)),
@@ -375,14 +374,14 @@ async def test_large_results_and_attachments_are_refused() -> None:
         ),
     ],
 )
-async def test_what_is_no_request_is_refused(body: bytes, headers: Json, status: int) -> None:
-    runs = LoggedRuns(*SAID)
+async def test_a_malformed_request_is_refused(body: bytes, headers: Json, status: int) -> None:
+    runs = LoggedRuns(*GREETING)
     answer = await ask(site(runs), "POST", PATH, headers=headers, body=body)
     assert (answer.status, runs.posts) == (status, [])
 
 
-async def test_a_stream_is_asked_for_in_words_that_are_known() -> None:
-    runs = LoggedRuns(*SAID)
+async def test_malformed_queries_of_a_stream_are_refused() -> None:
+    runs = LoggedRuns(*GREETING)
     runs.known[RUN.key] = Status(1, RUN.run_id)
     answer = await ask(site(runs), "GET", f"{STREAM}?stream=perhaps")
     assert (answer.status, answer.code) == (422, "invalid_request")

@@ -1,4 +1,4 @@
-"""Run events become events of the Agent API: by vectors, and for any legal run by its rules."""
+"""Run events become events of the Agent API: by vectors, and for any legal run."""
 
 import json
 from collections.abc import Sequence
@@ -80,14 +80,14 @@ def _vector_lines(vector: Json) -> list[str]:
 
 # ---------------------------------------------------------------- vectors
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_run_is_told_as_the_vector_says(vector: Json) -> None:
+def test_a_run_is_encoded_as_the_vector_says(vector: Json) -> None:
     lines = _vector_lines(vector)
     assert lines == [line(event) for event in vector["data"]]
     assert all(each.isascii() for each in lines)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_each_vector_is_legal_and_fits_its_description(vector: Json) -> None:
+def test_each_vector_is_legal_and_fits_its_schema(vector: Json) -> None:
     check_legal(vector["data"])
     rebuilt(vector["data"])
     for event in vector["data"]:
@@ -111,12 +111,12 @@ CLIENT, INVALID, SERVER = "client", "invalid", "server"
 
 @st.composite
 def turns(draw: st.DrawFn) -> tuple[list[RunEvent], list[Owed]]:
-    """What one model call says, its calls in pieces that come in any order, and what is owed then."""
+    """Draw the events of one model call, its tool calls in any order, and the calls then owed."""
     number = draw(st.integers(0, 10**9))
     kinds = draw(st.lists(st.sampled_from([CLIENT, INVALID, SERVER]), max_size=3))
     calls = [
-        ToolCall(CallId(f"c{number}-{place}"), draw(NAMES), draw(WORDS), kind == CLIENT)
-        for place, kind in enumerate(kinds)
+        ToolCall(CallId(f"c{number}-{index}"), draw(NAMES), draw(WORDS), kind == CLIENT)
+        for index, kind in enumerate(kinds)
     ]
     words = draw(st.lists(st.builds(TextDelta, WORDS) | st.builds(ReasoningDelta, WORDS)))
     pieces: list[list[RunEvent]] = [list(words)]
@@ -150,40 +150,40 @@ ENDINGS: st.SearchStrategy[Outcome] = st.sampled_from(
 
 
 def _begins(turn: tuple[list[RunEvent], list[Owed]]) -> RunEvent:
-    """What no other turn of the run begins with: ids are used once, by a sub-agent, too."""
+    """Return the first event of a turn: its id is used once, by a sub-agent, too."""
     first = turn[0][0]
     return first.event if isinstance(first, Nested) else first
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[RunEvent]:
-    said = draw(st.lists(turns(), max_size=3, unique_by=_begins))
-    events = [event for turn, _ in said for event in turn]
+    drawn = draw(st.lists(turns(), max_size=3, unique_by=_begins))
+    events = [event for turn, _ in drawn for event in turn]
     outcome: Outcome = draw(ENDINGS)
     if isinstance(outcome, Cancelled | Failed):
         events = events[: draw(st.integers(0, len(events)))]
     if isinstance(outcome, HandedBack):
-        outcome = HandedBack(tuple(owed for _, each in said for owed in each))
+        outcome = HandedBack(tuple(owed for _, each in drawn for owed in each))
     queued = [RunQueued(RUN)] if draw(st.booleans()) else []
     return [*queued, RunStarted(RUN), *events, RunFinished(outcome)]
 
 
-def _said(events: Sequence[RunEvent], kind: type[TextDelta | ReasoningDelta]) -> str:
+def _text_of(events: Sequence[RunEvent], kind: type[TextDelta | ReasoningDelta]) -> str:
     return "".join(event.text for event in events if isinstance(event, kind))
 
 
 @given(runs())
-def test_a_runs_events_have_no_more_numbers_than_are_left_out_for_what_is_void(
+def test_an_event_has_at_most_as_many_frames_as_a_rewind_leaves_out(
     events: list[RunEvent],
 ) -> None:
-    encoder, said = _encoder(), 0
+    encoder, count = _encoder(), 0
     for number, event in enumerate(events[:-1], 1):
-        said += len(encoder.feed(event))
-        assert said <= number * MOST_FRAMES
+        count += len(encoder.feed(event))
+        assert count <= number * MOST_FRAMES
 
 
 @given(runs())
-def test_any_run_is_a_legal_stream_from_which_its_words_and_calls_can_be_rebuilt(
+def test_any_run_is_a_legal_stream_with_its_texts_and_calls(
     events: list[RunEvent],
 ) -> None:
     sent = [json.loads(each) for each in _lines(events)]
@@ -191,16 +191,16 @@ def test_any_run_is_a_legal_stream_from_which_its_words_and_calls_can_be_rebuilt
         SCHEMA.validate(event)
     answer = check_legal(sent)
     client = rebuilt(sent)
-    assert client.said() == said(answer) == _said(events, TextDelta)
-    assert client.said("reasoning") == said(answer, "reasoning") == _said(events, ReasoningDelta)
+    assert client.said() == said(answer) == _text_of(events, TextDelta)
+    assert client.said("reasoning") == said(answer, "reasoning") == _text_of(events, ReasoningDelta)
     inner = [event.event if isinstance(event, Nested) else event for event in events]
     arguments = {e.call_id: "" for e in inner if isinstance(e, ToolCallStarted)}
     for event in inner:
         if isinstance(event, ToolCallArguments):
             arguments[event.call_id] += event.delta
     kinds = ("function_call", "plugin_call", "mcp_call")
-    told = [data for kind in kinds for data in bodies(answer, kind)]
-    assert {data["call_id"]: data["arguments"] for data in told} == arguments
+    sent_calls = [data for kind in kinds for data in bodies(answer, kind)]
+    assert {data["call_id"]: data["arguments"] for data in sent_calls} == arguments
     outputs = [data["call_id"] for kind in kinds for data in bodies(answer, f"{kind}_output")]
     assert sorted(outputs) == sorted(e.call_id for e in inner if isinstance(e, ToolResulted))
 
@@ -212,23 +212,23 @@ def test_a_stream_that_is_cut_at_any_frame_goes_on_with_the_rest(
 ) -> None:
     log = [Logged(Position(1, number), event) for number, event in enumerate(events, 1)]
     ready = data.draw(st.lists(st.integers(1, 9), min_size=len(log), max_size=len(log)))
-    first, place = SseFramer(_encoder(), RUN, remembers=True), 0
+    first, start = SseFramer(_encoder(), RUN, remembers=True), 0
     whole = ""
     for size in ready:
-        if batch := log[place : place + size]:
+        if batch := log[start : start + size]:
             whole += first.frame_batch(batch)
-        place += size
+        start += size
     frames = whole.split("\n\n")[:-1]
     seen = data.draw(st.integers(1, len(frames)))
     last = EventId.parse(frames[seen - 1].partition("\n")[0].removeprefix("id: "))
     again = SseFramer(_encoder(), RUN, last, remembers=True)
     if again.needs_recall:
-        for start in range(0, len(log), 2):
-            if not again.recall(log[start : start + 2]):
+        for number in range(0, len(log), 2):
+            if not again.recall(log[number : number + 2]):
                 break
     rest = again.frame_batch([each for each in log if each.position > last.cursor.position])
-    had = "".join(f"{frame}\n\n" for frame in frames[:seen])
-    sent = [*events_of(had.encode()), *events_of(rest.encode())]
+    seen_text = "".join(f"{frame}\n\n" for frame in frames[:seen])
+    sent = [*events_of(seen_text.encode()), *events_of(rest.encode())]
     answer = sent[-1]
     numbers = [event["sequence_number"] for event in sent]
     assert numbers == sorted(set(numbers)), "it grows, and may leave numbers out"
@@ -255,7 +255,7 @@ def _unnumbered(value: Any) -> Any:
         ToolResulted(CallId("c"), "x" * 11),
     ],
 )
-def test_an_answer_that_is_too_long_for_one_response_ends_as_failed(event: RunEvent) -> None:
+def test_an_answer_that_is_too_long_ends_as_failed(event: RunEvent) -> None:
     encoder = _encoder(most=10)
     started = ToolCallStarted(CallId("c"), "roll", client=False)
     lines = [each for first in (RunStarted(RUN), started) for each in encoder.feed(first)]
@@ -277,13 +277,13 @@ def test_arguments_in_many_pieces_are_not_sent_again_with_each_of_them() -> None
     assert json.loads(lines[-1])["content"][0]["data"]["arguments"] == "x" * 4_000
 
 
-def test_a_reader_who_cannot_read_on_is_told_even_before_the_first_event() -> None:
+def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
     encoder = _encoder()
     lines = encoder.fail(Failed("run_not_found", "gone"))
     assert [json.loads(each)["status"] for each in lines] == ["created", "in_progress", "failed"]
 
 
-def test_nothing_is_said_of_a_rewind_but_numbers_that_were_sent_are_left_out() -> None:
+def test_a_rewind_sends_nothing_but_leaves_numbers_out() -> None:
     encoder = _encoder(seen=3)
     assert not encoder.rewind(Cursor(RUN, Position(1, 1)))
     first = json.loads(encoder.fail(Failed("rewound", "void"))[0])

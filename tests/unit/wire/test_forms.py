@@ -1,4 +1,4 @@
-"""The forms of an answer, as both routes that follow a run give them; what cannot be given is refused."""
+"""The forms of an answer of the routes that follow a run, and the refusal of other forms."""
 
 from typing import Any
 
@@ -81,9 +81,7 @@ async def _ask(runs: LoggedRuns, route: Route, query: str, *accept: str, **more:
         ("?wait=false", []),
     ],
 )
-async def test_events_are_what_a_client_gets_that_wants_nothing_else(
-    route: Route, query: str, accept: list[str]
-) -> None:
+async def test_events_are_the_default_form(route: Route, query: str, accept: list[str]) -> None:
     answer = await _ask(_runs(), route, query, *accept)
     assert (answer.status, answer.body) == (200, EVENTS)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -101,7 +99,7 @@ async def test_events_are_what_a_client_gets_that_wants_nothing_else(
         ("", ["text/plain;q=0.5", "application/*"]),
     ],
 )
-async def test_one_document_is_for_those_who_wait_or_accept_only_this(
+async def test_a_document_is_sent_for_wait_or_if_only_json_is_accepted(
     route: Route, query: str, accept: list[str]
 ) -> None:
     answer = await _ask(_runs(), route, query, *accept)
@@ -110,13 +108,13 @@ async def test_one_document_is_for_those_who_wait_or_accept_only_this(
 
 @on_each_route
 @pytest.mark.parametrize("query", ["", "?wait=false"])
-async def test_text_is_for_those_who_accept_it(route: Route, query: str) -> None:
+async def test_text_is_sent_if_it_is_preferred(route: Route, query: str) -> None:
     answer = await _ask(_runs(), route, query, "text/plain, text/event-stream;q=0.9")
     assert (answer.status, answer.body) == (200, b"hi\n")
 
 
 @on_each_route
-async def test_a_document_is_of_the_whole_run_and_a_text_of_what_was_not_seen(route: Route) -> None:
+async def test_a_document_has_the_whole_run_and_a_text_only_the_unseen_rest(route: Route) -> None:
     seen = {"last-event-id": "run_1.1-2"}
     assert (await _ask(_runs(), route, "?wait=true", **seen)).json == DOCUMENT
     assert (await _ask(_runs(), route, "", "text/plain", **seen)).body == b""
@@ -131,7 +129,7 @@ async def test_a_document_is_of_the_whole_run_and_a_text_of_what_was_not_seen(ro
         for value in ("0", "-1", "3601", "9" * 30, "", "yes", "True", "1.5", "1e3", "%C2%B2")
     ],
 )
-async def test_another_wait_is_refused_by_its_name(route: Route, query: str) -> None:
+async def test_a_malformed_wait_is_refused(route: Route, query: str) -> None:
     runs = _runs()
     answer = await _ask(runs, route, query)
     assert (answer.status, answer.code) == (422, "invalid_request")
@@ -152,7 +150,7 @@ async def test_another_wait_is_refused_by_its_name(route: Route, query: str) -> 
         ("?wait=5", "text/event-stream", ["application/json"]),
     ],
 )
-async def test_what_cannot_be_given_is_refused_with_what_can(
+async def test_an_unavailable_form_is_refused_with_the_available_ones(
     route: Route, query: str, accept: str, available: list[str]
 ) -> None:
     runs = _runs()
@@ -162,18 +160,18 @@ async def test_what_cannot_be_given_is_refused_with_what_can(
     assert runs.posts == []
 
 
-# ---------------------------------------------------------------- results that are not all
+# ---------------------------------------------------------------- some of the results
 OWED = {"id": "call_1", "name": "t", "arguments": "{}", "kind": "tool_result"}
 
 
 @pytest.mark.parametrize("query", ["", "?wait=true"])
-async def test_what_is_still_owed_is_told_in_each_form(query: str) -> None:
+async def test_owed_calls_are_named_in_each_form(query: str) -> None:
     runs = _runs()
     runs.answer = Parked(RUN.key, (Owed(CallId("call_1"), "t", "{}"),))
     answer = await _ask(runs, ROUTES[0], query, "*/*" if query else "text/plain")
     if query:
-        missing = {"runId": None, "lastEventId": None, "text": "", "reason": None}
-        assert answer.json == DOCUMENT | missing | {"outcome": "handed-back", "owed": [OWED]}
+        without_run = {"runId": None, "lastEventId": None, "text": "", "reason": None}
+        assert answer.json == DOCUMENT | without_run | {"outcome": "handed-back", "owed": [OWED]}
     else:
         assert answer.body == (
             b'\x1e{"outcome": "handed-back", "owed": [{"id": "call_1", "name": "t", '
@@ -227,7 +225,7 @@ def test_routes_take_the_parameters_they_describe(method: str, route: Endpoint) 
     )
 
 
-async def test_the_page_is_found_whatever_a_link_adds() -> None:
+async def test_the_page_ignores_query_parameters() -> None:
     for route in WIRES["page"].routes:
         assert isinstance(route, Endpoint)
         assert (await ask(APP, "GET", f"{route.path}?utm_source=a&_=1&_=2")).status == 200

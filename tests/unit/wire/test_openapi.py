@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, whole, and true."""
+"""The OpenAPI document is valid and complete, and answers fit it."""
 
 import json
 from typing import Any
@@ -77,7 +77,7 @@ def test_every_operation_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
-def test_each_code_is_told_with_its_status(operation: dict[str, Any]) -> None:
+def test_each_code_is_described_with_its_status(operation: dict[str, Any]) -> None:
     for status, response in operation["responses"].items():
         if int(status) < 400:
             continue
@@ -85,29 +85,29 @@ def test_each_code_is_told_with_its_status(operation: dict[str, Any]) -> None:
             assert str(STATUS[code]) == status
 
 
-def test_every_code_that_a_request_can_meet_is_told() -> None:
-    told = {
+def test_every_code_of_requests_is_described() -> None:
+    described = {
         code
         for operation in OPERATIONS.values()
         for response in operation["responses"].values()
         for code in response.get("x-codes", [])
     }
-    roots = {"client_error", "refused"}  # never raised themselves
-    # of the server itself, told only at start, or of no operation
-    unmet = {"lease_lost", "toolset_unavailable", "configuration_error", "not_found"}
-    assert told == STATUS.keys() - roots - unmet
+    roots = {"client_error", "refused"}  # base classes, never raised
+    # internal, raised only at start, or of no operation
+    not_of_requests = {"lease_lost", "toolset_unavailable", "configuration_error", "not_found"}
+    assert described == STATUS.keys() - roots - not_of_requests
 
 
-def test_a_post_is_described_with_the_headers_that_it_may_have_and_get() -> None:
+def test_a_post_is_described_with_the_headers_of_requests_and_answers() -> None:
     post = OPERATIONS["post /send-message"]
-    asked = {each["name"] for each in post["parameters"]}
-    assert asked == {"wait", "Idempotency-Key", "Last-Event-ID"}
-    passing = {
+    parameters = {each["name"] for each in post["parameters"]}
+    assert parameters == {"wait", "Idempotency-Key", "Last-Event-ID"}
+    with_retry_after = {
         status
         for status, response in post["responses"].items()
         if "Retry-After" in response["headers"]
     }
-    assert passing == {"409", "429", "503"}
+    assert with_retry_after == {"409", "429", "503"}
 
 
 def _examples() -> list[tuple[object, dict[str, Any]]]:
@@ -192,5 +192,5 @@ async def test_the_document_is_made_once() -> None:
     assert first["paths"].keys() == {"/a", "/openapi.json"}
 
 
-def test_no_name_of_a_schema_tells_where_it_is_written() -> None:
+def test_names_of_schemas_have_no_module() -> None:
     assert [name for name in DOCUMENT["components"]["schemas"] if "__" in name] == []

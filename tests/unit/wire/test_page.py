@@ -1,4 +1,4 @@
-"""The pages that the server has: the playground, the documentation of the API, the tables."""
+"""The playground that the server has, and the reference pages of its HTTP interface."""
 
 import json
 import posixpath
@@ -52,7 +52,7 @@ async def test_each_file_is_served_as_it_is(path: str, content: bytes) -> None:
     assert answer.headers["content-type"] == KINDS[Path(path).suffix]
 
 
-def test_what_a_served_file_imports_is_served_too() -> None:
+def test_the_imports_of_a_served_file_are_served_too() -> None:
     missing = {
         f"{path}: {name}"
         for path, content in SERVED.items()
@@ -61,7 +61,7 @@ def test_what_a_served_file_imports_is_served_too() -> None:
         )
         if posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) not in SERVED
     }
-    # for those who bring React along; the page does not load it
+    # for applications that have React; the page does not load it
     assert missing == {"/js/src/react.js: react"}
 
 
@@ -101,7 +101,7 @@ async def test_the_page_is_at_the_root_and_needs_no_key() -> None:
         "/.git/config",
     ],
 )
-async def test_no_path_leads_elsewhere(path: str) -> None:
+async def test_no_path_leads_to_other_files(path: str) -> None:
     headers = {"authorization": "Bearer a-key"}
     assert (await ask(_app(), "GET", path, headers=headers)).status == 404
 
@@ -133,7 +133,7 @@ ERRORS = (DOCS / "error-codes.md").read_text(encoding="utf-8")
 
 
 def _rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the tables of a section."""
+    """Return the cells of the tables of a section."""
     section = page.partition(f"# {heading}\n")[2]
     section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
@@ -142,18 +142,19 @@ def _rows(page: str, heading: str) -> list[list[str]]:
 
 def test_every_error_is_listed_with_its_status() -> None:
     listed = {row[0].strip("`"): int(row[1]) for row in _rows(ERRORS, "Codes")}
-    unseen = {"client_error", "refused", "lease_lost", "configuration_error", "toolset_unavailable"}
-    expected = {code: STATUS[code] for code in STATUS.keys() - unseen}
+    never_answered = {
+        "client_error",
+        "refused",
+        "lease_lost",
+        "configuration_error",
+        "toolset_unavailable",
+    }
+    expected = {code: STATUS[code] for code in STATUS.keys() - never_answered}
     assert listed == expected | {"method_not_allowed": 405}
 
 
-def test_every_word_that_asks_for_events_is_listed() -> None:
+def test_every_include_is_listed() -> None:
     assert {row[0].strip("`") for row in _rows(EVENTS, "More events")} == INCLUDABLE
-
-
-@pytest.mark.parametrize("block", re.findall(r"```json\n(.*?)```", WIRE + HTTP, re.DOTALL))
-def test_every_example_is_json(block: str) -> None:
-    assert json.loads(block)
 
 
 # ---------------------------------------------------------------- the page of the Agent API
@@ -163,17 +164,15 @@ PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "agent-api.md").read_
 
 
 def test_the_builders_examples_are_legal_responses(capsys: pytest.CaptureFixture[str]) -> None:
-    said: list[list[str]] = []
+    contents_of_examples: list[list[str]] = []
     for example in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
         exec(example, {})
         events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         contents = check_legal(events)["output"][0]["content"]
-        said.append([part.get("text", part["type"]) for part in contents])
-    assert said == [["Look: ", "image"], ["Hello"]]
+        contents_of_examples.append([part.get("text", part["type"]) for part in contents])
+    assert contents_of_examples == [["Look: ", "image"], ["Hello"]]
 
 
-@pytest.mark.parametrize(
-    "block", re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-)
-def test_every_example_of_json_is_json(block: str) -> None:
+@pytest.mark.parametrize("block", re.findall(r"```json\n(.*?)```", WIRE + HTTP + PAGE, re.DOTALL))
+def test_every_example_is_json(block: str) -> None:
     assert json.loads(block)

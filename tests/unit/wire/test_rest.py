@@ -1,4 +1,4 @@
-"""Our own routes: what they tell of a conversation, its messages and its runs, and of the server."""
+"""The native routes of a conversation, its messages and its runs, and of the server."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,7 +52,7 @@ async def _get(runs: LoggedRuns, path: str, **headers: str) -> Answer:
 
 
 # ---------------------------------------------------------------- one conversation
-async def test_a_conversation_is_told_without_its_messages() -> None:
+async def test_a_conversation_is_shown_without_its_messages() -> None:
     owed = (Owed(CallId("call_1"), "paint", '{"color":"blue"}'),)
     status = Status(3, RUN.run_id, running=False, owed=owed, message_count=2)
     answer = await _get(_runs(status), "/conversations/c")
@@ -83,46 +83,49 @@ async def test_a_conversation_is_told_without_its_messages() -> None:
     }
 
 
-async def test_structured_data_is_told_to_who_asks_for_it() -> None:
+async def test_structured_data_is_shown_on_request() -> None:
     runs = _runs(replace(IDLE, state=State(data={"rows": [1]})))
     assert "structuredData" not in (await _get(runs, "/conversations/c")).json
-    asked = await _get(runs, "/conversations/c?include=,structuredData")
-    assert asked.json["structuredData"] == {"rows": [1]}
+    answer = await _get(runs, "/conversations/c?include=,structuredData")
+    assert answer.json["structuredData"] == {"rows": [1]}
 
 
 @pytest.mark.parametrize(
-    ("path", "words"),
+    ("path", "known"),
     [
         ("/conversations/c?include=data", "structuredData"),
         ("/conversations/c?include=structuredData,usage", "structuredData"),
         (
             "/conversations/c/stream?include=run,foo",
-            "agents, context, message-ids, output, owed, plan, progress, reasoning, rewind, run, usage",
+            (
+                "agents, context, message-ids, output, owed, plan, progress, "
+                "reasoning, rewind, run, usage"
+            ),
         ),
     ],
 )
-async def test_an_unknown_include_is_refused_with_the_known_ones(path: str, words: str) -> None:
+async def test_an_unknown_include_is_refused_with_the_known_ones(path: str, known: str) -> None:
     answer = await _get(_runs(), path)
     assert (answer.status, answer.code) == (422, "invalid_request")
-    assert answer.json["message"] == f"include: each word has to be one of {words}"
+    assert answer.json["message"] == f"include: each word has to be one of {known}"
 
 
-async def test_what_was_answered_for_good_is_taken_back_by_the_tools_name() -> None:
+async def test_a_lasting_permission_is_retracted_by_the_name_of_its_tool() -> None:
     runs = _runs()
     gone = await ask(_app(runs), "DELETE", "/conversations/c/permissions/rm")
     assert (gone.status, gone.body) == (204, b"")
     assert runs.retracted == [(KEY, "rm")]
 
 
-async def test_owed_calls_are_told_with_their_deadline_and_their_claims() -> None:
+async def test_owed_calls_are_shown_with_their_deadline_and_their_claims() -> None:
     owed = tuple(Owed(CallId(call), "paint", "{}") for call in ("call_1", "call_2"))
     until = 1_769_860_800_250
     claims = (CallDeadline(CallId("call_2"), until - 250),)
     status = Status(3, RUN.run_id, owed=owed, answer_by=until, claims=claims)
     answer = await _get(_runs(status), "/conversations/c")
     deadline, claimed = "2026-01-31T12:00:00.250Z", "2026-01-31T12:00:00.000Z"
-    told = [(each["id"], each["deadline"], each["claimedUntil"]) for each in answer.json["owed"]]
-    assert told == [("call_1", deadline, None), ("call_2", deadline, claimed)]
+    times = [(each["id"], each["deadline"], each["claimedUntil"]) for each in answer.json["owed"]]
+    assert times == [("call_1", deadline, None), ("call_2", deadline, claimed)]
 
 
 async def test_a_conversation_whose_run_goes_on_is_running() -> None:
@@ -152,7 +155,7 @@ async def test_an_unknown_conversation_is_not_found(method: str, path: str) -> N
 
 @pytest.mark.promise("P13")
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-async def test_a_conversation_of_another_owner_is_as_unknown(method: str, path: str) -> None:
+async def test_a_conversation_of_another_owner_is_not_found(method: str, path: str) -> None:
     app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))
     headers = {"authorization": "Bearer a-key"}
     answer = await ask(app, method, path.format("c"), headers=headers)
@@ -235,7 +238,7 @@ BAD_PAGES = "after=-1 after=x after= after=1.0 after=² limit=0 limit=1001 limit
 
 @pytest.mark.promise("P11", "P12")
 @pytest.mark.parametrize("query", [*BAD_PAGES.split(), f"after={'9' * 5000}"])
-async def test_a_page_that_cannot_be_is_refused(query: str) -> None:
+async def test_a_malformed_page_is_refused(query: str) -> None:
     answer = await _get(_runs(), f"/conversations/c/messages?{query}")
     assert (answer.status, answer.code) == (422, "invalid_request")
 
@@ -269,7 +272,7 @@ async def test_a_run_is_streamed_by_its_name(query: str) -> None:
     assert answer.body == OPENING.encode() + STREAM
 
 
-async def test_a_stream_may_say_more() -> None:
+async def test_a_stream_has_more_events_on_request() -> None:
     answer = await _get(_runs(), "/conversations/c/stream?include=usage,run")
     assert b'id: run_1.1-1\ndata: {"type":"run-start","runId":"run_1"}\n\n' in answer.body
 
@@ -286,7 +289,7 @@ async def test_a_stream_may_say_more() -> None:
         (IDLE, "run_1.1-2", "runId=run_2", (422, "invalid_cursor")),
     ],
 )
-async def test_a_stream_of_nothing_is_an_error(
+async def test_a_stream_of_an_unknown_run_or_event_is_an_error(
     status: Status, seen: str, query: str, answered: tuple[int, str]
 ) -> None:
     path = f"/conversations/c/stream?{query}"
@@ -315,7 +318,7 @@ def _run(name: str) -> RunRef:
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize(("status", "run"), [(RUNNING, "run_1"), (WAITING, "run_2")])
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded"])
-async def test_what_goes_on_is_cancelled_or_else_the_first_that_waits(
+async def test_the_running_run_is_cancelled_or_else_the_first_queued_one(
     status: Status, run: str, content_type: str
 ) -> None:
     runs = _runs(status)
@@ -405,7 +408,7 @@ async def test_a_malformed_cancel_cancels_nothing(query: str, body: bytes, statu
 
 
 # ---------------------------------------------------------------- the server
-async def test_the_server_tells_that_it_is_alive_and_ready() -> None:
+async def test_a_server_is_healthy_and_ready() -> None:
     assert (await _get(_runs(), "/healthz")).json == {"status": "ok"}
     assert (await _get(_runs(), "/readyz")).json == {"status": "ready"}
 

@@ -1,4 +1,4 @@
-"""Our own routes for what clients owe: the inbox, and claims of single calls."""
+"""The native routes for owed calls: the inbox, and claims of single calls."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ CALL = "/conversations/c/tool-calls/call_1/claim"
 
 @pytest.fixture
 def runs() -> LoggedRuns:
-    """A conversation that owes one call."""
+    """Runs of a conversation that owes one call."""
     made = LoggedRuns()
     made.known[RUN.key] = Status(3, RUN.run_id, owed=(Owed(CallId("call_1"), "paint", "{}"),))
     return made
@@ -79,7 +79,7 @@ async def test_the_inbox_lists_the_calls_of_all_conversations(runs: LoggedRuns) 
 
 
 @pytest.mark.promise("P13")
-async def test_the_inbox_is_that_of_the_keys_owner(runs: LoggedRuns) -> None:
+async def test_the_inbox_has_the_calls_of_the_keys_owner(runs: LoggedRuns) -> None:
     access = Access(keys={"k" * 16: OwnerId("ann")})
     headers = {"authorization": f"Bearer {'k' * 16}"}
     answer = await ask(app(runs, access), "GET", "/tool-calls?status=owed", headers=headers)
@@ -91,7 +91,7 @@ async def test_the_inbox_is_that_of_the_keys_owner(runs: LoggedRuns) -> None:
 
 
 @pytest.mark.promise("P13")
-async def test_where_everyone_is_one_owner_nobody_is_told_which_conversations_there_are(
+async def test_without_keys_the_inbox_is_refused_beyond_loopback(
     runs: LoggedRuns,
 ) -> None:
     site = app(runs, Access(loopback_only=False))
@@ -128,21 +128,21 @@ async def test_the_inbox_refuses_unknown_queries(runs: LoggedRuns, query: str, c
 
 
 # ---------------------------------------------------------------- claims
-async def test_a_call_is_claimed_renewed_and_given_back(runs: LoggedRuns) -> None:
-    asked = {"claimant": "tab", "seconds": 60}
+async def test_a_call_is_claimed_renewed_and_released(runs: LoggedRuns) -> None:
+    claim = {"claimant": "tab", "seconds": 60}
     for _ in range(2):
-        answer = await ask_json(app(runs), "POST", CALL, asked)
+        answer = await ask_json(app(runs), "POST", CALL, claim)
         assert (answer.status, answer.json) == (
             200,
             {"callId": "call_1", "claimant": "tab", "expiresAt": "1970-01-01T00:01:00.000Z"},
         )
-    given = await ask_json(app(runs), "DELETE", CALL, {"claimant": "tab"})
-    assert (given.status, given.body) == (204, b"")
-    assert given.headers["x-request-id"]
+    released = await ask_json(app(runs), "DELETE", CALL, {"claimant": "tab"})
+    assert (released.status, released.body) == (204, b"")
+    assert released.headers["x-request-id"]
     assert runs.claims == {}
 
 
-async def test_a_claim_holds_for_half_a_minute_unless_it_says_otherwise(runs: LoggedRuns) -> None:
+async def test_a_claim_lasts_for_half_a_minute_by_default(runs: LoggedRuns) -> None:
     answer = await ask_json(app(runs), "POST", CALL, {"claimant": "x" * 128})
     assert answer.json["expiresAt"] == "1970-01-01T00:00:30.000Z"
 
@@ -159,7 +159,7 @@ async def test_a_foreign_claim_conflicts_and_says_when_to_retry(runs: LoggedRuns
 
 
 @pytest.mark.parametrize("query", ["?claimant=tab", "?claimant=t%61b"])
-async def test_a_claim_is_given_back_without_a_body(runs: LoggedRuns, query: str) -> None:
+async def test_a_claim_is_released_without_a_body(runs: LoggedRuns, query: str) -> None:
     await ask_json(app(runs), "POST", CALL, {"claimant": "tab"})
     assert (await ask(app(runs), "DELETE", CALL + query)).status == 204
     assert runs.claims == {}
@@ -188,12 +188,12 @@ async def test_a_malformed_claim_is_refused(runs: LoggedRuns, body: dict[str, ob
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("query", ["", "?claimant=", f"?claimant={'x' * 129}"])
-async def test_who_gives_a_claim_back_has_to_say_who_it_is(runs: LoggedRuns, query: str) -> None:
+async def test_releasing_a_claim_needs_the_claimant(runs: LoggedRuns, query: str) -> None:
     answer = await ask(app(runs), "DELETE", CALL + query)
     assert refusal(answer) == (422, "invalid_request")
 
 
-async def test_a_claim_is_given_back_by_one_name(runs: LoggedRuns) -> None:
+async def test_a_release_names_one_claimant(runs: LoggedRuns) -> None:
     answer = await ask_json(app(runs), "DELETE", f"{CALL}?claimant=tab", {"claimant": "phone"})
     assert refusal(answer) == (422, "invalid_request")
     await ask_json(app(runs), "POST", CALL, {"claimant": "tab"})
@@ -202,17 +202,17 @@ async def test_a_claim_is_given_back_by_one_name(runs: LoggedRuns) -> None:
 
 
 @pytest.mark.promise("P9", "P13")
-async def test_calls_of_others_are_as_unknown_as_those_that_do_not_exist(runs: LoggedRuns) -> None:
-    asked = {"claimant": "tab"}
+async def test_calls_of_others_and_unknown_calls_are_not_found(runs: LoggedRuns) -> None:
+    claim = {"claimant": "tab"}
     path = "/conversations/c/tool-calls/call_2/claim"
-    assert refusal(await ask_json(app(runs), "POST", path, asked)) == (404, "tool_call_not_found")
+    assert refusal(await ask_json(app(runs), "POST", path, claim)) == (404, "tool_call_not_found")
     assert other("d") not in runs.known
     path = "/conversations/d/tool-calls/call_1/claim"
     unknown = 404, "conversation_not_found"
-    assert refusal(await ask_json(app(runs), "POST", path, asked)) == unknown
+    assert refusal(await ask_json(app(runs), "POST", path, claim)) == unknown
     access = Access(keys={"k" * 16: OwnerId("ann")})
     foreign = await ask_json(
-        app(runs, access), "POST", CALL, asked, headers={"authorization": f"Bearer {'k' * 16}"}
+        app(runs, access), "POST", CALL, claim, headers={"authorization": f"Bearer {'k' * 16}"}
     )
     assert refusal(foreign) == unknown
 

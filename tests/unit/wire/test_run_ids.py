@@ -1,4 +1,4 @@
-"""A run id or an event id that no server can have given is refused on every route that takes one, before anything is looked up."""
+"""Impossible ids of runs and events are refused on every route, before anything is looked up."""
 
 from collections.abc import Mapping
 
@@ -32,9 +32,9 @@ ENCODED = {
     "a slash": "x%2fy",
     "129 characters": "x" * 129,
 }
-"""Run ids, as they stand in an address."""
+"""Run ids, encoded for a URL."""
 SENT = {"DEL": "x\x7f", "above ASCII": "x\xe9", "a blank": "x y", "129 characters": "x" * 129}
-"""Run ids that a header can bring to an application."""
+"""Run ids that a header can carry."""
 FOLLOWED = {
     "events": ("/conversations/c/stream?", {}),
     "a document": ("/conversations/c/stream?wait=1&", {}),
@@ -44,8 +44,8 @@ FOLLOWED = {
 }
 
 
-class _Watched(LoggedRuns):
-    """Notes what is looked up."""
+class _RecordingRuns(LoggedRuns):
+    """Runs that record the conversations that are looked up."""
 
     def __init__(self) -> None:
         super().__init__(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
@@ -64,11 +64,11 @@ def _app(runs: LoggedRuns) -> ASGIApp:
     return build_site(wires, Access())
 
 
-class _Asked:
-    """One server; each request to it has to be refused, with nothing looked up and nothing done."""
+class _RefusingServer:
+    """A server that has to refuse each request without looking anything up."""
 
     def __init__(self) -> None:
-        self.runs = _Watched()
+        self.runs = _RecordingRuns()
         self._app = _app(self.runs)
 
     async def check(
@@ -82,33 +82,35 @@ class _Asked:
 
 
 @pytest.mark.parametrize("form", FOLLOWED.values(), ids=FOLLOWED)
-async def test_a_run_that_cannot_be_is_not_followed(form: tuple[str, dict[str, str]]) -> None:
-    asked, (path, headers) = _Asked(), form
+async def test_a_run_with_an_impossible_id_is_not_followed(
+    form: tuple[str, dict[str, str]],
+) -> None:
+    server, (path, headers) = _RefusingServer(), form
     for run in ENCODED.values():
-        for place in (f"runId={run}", f"lastEventId={run}.1-1", f"lastEventId={run}.1-1~2"):
-            await asked.check("GET", path + place, headers)
+        for query in (f"runId={run}", f"lastEventId={run}.1-1", f"lastEventId={run}.1-1~2"):
+            await server.check("GET", path + query, headers)
     for run in SENT.values():
-        await asked.check("GET", path, {**headers, "last-event-id": f"{run}.1-1"})
+        await server.check("GET", path, {**headers, "last-event-id": f"{run}.1-1"})
 
 
 @pytest.mark.parametrize("path", ["/send-message", "/process"])
-async def test_a_post_with_an_event_of_a_run_that_cannot_be_starts_nothing(path: str) -> None:
-    asked = _Asked()
+async def test_a_post_with_an_impossible_event_id_starts_nothing(path: str) -> None:
+    server = _RefusingServer()
     for run in SENT.values():
-        await asked.check("POST", path, {**JSON, "last-event-id": f"{run}.1-1"}, b"{}")
+        await server.check("POST", path, {**JSON, "last-event-id": f"{run}.1-1"}, b"{}")
 
 
-async def test_a_run_that_cannot_be_is_not_cancelled() -> None:
-    asked, path = _Asked(), "/conversations/c/cancel"
+async def test_a_run_with_an_impossible_id_is_not_cancelled() -> None:
+    server, path = _RefusingServer(), "/conversations/c/cancel"
     for run in ENCODED.values():
-        await asked.check("POST", f"{path}?runId={run}", {})
+        await server.check("POST", f"{path}?runId={run}", {})
     for text in (r"x\r\nX-Injected:1", r"x\u0000", r"x\u2028", "x" * 129):
-        await asked.check("POST", path, JSON, b'{"runId":"%b"}' % text.encode())
+        await server.check("POST", path, JSON, b'{"runId":"%b"}' % text.encode())
 
 
 @pytest.mark.parametrize("run", ["x" * 128, "A-Z_a.z-0.9"])
-async def test_an_id_that_a_run_could_have_is_looked_up(run: str) -> None:
-    runs = _Watched()
+async def test_a_possible_id_is_looked_up(run: str) -> None:
+    runs = _RecordingRuns()
     answer = await ask(_app(runs), "POST", f"/conversations/c/cancel?runId={run}")
     assert (answer.status, answer.code) == (404, "run_not_found")
     assert runs.looked_up == [RUN.key]

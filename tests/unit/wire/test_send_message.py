@@ -1,4 +1,4 @@
-"""`/send-message`: what is posted is read or refused before anything is stored; the answer is the run's log."""
+"""`/send-message`: posts, their options, and their answer, which is the run's log."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -54,7 +54,7 @@ async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
     return await ask_json(_app(runs), "POST", PATH, value, **request)
 
 
-# ---------------------------------------------------------------- what is understood
+# ---------------------------------------------------------------- messages
 async def test_keys_may_be_written_with_underscores() -> None:
     runs = _runs()
     image = {"type": "image", "data": "aGk=", "media_type": "image/png"}
@@ -74,17 +74,20 @@ async def test_keys_may_be_written_with_underscores() -> None:
         },
     )
     [post] = runs.posts
-    approval, result, said = post.messages
+    approval, result, message = post.messages
     assert (post.key.id, post.on_busy, post.on_disconnect) == ("c", "enqueue", "cancel")
     assert isinstance(approval, ApprovalMessage)
     assert isinstance(result, ToolMessage)
     assert (approval.call_id, result.call_id, result.is_error) == ("call_2", "call_1", True)
-    assert isinstance(said, UserMessage)
-    assert (said.id, said.brief) == ("m1", MessageContext([1], output_schema={"type": "object"}))
-    assert said.content == (MediaPart("image", "data:image/png;base64,aGk=", "image/png"),)
+    assert isinstance(message, UserMessage)
+    assert (message.id, message.brief) == (
+        "m1",
+        MessageContext([1], output_schema={"type": "object"}),
+    )
+    assert message.content == (MediaPart("image", "data:image/png;base64,aGk=", "image/png"),)
 
 
-async def test_of_two_spellings_that_of_the_reference_counts() -> None:
+async def test_of_two_spellings_the_documented_one_wins() -> None:
     both = HELLO | {"conversation_id": "other"}
     assert (await _post(_runs(), both)).headers["x-conversation-id"] == "c"
 
@@ -145,7 +148,7 @@ async def test_messages_are_read_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resume", "told"),
+    ("resume", "decisions"),
     [
         (None, []),
         ([], []),
@@ -160,12 +163,12 @@ async def test_messages_are_read_in_their_order() -> None:
     ],
 )
 async def test_answers_to_interrupts_come_before_the_messages(
-    resume: object, told: list[tuple[str, bool]]
+    resume: object, decisions: list[tuple[str, bool]]
 ) -> None:
     runs = _runs()
     await _post(runs, HELLO | {"resume": resume})
     *answers, message = runs.posts[0].messages
-    assert [(m.call_id, m.approved) for m in answers if isinstance(m, ApprovalMessage)] == told
+    assert [(m.call_id, m.approved) for m in answers if isinstance(m, ApprovalMessage)] == decisions
     assert isinstance(message, UserMessage)
 
 
@@ -187,13 +190,13 @@ async def test_an_answer_needs_no_message() -> None:
         ),
     ],
 )
-async def test_tools_replace_clear_or_keep(tools: object, specs: object) -> None:
+async def test_tools_are_set_cleared_or_kept(tools: object, specs: object) -> None:
     runs = _runs()
     await _post(runs, HELLO | {"tools": tools})
     assert runs.posts[0].tools == specs
 
 
-async def test_a_system_message_is_read_where_the_settings_allow_it() -> None:
+async def test_a_system_message_is_read_if_the_settings_allow_it() -> None:
     runs = _runs()
     app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
     await ask_json(app, "POST", PATH, {"messages": [{"role": "system", "content": "be kind"}]})
@@ -210,13 +213,13 @@ async def test_a_conversations_id_may_be_any_short_text(conversation: str) -> No
     assert unquote(answer.headers["x-conversation-id"]) == conversation
 
 
-# ---------------------------------------------------------------- known again
+# ---------------------------------------------------------------- keys and ids
 KEYS = ["k-1", '"k-1"']
 
 
 @pytest.mark.promise("P8")
 @pytest.mark.parametrize("key", KEYS)
-async def test_a_post_is_known_by_its_key(key: str) -> None:
+async def test_a_post_has_its_idempotency_key(key: str) -> None:
     runs = _runs()
     await _post(runs, HELLO, headers={"idempotency-key": key})
     await _post(runs, HELLO)
@@ -242,7 +245,7 @@ async def test_a_key_does_not_change_a_conversation_that_is_named() -> None:
 
 
 @pytest.mark.promise("P8")
-async def test_a_message_is_known_by_the_id_that_the_client_gave_it() -> None:
+async def test_a_message_has_the_id_that_the_client_gave_it() -> None:
     runs = _runs()
     app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
     messages = [
@@ -263,14 +266,14 @@ async def test_a_message_is_known_by_the_id_that_the_client_gave_it() -> None:
 # ---------------------------------------------------------------- policies
 @pytest.mark.parametrize("policy", ["reject", "enqueue", "interrupt", "rollback"])
 @pytest.mark.parametrize("name", ["onBusy", "on_busy"])
-async def test_a_post_says_what_it_means_while_a_run_goes_on(name: str, policy: str) -> None:
+async def test_a_post_sets_on_busy(name: str, policy: str) -> None:
     runs = _runs()
     await _post(runs, HELLO | {name: policy})
     assert runs.posts[0].on_busy == policy
 
 
 @pytest.mark.parametrize("missing", [{}, {"onBusy": None}])
-async def test_a_post_that_does_not_say_it_means_what_the_server_is_set_up_for(
+async def test_the_default_of_on_busy_is_a_setting(
     missing: dict[str, Any],
 ) -> None:
     runs = _runs()
@@ -281,7 +284,7 @@ async def test_a_post_that_does_not_say_it_means_what_the_server_is_set_up_for(
 
 @pytest.mark.promise("P7")
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("option", "policy"),
     [
         ({}, "continue"),
         ({"onDisconnect": None}, "continue"),
@@ -290,20 +293,20 @@ async def test_a_post_that_does_not_say_it_means_what_the_server_is_set_up_for(
         ({"on_disconnect": "cancel"}, "cancel"),
     ],
 )
-async def test_a_post_sets_on_disconnect_of_its_run(said: dict[str, Any], meant: str) -> None:
+async def test_a_post_sets_on_disconnect_of_its_run(option: dict[str, Any], policy: str) -> None:
     runs = _runs()
-    await _post(runs, HELLO | said)
-    assert runs.posts[0].on_disconnect == meant
+    await _post(runs, HELLO | option)
+    assert runs.posts[0].on_disconnect == policy
 
 
-# ---------------------------------------------------------------- more events, again, still owed
-async def test_more_events_come_to_those_who_ask() -> None:
+# ---------------------------------------------------------------- answers
+async def test_more_events_are_sent_on_request() -> None:
     answer = await _post(_runs(), HELLO | {"include": ["run"]})
     assert b'data: {"type":"run-start","runId":"run_1"}\n\n' in answer.body
     assert b'data: {"type":"run-end","outcome":"completed","reason":"end_turn"}\n\n' in answer.body
 
 
-async def test_an_event_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+async def test_an_unknown_include_is_refused_with_the_known_ones() -> None:
     runs = _runs()
     answer = await _post(runs, HELLO | {"include": ["run", "", "tomorrow"]})
     problem = (
@@ -328,7 +331,7 @@ async def test_a_repeated_post_gets_the_unseen_rest_of_its_run(seen: str, rest: 
 STILL_OWED = (Owed(CallId("call_1"), "t", "{}"), Owed(CallId("call_2"), "u", "{}"))
 
 
-async def test_results_that_are_not_all_say_what_is_still_owed() -> None:
+async def test_after_some_of_the_results_the_answer_names_the_owed_calls() -> None:
     runs = _runs()
     runs.answer = Parked(RUN.key, STILL_OWED)
     answer = await _post(runs, HELLO)
@@ -342,7 +345,7 @@ async def test_results_that_are_not_all_say_what_is_still_owed() -> None:
     assert "x-run-id" not in answer.headers
 
 
-async def test_what_is_still_owed_is_an_event_for_those_who_ask() -> None:
+async def test_owed_calls_are_an_event_on_request() -> None:
     runs = _runs()
     runs.answer = Parked(RUN.key, STILL_OWED[:1])
     answer = await _post(runs, HELLO | {"include": ["owed"]})

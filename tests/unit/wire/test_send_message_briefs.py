@@ -1,4 +1,4 @@
-"""`/send-message`: what a post says beside words goes to its last user message, or is refused with nothing stored."""
+"""`/send-message`: the context of a post is that of its last user message, or is refused."""
 
 import json
 from typing import Any
@@ -38,23 +38,23 @@ def _app(runs: LoggedRuns, data_bytes: int) -> ASGIApp:
 
 
 async def _post(
-    *messages: dict[str, Any], data_bytes: int = 20, **said: Any
+    *messages: dict[str, Any], data_bytes: int = 20, **fields: Any
 ) -> tuple[Answer, LoggedRuns]:
     runs = LoggedRuns(RunStarted(RUN.run_id), RunFinished(Completed()))
-    body = {"messages": list(messages), **said}
+    body = {"messages": list(messages), **fields}
     return await ask_json(_app(runs, data_bytes), "POST", "/send-message", body), runs
 
 
-async def _read(*messages: dict[str, Any], **said: Any) -> list[MessageContext | None]:
-    """The briefs of the user messages."""
-    answer, runs = await _post(*messages, **said)
+async def _read(*messages: dict[str, Any], **fields: Any) -> list[MessageContext | None]:
+    """Return the contexts of the user messages."""
+    answer, runs = await _post(*messages, **fields)
     assert answer.status == 200, answer.body
     [post] = runs.posts
     return [each.brief for each in post.messages if isinstance(each, UserMessage)]
 
 
 @pytest.mark.parametrize(
-    ("said", "brief"),
+    ("fields", "brief"),
     [
         ({"structuredData": {"a": [1, None]}}, MessageContext({"a": [1, None]})),
         ({"structured_data": 0}, MessageContext(0)),
@@ -67,25 +67,27 @@ async def _read(*messages: dict[str, Any], **said: Any) -> list[MessageContext |
         ({"outputSchema": {}}, MessageContext(output_schema={"type": "object"})),
     ],
 )
-async def test_media_beside_text_is_read(said: dict[str, Any], brief: MessageContext) -> None:
-    assert await _read(HELLO, **said) == [brief]
+async def test_the_fields_of_a_context_are_read(
+    fields: dict[str, Any], brief: MessageContext
+) -> None:
+    assert await _read(HELLO, **fields) == [brief]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {},
         {"intent": None, "constraints": None, "outputSchema": None},
         {"intent": " ", "constraints": [""], "instructions": "\n"},
     ],
 )
-async def test_nothing_is_no_brief(said: dict[str, Any]) -> None:
-    assert await _read(HELLO, **said) == [None]
-    answer, _ = await _post(RESULT, **said)
+async def test_empty_fields_are_no_context(fields: dict[str, Any]) -> None:
+    assert await _read(HELLO, **fields) == [None]
+    answer, _ = await _post(RESULT, **fields)
     assert answer.status == 200
 
 
-async def test_data_that_is_null_is_forgotten_and_the_history_shows_it() -> None:
+async def test_null_clears_the_data_and_is_shown_in_the_history() -> None:
     assert await _read(HELLO, structuredData=None) == [MessageContext(forgets=True)]
     assert await _read(HELLO, structuredData=None, intent="buy") == [
         MessageContext(intent="buy", forgets=True)
@@ -95,7 +97,7 @@ async def test_data_that_is_null_is_forgotten_and_the_history_shows_it() -> None
     assert (answer.status, len(runs.posts)) == (200, 1)
 
 
-async def test_it_belongs_to_the_last_message_of_the_user() -> None:
+async def test_a_context_is_that_of_the_last_user_message() -> None:
     last = {"role": "system", "content": "be kind"}
     assert await _read(HELLO, HELLO, RESULT, last, intent="buy") == [
         None,
@@ -105,7 +107,7 @@ async def test_it_belongs_to_the_last_message_of_the_user() -> None:
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(
-    ("said", "status", "code"),
+    ("fields", "status", "code"),
     [
         ({"structuredData": ["x" * 20]}, 413, "data_too_large"),
         ({"structuredData": ["ü" * 9]}, 413, "data_too_large"),
@@ -123,8 +125,10 @@ async def test_it_belongs_to_the_last_message_of_the_user() -> None:
         ({"outputSchema": {"$ref": "https://x/"}}, 422, "invalid_output_schema"),
     ],
 )
-async def test_what_does_not_fit_is_refused(said: dict[str, Any], status: int, code: str) -> None:
-    answer, runs = await _post(HELLO, **said)
+async def test_a_malformed_context_is_refused(
+    fields: dict[str, Any], status: int, code: str
+) -> None:
+    answer, runs = await _post(HELLO, **fields)
     assert (answer.status, answer.json["code"], runs.posts) == (status, code, [])
 
 
@@ -159,7 +163,10 @@ async def test_a_table_is_kept_as_it_was_posted(rows: int) -> None:
         ),
         (
             {"x": 1, "orders": _table("a,b\n" + "1,2\n" * 20_000 + "3\n")},
-            "structuredData.orders is a table that cannot be read: line 20002 has 1 field, and the header 2",
+            (
+                "structuredData.orders is a table that cannot be read: "
+                "line 20002 has 1 field, and the header 2"
+            ),
         ),
     ],
 )
@@ -170,7 +177,7 @@ async def test_a_table_that_cannot_be_read_is_refused(data: Any, message: str) -
 
 
 @pytest.mark.promise("P12")
-async def test_without_a_message_of_the_user_there_is_nothing_to_say_it_of() -> None:
+async def test_a_context_needs_a_user_message() -> None:
     answer, runs = await _post(RESULT, intent="buy")
     assert (answer.status, answer.json["code"], runs.posts) == (422, "invalid_request", [])
     assert "need a user message" in answer.json["message"]
@@ -184,20 +191,20 @@ async def test_attachments_have_a_limit() -> None:
 
 # ---------------------------------------------------------------- in the history
 async def test_the_history_shows_what_was_posted() -> None:
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "structuredData": {"a": 1},
         "intent": "buy",
         "constraints": ["cheap"],
         "instructions": "Be kind.",
         "outputSchema": SCHEMA,
     }
-    _, runs = await _post(HELLO | {"id": "u"}, **said)
+    _, runs = await _post(HELLO | {"id": "u"}, **fields)
     [message] = runs.posts[0].messages
     assert not isinstance(message, ToolMessage)
-    assert message_view(message) == HELLO | {"id": "u"} | said
+    assert message_view(message) == HELLO | {"id": "u"} | fields
 
 
-async def test_the_history_shows_when_it_was_posted_and_what_the_server_said() -> None:
+async def test_the_history_shows_the_time_of_a_message_and_synthetic_ones() -> None:
     _, runs = await _post(HELLO | {"id": "u"})
     [plain] = runs.posts[0].messages
     assert message_view(plain) == HELLO | {"id": "u"}

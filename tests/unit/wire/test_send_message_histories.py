@@ -1,4 +1,4 @@
-"""`/send-message`: a post that brings a history along."""
+"""`/send-message`: a post with a history."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ from passback.wire.send_message import build
 
 pytestmark = pytest.mark.anyio
 
-TRUSTING = frozenset({"user", "tool", "assistant"})
+WITH_ASSISTANT = frozenset({"user", "tool", "assistant"})
 
 
 async def _post(
-    runs: LoggedRuns, *messages: object, roles: frozenset[str] = TRUSTING, **more: Any
+    runs: LoggedRuns, *messages: object, roles: frozenset[str] = WITH_ASSISTANT, **more: Any
 ) -> Answer:
     services = Services(runs, Signal(), allow_roles=roles)
     app = build_site([build(services)], Access())
@@ -52,17 +52,17 @@ SEEN = {"role": "tool", "toolCallId": "c1", "content": "seen"}
 NEW = {"role": "user", "content": "go on", "id": "u2"}
 
 
-async def test_a_history_is_told_from_what_is_new() -> None:
+async def test_a_history_is_separated_from_new_messages() -> None:
     runs = _runs()
     answer = await _post(runs, USER, SAYS, ASKS, SEEN, NEW, intent="to see")
     assert answer.status == 200
     [post] = runs.posts
-    asked = post.history[2]
+    call_message = post.history[2]
     assert post.history == (
         UserMessage(MessageId("u1"), "hi", imported=True),
         AssistantMessage(MessageId("a1"), (TextPart("hello"),), imported=True),
         AssistantMessage(
-            asked.id, "", (ToolCall(CallId("imported_1"), "look", '{"a":1}'),), imported=True
+            call_message.id, "", (ToolCall(CallId("imported_1"), "look", '{"a":1}'),), imported=True
         ),
         ToolMessage(post.history[3].id, CallId("imported_1"), "seen", imported=True),
     )
@@ -73,7 +73,7 @@ async def test_a_history_is_told_from_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", []])
-async def test_calls_need_no_words_and_may_be_named_as_elsewhere(content: object) -> None:
+async def test_calls_need_no_text_and_may_be_spelled_tool_calls(content: object) -> None:
     runs = _runs()
     asks = {"role": "assistant", "content": content, "tool_calls": [_call()]}
     await _post(runs, USER, asks, {"role": "assistant", "content": "so", "tool_calls": None}, NEW)
@@ -99,7 +99,7 @@ async def test_calls_need_no_words_and_may_be_named_as_elsewhere(content: object
         ([{"role": "system", "content": "x"}, SAYS, NEW], "messages.0: the role 'system' is not"),
     ],
 )
-async def test_faults_of_a_history_name_their_place(messages: list[object], why: str) -> None:
+async def test_errors_of_a_history_name_their_place(messages: list[object], why: str) -> None:
     runs = _runs()
     answer = await _post(runs, *messages)
     assert (answer.status, answer.code) == (422, "invalid_request")
@@ -108,15 +108,15 @@ async def test_faults_of_a_history_name_their_place(messages: list[object], why:
 
 
 @pytest.mark.promise("P13")
-async def test_words_of_the_agent_need_the_setting_which_the_refusal_names() -> None:
+async def test_a_history_needs_the_setting_that_its_refusal_names() -> None:
     answer = await _post(_runs(), USER, SAYS, NEW, roles=frozenset({"user", "tool"}))
     assert answer.json["message"] == (
         "messages.1: the role 'assistant' is not allowed here (PASSBACK_ALLOW_ROLES)"
     )
 
 
-async def test_large_arguments_in_it_do_not_hold_up_the_event_loop() -> None:
-    """They wait for a thread; small ones need none."""
+async def test_large_arguments_of_a_history_do_not_block_the_event_loop() -> None:
+    """They are read in a thread; small ones are not."""
     runs = _runs()
     large = {**ASKS, "toolCalls": [_call(arguments=f'{{"a": "{"x" * 20_000}"}}')]}
     async with anyio.create_task_group() as tasks, no_thread() as awaited:

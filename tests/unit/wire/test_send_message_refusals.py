@@ -1,4 +1,4 @@
-"""`/send-message` refuses what does not fit before anything is stored, and says what and where it is."""
+"""`/send-message` refuses malformed posts before anything is stored, and names the error."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def _message(**message: object) -> dict[str, Any]:
     return {"messages": [message]}
 
 
-UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
+MALFORMED: dict[str, tuple[dict[str, Any], int, str]] = {
     "an unknown role": (_message(role="robot", content="x"), 422, "invalid_request"),
     "no role": (_message(content="x"), 422, "invalid_request"),
     "a role that is no text": (_message(role=1, content="x"), 422, "invalid_request"),
@@ -172,12 +172,12 @@ UNFIT: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.promise("P12", "P13")
-@pytest.mark.parametrize(("unfit", "status", "code"), UNFIT.values(), ids=UNFIT.keys())
-async def test_what_does_not_fit_is_refused_and_goes_no_further(
-    unfit: dict[str, Any], status: int, code: str
+@pytest.mark.parametrize(("fields", "status", "code"), MALFORMED.values(), ids=MALFORMED.keys())
+async def test_a_malformed_post_is_refused_and_not_stored(
+    fields: dict[str, Any], status: int, code: str
 ) -> None:
     runs = _runs()
-    answer = await _post(runs, HELLO | unfit, headers={"x-request-id": "r"})
+    answer = await _post(runs, HELLO | fields, headers={"x-request-id": "r"})
     assert (answer.status, answer.code, answer.json["request_id"]) == (status, code, "r")
     assert len(answer.body) < 2000
     assert runs.posts == []
@@ -191,7 +191,7 @@ async def test_a_malformed_event_id_is_refused_before_anything_is_stored() -> No
     assert runs.posts == []
 
 
-async def test_what_is_wrong_is_told_by_its_place() -> None:
+async def test_an_error_names_its_place() -> None:
     answer = await _post(_runs(), _message(role="tool", content="secret", toolCallId=5))
     assert answer.json["details"] == {
         "problems": [{"at": "messages.0.toolCallId", "problem": "Input should be a valid string"}]
@@ -209,14 +209,14 @@ async def test_what_is_wrong_is_told_by_its_place() -> None:
         (QueueFull("later"), 429),
     ],
 )
-async def test_a_refusal_of_the_runs_is_an_answer_and_no_stream(error: Any, status: int) -> None:
+async def test_a_refusal_by_the_engine_is_an_answer_and_no_stream(error: Any, status: int) -> None:
     runs = _runs()
     runs.answer = error
     answer = await _post(runs, HELLO)
     assert (answer.status, answer.code) == (status, error.code)
 
 
-async def test_a_repeat_that_comes_when_the_log_has_expired_is_told_so() -> None:
+async def test_a_repeat_after_the_log_expired_is_an_error() -> None:
     runs = _runs()
     runs.unreadable = UnknownRun("its log has expired")
     answer = await _post(runs, HELLO, headers={"idempotency-key": "k-1"})
@@ -224,7 +224,7 @@ async def test_a_repeat_that_comes_when_the_log_has_expired_is_told_so() -> None
 
 
 @pytest.mark.promise("P12")
-async def test_a_place_beyond_the_end_of_the_run_is_refused() -> None:
+async def test_an_event_id_beyond_the_end_of_the_run_is_refused() -> None:
     answer = await _post(_runs(), HELLO, headers={"last-event-id": "run_1.7-1"})
     assert (answer.status, answer.code) == (422, "invalid_cursor")
 
@@ -262,7 +262,7 @@ async def test_only_posts_are_routed(method: str) -> None:
     ],
     ids=["messages", "parts", "many messages", "many parts", "include", "many words", "resume"],
 )
-async def test_only_the_first_faults_of_a_list_are_told(post: dict[str, object]) -> None:
+async def test_only_the_first_errors_of_a_list_are_reported(post: dict[str, object]) -> None:
     runs = _runs()
     answer = await _post(runs, post)
     assert (answer.status, answer.json["code"]) == (422, "invalid_request")
@@ -272,7 +272,7 @@ async def test_only_the_first_faults_of_a_list_are_told(post: dict[str, object])
 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("keys", [[""], ["x" * 257], ["a\x01"], ["a b"], ["a", "a"]])
-async def test_a_key_that_is_none_is_refused_before_the_body_is_read(keys: list[str]) -> None:
+async def test_a_malformed_key_is_refused_before_the_body_is_read(keys: list[str]) -> None:
     runs = _runs()
     headers = [("idempotency-key", key) for key in keys]
     async with exchange(
