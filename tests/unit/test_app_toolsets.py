@@ -128,7 +128,7 @@ WRITES = (
         (lambda _call, _run: "ask", {"PASSBACK_PERMISSIONS": "asks=allow"}, ["asks"]),
     ],
 )
-async def test_tools_that_may_write_and_need_no_permission_are_known(
+async def test_tools_that_may_write_and_need_no_permission_are_found(
     permissions: Any, settings: dict[str, str], unasked: list[str]
 ) -> None:
     agent = Agent(ScriptedModel([]), tools=WRITES, permissions=permissions, data_tools=True)
@@ -136,7 +136,7 @@ async def test_tools_that_may_write_and_need_no_permission_are_known(
     assert list(await application.backend.unasked_writes()) == unasked
 
 
-async def test_they_are_found_in_all_agents_and_toolsets_once() -> None:
+async def test_tools_that_need_no_permission_are_found_in_all_agents_once() -> None:
     helper = Agent(ScriptedModel([]), name="helper", tools=[mine, named("help")], plan=True)
     agent = Agent(
         ScriptedModel([]), name="boss", tools=[mine], toolsets=[ForeignToolset()], agents=[helper]

@@ -161,7 +161,7 @@ async def test_wrong_settings_are_errors_where_they_are_given(tmp_path: Path) ->
         await anext(session.submit("hi"))
 
 
-async def test_the_state_of_a_session_is_one_value() -> None:
+async def test_the_state_of_a_session_has_usage_permissions_and_data() -> None:
     @tool(permission="ask")
     def erase() -> str:
         return "erased"

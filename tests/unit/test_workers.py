@@ -232,7 +232,7 @@ async def test_a_slot_has_its_config_and_its_files_are_not_inherited(
             assert [os.get_inheritable(number) for number in numbers] == [False, False]
 
 
-# ---------------------------------------------------------------- what can serve together
+# ---------------------------------------------------------------- settings of several workers
 @pytest.mark.parametrize("store", ["memory:", "MEMORY:", "memory:///"])
 async def test_several_workers_cannot_use_a_store_in_memory(store: str) -> None:
     with pytest.raises(ConfigurationError, match="several workers cannot share the store"):

@@ -203,7 +203,7 @@ def test_the_sync_client_decides_and_asks_too() -> None:
     ],
     ids=str,
 )
-async def test_a_client_tool_asks_for_approval_likewise(verdict: Any, content: str) -> None:
+async def test_a_client_tool_asks_for_approval_too(verdict: Any, content: str) -> None:
     asked: list[Approval] = []
 
     def approve(approval: Approval) -> Any:
@@ -396,7 +396,7 @@ async def test_replies_that_do_not_fit_are_an_error_for_the_model(
     [([NO_REPLY], "3 questions got 1 answers."), (None, "were answered by a NoneType.")],
     ids=["too few", "none"],
 )
-async def test_there_is_a_reply_to_each_question(given: Any, text: str) -> None:
+async def test_a_missing_reply_is_an_error_for_the_model(given: Any, text: str) -> None:
     content, is_error = await answered(lambda _: given)
     assert (text in content, is_error) == (True, True)
 

@@ -1,4 +1,4 @@
-"""When the client tries again, and how its background work ends."""
+"""Pauses between attempts of the client, and the end of its background work."""
 
 import asyncio
 import signal

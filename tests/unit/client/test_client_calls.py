@@ -120,7 +120,7 @@ def test_an_interrupted_call_is_complete_and_a_repeated_start_keeps_its_place() 
     assert answer.calls == (Call("1", "cp", ""), Call("2", "ls", ""))
 
 
-def test_a_rewind_takes_back_calls_usage_and_output_of_its_run_alone() -> None:
+def test_a_rewind_removes_calls_usage_and_output_of_its_run_alone() -> None:
     kept = Usage(1, 2, 3, 4, id="a.1-2")
     answer = answer_of(
         ToolCallStart("1", "helper", id="a.1-1"),

@@ -324,7 +324,7 @@ async def test_own_results_are_posted_while_others_are_waited_for() -> None:
     assert [message["toolCallId"] for message in site.bodies[1]["messages"]] == ["mine"]
 
 
-async def test_a_tool_whose_call_was_answered_meanwhile_is_cancelled_and_the_run_is_read() -> None:
+async def test_a_tool_is_cancelled_if_its_call_is_answered_by_another_client() -> None:
     granted = partial(httpx.Response, 200, json={})
     site = Site(
         owes(PAINT),
@@ -339,16 +339,14 @@ async def test_a_tool_whose_call_was_answered_meanwhile_is_cancelled_and_the_run
 
 
 # ---------------------------------------------------------------- results that came too late
-async def test_a_result_that_came_too_late_is_dropped_and_the_run_of_the_first_one_is_read() -> (
-    None
-):
+async def test_a_late_result_is_dropped_and_the_run_of_the_first_one_is_read() -> None:
     site = Site(owes(PAINT), SETTLED(), conversation(NEWER), says("Theirs.", "theirs"))
     paint = PaintTool()
     events = await events_of(site, paint)
     assert (answered(events), texts(events), paint.painted) == ([], ["Theirs."], ["call"])
 
 
-async def test_results_beside_one_that_came_too_late_are_posted_again_and_not_made_again() -> None:
+async def test_results_beside_a_late_one_are_posted_again_without_running_tools() -> None:
     late, mine = paints("late", "mine")
     site = Site(owes(late, mine), SETTLED(), conversation(SAME | {"owed": [mine]}), says("Done."))
     paint = PaintTool()

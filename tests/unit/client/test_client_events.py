@@ -1,4 +1,4 @@
-"""From data to events, and from events to the text of an answer."""
+"""Parsing of events, conversations and server-sent events, and the text of an answer."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -213,7 +213,7 @@ def test_data_becomes_an_event(fields: dict[str, Any], event: object) -> None:
         '{"type": "agent-text", "delta": "a"}',
     ],
 )
-def test_what_is_no_event_is_a_bad_answer(data: str) -> None:
+def test_malformed_data_is_a_bad_answer(data: str) -> None:
     with pytest.raises(BadAnswer):
         parse_event(data, "")
 
@@ -273,7 +273,7 @@ CONVERSATION: dict[str, Any] = {
 }
 
 
-def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> None:
+def test_a_conversation_has_its_usage_its_plan_and_its_permissions() -> None:
     conversation = read_conversation(
         {
             **CONVERSATION,
@@ -302,7 +302,7 @@ def test_a_conversation_tells_what_it_used_and_what_the_agent_means_to_do() -> N
     assert conversation.plan == (PlanEntry("look", "low", "pending"),)
 
 
-def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
+def test_a_conversation_has_its_runs_and_its_owed_calls_with_deadlines() -> None:
     owed: Any = {"id": "c", "name": "t", "arguments": "{}", "kind": "tool_result"}
     times = {"deadline": "2026-01-31T12:00:00.000Z", "claimedUntil": "2026-01-31T11:00:00.000Z"}
     running: Any = {"runId": "r2", "firstMessage": 4, "attempt": 2}
@@ -322,12 +322,12 @@ def test_a_conversation_tells_what_runs_what_waits_and_until_when() -> None:
     )
 
 
-def test_a_server_that_tells_neither_usage_nor_plan_is_understood() -> None:
+def test_usage_and_plan_of_a_conversation_are_optional() -> None:
     conversation = read_conversation(CONVERSATION)
     assert (conversation.usage, conversation.plan) == (None, ())
 
 
-def test_messages_of_sub_agents_and_approvals_are_told_apart_by_their_roles() -> None:
+def test_messages_of_sub_agents_and_approvals_have_roles_of_their_own() -> None:
     approval: dict[str, Any] = {"id": "2", "role": "approval", "toolCallId": "c", "approved": True}
     child: dict[str, Any] = {"id": "3", "role": "child", "toolCallId": "p", "message": approval}
     user: dict[str, Any] = {"id": "1", "role": "user", "content": "hi", "agentId": "sales"}
@@ -352,7 +352,7 @@ def test_a_page_without_messages_that_have_roles_and_a_count_is_a_bad_answer(
 
 
 # ---------------------------------------------------------------- answers
-def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
+def test_the_text_of_a_sub_agent_is_no_part_of_the_answer() -> None:
     answer = answer_of(
         Text("I ask.", id="a.1-2"),
         ToolCallStart("c", "helper", id="a.1-3"),
@@ -364,7 +364,7 @@ def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
     assert answer.text == "I ask. Found."
 
 
-def test_the_runs_of_an_answer_are_parted() -> None:
+def test_the_texts_of_the_runs_of_an_answer_are_separated() -> None:
     answer = answer_of(
         RunStart("a", id="a.1-1"),
         Text("On ", id="a.1-2"),
@@ -391,7 +391,7 @@ def test_the_runs_of_an_answer_are_parted() -> None:
         ("c.0-0", "kept\n\none two three four"),
     ],
 )
-def test_a_rewind_takes_back_what_its_run_said_behind_a_place(to: str, left: str) -> None:
+def test_a_rewind_removes_the_text_of_its_run_behind_an_id(to: str, left: str) -> None:
     answer = answer_of(
         Text("kept", id="z.5-9"),
         Text("one ", id="b.1-2"),
@@ -404,12 +404,12 @@ def test_a_rewind_takes_back_what_its_run_said_behind_a_place(to: str, left: str
 
 
 @pytest.mark.parametrize("place", ["", "b", "b.1", "b.1-", "b.1-x", ".1-1", "b.1-1~", "b.1-٣"])
-def test_a_text_without_a_proper_place_is_a_bad_answer(place: str) -> None:
+def test_a_text_with_a_malformed_id_is_a_bad_answer(place: str) -> None:
     with pytest.raises(BadAnswer):
         answer_of(Text("a", id=place))
 
 
-def test_a_text_that_is_too_long_is_refused_and_what_was_taken_back_does_not_count() -> None:
+def test_a_text_that_is_too_long_is_refused_and_rewound_text_does_not_count() -> None:
     limits = Limits(text_chars=4)
     answer = answer_of(Text("abcd", id="a.1-2"), Rewind("a.1-1", id="a.2-1"), limits=limits)
     answer.feed(Text("efgh", id="a.2-2"))
@@ -434,7 +434,7 @@ def decode(chunks: Iterable[bytes]) -> tuple[list[dict[str, str]], str, int | No
 
 
 def ways_to_feed(vector: dict[str, Any]) -> Iterator[list[bytes]]:
-    """Whole, byte by byte, and cut in two at each place; or just as the vector says."""
+    """Yield a stream whole, byte by byte, and cut in two at each place; or the vector's chunks."""
     if "chunks" in vector:
         yield [chunk.encode() for chunk in vector["chunks"]]
         return
@@ -471,5 +471,5 @@ def test_the_limit_is_one_events_not_the_streams() -> None:
         assert event.data == "0123456789"
 
 
-def test_a_pause_that_nobody_can_mean_is_not_taken() -> None:
+def test_an_absurd_retry_is_ignored() -> None:
     assert decode([b"retry: 7\nretry: " + b"9" * 5000 + b"\n\n"]) == ([], "", 7)

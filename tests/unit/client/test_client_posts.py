@@ -106,7 +106,7 @@ async def test_a_lone_surrogate_is_posted_as_the_replacement_character() -> None
     assert body["intent"] == "\ufffd"
 
 
-async def test_a_pydantic_model_stands_for_its_schema() -> None:
+async def test_a_pydantic_model_is_posted_as_its_schema() -> None:
     assert (await posted_body(output_schema=Reminder))[
         "outputSchema"
     ] == Reminder.model_json_schema()
@@ -171,7 +171,7 @@ async def test_messages_may_have_parts_roles_and_ids(message: Any, posted: Any) 
     assert await posted_body(message) == {"messages": posted}
 
 
-async def test_an_agent_is_asked_by_its_name_and_results_go_to_the_conversation() -> None:
+async def test_an_agent_is_addressed_by_name_and_results_go_to_the_conversation() -> None:
     script = Script(owes(PAINT), hello())
     async with client_of(script) as client:
         await read(client.send("hi", conversation_id="c", agent_id="sales/eu."))
@@ -220,7 +220,7 @@ async def test_a_call_that_was_left_open_is_answered_later() -> None:
     assert script.headers("idempotency-key")[0] == '"mine"'
 
 
-async def test_a_decision_may_have_a_key_and_what_follows_ends_with_its_reader() -> None:
+async def test_a_decision_may_have_a_key_and_on_disconnect() -> None:
     script = Script(owes(PAINT), hello())
     how: Any = {"approved": True, "on_disconnect": "cancel", "idempotency_key": "mine"}
     async with client_of(script) as client:
@@ -229,7 +229,7 @@ async def test_a_decision_may_have_a_key_and_what_follows_ends_with_its_reader()
     assert [body["onDisconnect"] for body in script.bodies] == ["cancel", "cancel"]
 
 
-async def test_a_resumed_run_may_end_with_its_reader_too() -> None:
+async def test_a_resumed_run_may_have_on_disconnect_too() -> None:
     owing = document(IDLE | {"owed": [PAINT]})
     script = Script(owing, owing, hello())
     async with client_of(script) as client:

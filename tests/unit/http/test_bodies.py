@@ -139,7 +139,7 @@ async def test_a_refusal_says_when_to_retry() -> None:
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "server_busy", "1")
 
 
-async def test_a_body_that_comes_whole_is_taken_however_many_are_arriving() -> None:
+async def test_a_body_that_arrives_whole_does_not_count_as_partial() -> None:
     bodies = PartialBodies(10, 10)
     bodies.take(ANN, 10)
     offers: list[dict[str, object]] = [{}, {BODY_RECEIVED: {}}]
@@ -157,7 +157,9 @@ async def test_a_body_that_comes_whole_is_taken_however_many_are_arriving() -> N
 
 
 @pytest.mark.parametrize("extensions", [{}, {BODY_RECEIVED: {}}])
-async def test_a_body_that_comes_whole_may_not_be_too_large(extensions: dict[str, object]) -> None:
+async def test_a_body_that_arrives_whole_may_not_be_too_large(
+    extensions: dict[str, object],
+) -> None:
     body = b"{" + b" " * 99 + b"}"
     answer = await ask(
         _app(PartialBodies()),

@@ -246,7 +246,7 @@ async def test_the_rest_of_a_request_that_is_answered_is_not_waited_for(behind: 
 
 
 @pytest.mark.parametrize("more", [b"\r\n", b"G"])
-async def test_a_byte_behind_a_request_does_not_end_its_answer(more: bytes) -> None:
+async def test_a_byte_behind_a_request_does_not_abort_its_answer(more: bytes) -> None:
     """Old clients send a line break behind a body (RFC 9112, section 2.2).
 
     The rest of the next head is due when the answer is complete.
@@ -264,7 +264,7 @@ async def test_a_byte_behind_a_request_does_not_end_its_answer(more: bytes) -> N
     connection.connection_lost(None)
 
 
-async def test_a_head_that_begins_behind_a_request_has_as_long_as_any() -> None:
+async def test_a_head_behind_a_request_has_the_usual_time() -> None:
     clock = Clock()
     connection, written = asked(GREETING, REQUEST + REQUEST[:9], clock)
     await anyio.wait_all_tasks_blocked()
@@ -333,7 +333,7 @@ async def test_a_client_that_has_read_everything_is_not_timed_any_more() -> None
 
 
 # ---------------------------------------------------------------- numbers and memory
-async def test_a_newcomer_takes_the_place_of_the_one_that_waits_longest() -> None:
+async def test_a_new_connection_replaces_the_one_that_is_idle_for_longest() -> None:
     """Not of one whose request is being answered: clients without a key cannot keep others out."""
     site, state, connections = Site(), ServerState(), OpenConnections(most=3)
     arrived = [
@@ -368,7 +368,7 @@ async def test_a_connection_that_gives_way_with_an_unread_answer_is_dropped() ->
         connection.connection_lost(None)
 
 
-async def test_a_newcomer_takes_the_place_of_an_answer_that_is_unread_for_longest() -> None:
+async def test_a_new_connection_replaces_the_one_whose_answer_is_unread_for_longest() -> None:
     """If no connection waits for a request: reading slowly needs no key, either."""
     site, state, connections = Site(), ServerState(), OpenConnections(most=2)
     arrived = [asked(site.app(), connections=connections, state=state) for _ in range(2)]

@@ -127,7 +127,7 @@ async def test_two_hosts_are_refused() -> None:
         ("http://[::1]:8000", "[::1]:8000"),
     ],
 )
-async def test_our_own_pages_are_served(origin: str, host: str) -> None:
+async def test_pages_of_this_server_are_served(origin: str, host: str) -> None:
     assert (await _get(Access(), host=host, origin=origin)).status == 200
 
 
@@ -333,7 +333,7 @@ async def test_a_page_that_looks_local_is_refused(headers: dict[str, str]) -> No
         (["localhost" + "x" * 600], 421),
     ],
 )
-async def test_a_visitors_own_pages_are_foreign_where_the_server_has_another_name(
+async def test_loopback_pages_are_foreign_to_a_server_with_another_host(
     hosts: list[str], status: int
 ) -> None:
     headers = [("origin", "http://localhost:5173"), *(("host", host) for host in hosts)]

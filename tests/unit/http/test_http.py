@@ -86,7 +86,7 @@ async def test_a_retryable_error_says_when_to_retry(
     assert (await _error(error)).headers.get("retry-after") == seconds
 
 
-async def test_a_missing_key_is_asked_for() -> None:
+async def test_a_missing_key_is_answered_with_www_authenticate() -> None:
     assert (await _error(errors.Unauthenticated(""))).headers["www-authenticate"] == "Bearer"
 
 
@@ -172,7 +172,7 @@ A, B, C = "text/event-stream", "application/json", "text/plain"
         ("text/*", A),
         ("application/*", B),
         ("text/html, application/xhtml+xml, */*;q=0.8", A),
-        # what a common client for browsers sends
+        # sent by a common client for browsers
         ("application/json, text/plain, */*", A),
         ("application/json, text/plain", B),
         ("application/json;q=0.5, text/plain", C),

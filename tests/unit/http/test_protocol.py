@@ -95,7 +95,7 @@ async def bytes_until_closed(client: socket.socket) -> int:
     return got
 
 
-async def test_the_head_goes_out_with_what_opens_the_body() -> None:
+async def test_the_head_is_sent_with_the_first_comment() -> None:
     site = Site()
     connection, written = asked(site.app())
     await anyio.wait_all_tasks_blocked()

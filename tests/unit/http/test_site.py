@@ -86,7 +86,7 @@ async def test_the_errors_of_a_wire_have_its_own_form_at_the_gate_too(
     assert answer.json == {"error": {"type": code, "status": answer.status, "details": None}}
 
 
-async def test_the_errors_of_other_wires_keep_theirs() -> None:
+async def test_the_errors_of_other_wires_keep_the_usual_form() -> None:
     answer = await ask(FORMED, "GET", "/a")
     assert answer.json.keys() == {"code", "message", "request_id"}
 

@@ -89,7 +89,7 @@ def argument(schema: JsonValue, words: str) -> JsonValue:
 
 
 # ---------------------------------------------------------------- words
-def test_a_greeting_is_answered_and_says_that_this_is_a_demo() -> None:
+def test_a_greeting_is_answered_with_an_introduction() -> None:
     deltas = ask("hi")
     assert text(deltas) == (
         "Hello! I am passback's demo model: a few rules, no artificial intelligence. "
@@ -162,7 +162,7 @@ def test_a_named_tool_is_called_with_its_arguments_in_pieces() -> None:
         ("the backgrounder colors", []),
     ],
 )
-def test_tools_named_in_the_words_are_called(
+def test_tools_named_in_the_message_are_called(
     words: str, expected: list[tuple[str, JsonValue]]
 ) -> None:
     deltas = ask(words, *PAGE)
@@ -239,7 +239,7 @@ def test_a_tool_can_be_named_by_its_whole_name() -> None:
         ({"$ref": "https://example.com/schema"}, "try anything", "anything"),
     ],
 )
-def test_an_argument_is_found_in_the_words_or_made_from_the_schema(
+def test_an_argument_is_found_in_the_message_or_made_from_the_schema(
     schema: JsonValue, words: str, value: JsonValue
 ) -> None:
     assert argument(schema, words) == value
@@ -254,7 +254,7 @@ def test_each_number_and_each_quotation_is_used_once() -> None:
     ]
 
 
-def test_an_optional_argument_is_given_only_when_the_words_have_it() -> None:
+def test_an_optional_argument_is_given_only_if_the_message_has_it() -> None:
     size: JsonValue = {"enum": ["small", "large"]}
     tool = ToolSpec("pizza", "", {"type": "object", "properties": {"size": size, "note": {}}})
     assert tool_calls(ask("a pizza", tool)) == [("pizza", {})]
@@ -411,7 +411,9 @@ ATTACHMENTS: list[tuple[tuple[MediaPart, ...], str]] = [
 
 
 @pytest.mark.parametrize(("media", "description"), ATTACHMENTS)
-def test_it_says_which_attachments_it_got(media: tuple[MediaPart, ...], description: str) -> None:
+def test_its_answer_describes_the_attachments(
+    media: tuple[MediaPart, ...], description: str
+) -> None:
     assert {DemoModel().refuses(part) for part in media} == {None}
     cannot = "I am only passback's demo model and cannot look at it."
     assert text(ask(media)).startswith(f"I got {description}. {cannot}")
@@ -419,7 +421,7 @@ def test_it_says_which_attachments_it_got(media: tuple[MediaPart, ...], descript
     assert answer == f"I got {description}. 1 2 - counted by the demo model."
 
 
-def test_words_that_describe_an_attachment_name_no_tool() -> None:
+def test_the_name_of_an_attachment_names_no_tool() -> None:
     named = MediaPart("file", "https://example.com/color.txt", name="background color")
     assert tool_calls(ask((named,), *PAGE)) == []
     assert tool_calls(ask((TextPart("the time zone"), named), *PAGE)) == [("get-time-zone", {})]

@@ -231,7 +231,7 @@ async def test_each_model_is_closed_whatever_becomes_of_the_others() -> None:
     assert [each.closed for each in models] == [True] * 3
 
 
-def test_it_takes_the_attachments_that_all_of_them_take() -> None:
+def test_attachments_are_taken_if_all_models_take_them() -> None:
     picture = MediaPart("image", "https://x/a.png")
     shown, blind = ScriptedModel([], media=True), ScriptedModel([])
     assert Fallback([shown, shown]).refuses(picture) is None

@@ -1,4 +1,4 @@
-"""A run as plain text: its text alone, and an end from which the outcome can be told."""
+"""A run as plain text: its text alone, and an end that shows the outcome."""
 
 import json
 from typing import Any

@@ -170,7 +170,7 @@ async def test_other_tasks_run_during_a_check_of_a_bomb(
     assert steps > 10
 
 
-async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
+async def test_harmless_checks_do_not_queue_behind_a_bomb() -> None:
     order: list[str] = []
     small = ToolSpec("t", "", {"type": "object", "required": ["a"]})
 
@@ -181,8 +181,8 @@ async def test_honest_checks_do_not_queue_behind_a_bomb() -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(2):
             tasks.start_soon(check, "bomb", ToolSpec("t", "", {"type": "object", **_doubling(60)}))
-        tasks.start_soon(check, "honest", small)
-    assert order == ["honest", "bomb", "bomb"]
+        tasks.start_soon(check, "harmless", small)
+    assert order == ["harmless", "bomb", "bomb"]
 
 
 async def test_a_check_waits_for_one_check_of_another_owner() -> None:

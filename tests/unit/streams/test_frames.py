@@ -232,7 +232,7 @@ def test_a_stream_cut_after_any_frame_goes_on_with_the_next(
         assert _stream(log, seen, include) == whole[cut:]
 
 
-def test_a_stream_resumed_after_its_end_says_that_it_is_done() -> None:
+def test_a_stream_resumed_after_its_end_is_only_done() -> None:
     last = EventId(Cursor(RUN, FULL_LOG[-1].position))
     assert _stream(FULL_LOG, last, INCLUDABLE) == ["id: run_1.1-10\ndata: [DONE]"]
 

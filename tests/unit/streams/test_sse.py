@@ -85,7 +85,7 @@ async def test_a_stream_begins_after_what_the_client_has() -> None:
         assert await one.rest() == OPENING.encode() + text(2, "b") + done(3)
 
 
-async def test_a_client_that_has_everything_is_told_that_it_is_done() -> None:
+async def test_a_client_that_has_all_events_gets_only_done() -> None:
     site = Site()
     site.runs.say(TextDelta("a"), END)
     since = EventId(Cursor(RUN.run_id, Position(1, 2)))

@@ -6,9 +6,10 @@ import pytest
 from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
+from tests.unit.wire.send_message_site import HELLO, STREAM, greeting
 
 from passback.app import build_wire
-from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
+from passback.core.events import Completed, RunFinished
 from passback.core.messages import CallId, Owed
 from passback.core.ports import Parked
 from passback.core.signals import Signal
@@ -23,10 +24,7 @@ from passback.wire import rest, send_message
 pytestmark = pytest.mark.anyio
 
 
-EVENTS = (
-    OPENING.encode()
-    + b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
-)
+EVENTS = OPENING.encode() + STREAM
 DOCUMENT: dict[str, object] = {
     "runId": "run_1",
     "conversationId": "c",
@@ -47,10 +45,6 @@ on_each_route = pytest.mark.parametrize("route", ROUTES, ids=[path for _, path i
 Route = tuple[str, str]
 
 
-def _runs() -> LoggedRuns:
-    return LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
-
-
 def _app(runs: LoggedRuns) -> ASGIApp:
     services = Services(runs, Signal())
     return build_site([send_message.build(services), rest.build(services)], Access())
@@ -62,11 +56,7 @@ async def _ask(runs: LoggedRuns, route: Route, query: str, *accept: str, **more:
     if method == "GET":
         query = f"?runId=run_1{query.replace('?', '&')}"
         return await ask(_app(runs), method, path + query, headers=headers)
-    body: dict[str, Any] = {
-        "conversationId": "c",
-        "messages": [{"role": "user", "content": "hello"}],
-    }
-    return await ask_json(_app(runs), method, path + query, body, headers=headers)
+    return await ask_json(_app(runs), method, path + query, HELLO, headers=headers)
 
 
 @on_each_route
@@ -82,7 +72,7 @@ async def _ask(runs: LoggedRuns, route: Route, query: str, *accept: str, **more:
     ],
 )
 async def test_events_are_the_default_form(route: Route, query: str, accept: list[str]) -> None:
-    answer = await _ask(_runs(), route, query, *accept)
+    answer = await _ask(greeting(), route, query, *accept)
     assert (answer.status, answer.body) == (200, EVENTS)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
 
@@ -102,22 +92,22 @@ async def test_events_are_the_default_form(route: Route, query: str, accept: lis
 async def test_a_document_is_sent_for_wait_or_if_only_json_is_accepted(
     route: Route, query: str, accept: list[str]
 ) -> None:
-    answer = await _ask(_runs(), route, query, *accept)
+    answer = await _ask(greeting(), route, query, *accept)
     assert (answer.status, answer.json) == (200, DOCUMENT)
 
 
 @on_each_route
 @pytest.mark.parametrize("query", ["", "?wait=false"])
 async def test_text_is_sent_if_it_is_preferred(route: Route, query: str) -> None:
-    answer = await _ask(_runs(), route, query, "text/plain, text/event-stream;q=0.9")
+    answer = await _ask(greeting(), route, query, "text/plain, text/event-stream;q=0.9")
     assert (answer.status, answer.body) == (200, b"hi\n")
 
 
 @on_each_route
 async def test_a_document_has_the_whole_run_and_a_text_only_the_unseen_rest(route: Route) -> None:
     seen = {"last-event-id": "run_1.1-2"}
-    assert (await _ask(_runs(), route, "?wait=true", **seen)).json == DOCUMENT
-    assert (await _ask(_runs(), route, "", "text/plain", **seen)).body == b""
+    assert (await _ask(greeting(), route, "?wait=true", **seen)).json == DOCUMENT
+    assert (await _ask(greeting(), route, "", "text/plain", **seen)).body == b""
 
 
 @pytest.mark.promise("P12")
@@ -130,7 +120,7 @@ async def test_a_document_has_the_whole_run_and_a_text_only_the_unseen_rest(rout
     ],
 )
 async def test_a_malformed_wait_is_refused(route: Route, query: str) -> None:
-    runs = _runs()
+    runs = greeting()
     answer = await _ask(runs, route, query)
     assert (answer.status, answer.code) == (422, "invalid_request")
     assert answer.json["message"] == (
@@ -153,7 +143,7 @@ async def test_a_malformed_wait_is_refused(route: Route, query: str) -> None:
 async def test_an_unavailable_form_is_refused_with_the_available_ones(
     route: Route, query: str, accept: str, available: list[str]
 ) -> None:
-    runs = _runs()
+    runs = greeting()
     answer = await _ask(runs, route, query, accept)
     assert (answer.status, answer.code) == (406, "not_acceptable")
     assert answer.json["details"] == {"available": available}
@@ -166,7 +156,7 @@ OWED = {"id": "call_1", "name": "t", "arguments": "{}", "kind": "tool_result"}
 
 @pytest.mark.parametrize("query", ["", "?wait=true"])
 async def test_owed_calls_are_named_in_each_form(query: str) -> None:
-    runs = _runs()
+    runs = greeting()
     runs.answer = Parked(RUN.key, (Owed(CallId("call_1"), "t", "{}"),))
     answer = await _ask(runs, ROUTES[0], query, "*/*" if query else "text/plain")
     if query:

@@ -7,10 +7,10 @@ import pytest
 from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
+from tests.unit.wire.send_message_site import STREAM, greeting
 
 from passback.core.changes import CallDeadline, Status
 from passback.core.errors import CursorExpired, ShuttingDown, StoreUnavailable
-from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -33,11 +33,10 @@ pytestmark = pytest.mark.anyio
 KEY = RUN.key
 OPEN = Access()
 IDLE = Status(3, RUN.run_id, message_count=2)
-STREAM = b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
 
 
 def _runs(status: Status = IDLE, conversation: str = "c") -> LoggedRuns:
-    runs = LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
+    runs = greeting()
     runs.known[replace(KEY, id=ConversationId(conversation))] = status
     return runs
 
@@ -128,7 +127,7 @@ async def test_owed_calls_are_shown_with_their_deadline_and_their_claims() -> No
     assert times == [("call_1", deadline, None), ("call_2", deadline, claimed)]
 
 
-async def test_a_conversation_whose_run_goes_on_is_running() -> None:
+async def test_a_conversation_shows_its_running_and_queued_runs() -> None:
     queued = (RunId("run_2"), RunId("run_3"))
     status = replace(IDLE, running=True, run_start=4, attempt=2, queued=queued)
     answer = await _get(_runs(status), "/conversations/c")
@@ -260,7 +259,9 @@ async def test_the_newest_run_is_streamed_from_its_start() -> None:
         ("/conversations/c/stream?runId=run_1", {"last-event-id": "run_1.1-2"}),
     ],
 )
-async def test_a_stream_goes_on_after_what_was_seen(path: str, headers: dict[str, str]) -> None:
+async def test_a_stream_continues_behind_the_last_event_seen(
+    path: str, headers: dict[str, str]
+) -> None:
     answer = await _get(_runs(), path, **headers)
     assert answer.body == OPENING.encode() + b"id: run_1.1-3\ndata: [DONE]\n\n"
 

@@ -4,11 +4,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from starlette.types import ASGIApp
-from tests.support.asgi_client import Answer, ask_json
-from tests.support.logged_runs import OPENING, RUN, LoggedRuns
+from tests.support.asgi_client import ask_json
+from tests.support.logged_runs import OPENING, RUN
+from tests.unit.wire.send_message_site import HELLO, PATH, STREAM, greeting, send, site
 
-from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
 from passback.core.messages import (
     ApprovalMessage,
     CallId,
@@ -27,38 +26,16 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.ports import Parked
-from passback.core.signals import Signal
 from passback.http.gate import Access
-from passback.http.site import build_site
-from passback.http.wires import Services
-from passback.wire.send_message import build
 
 pytestmark = pytest.mark.anyio
-
-PATH = "/send-message"
-OPEN = Access()
-HELLO: dict[str, Any] = {"conversationId": "c", "messages": [{"role": "user", "content": "hello"}]}
-ANSWER = b'id: run_1.1-2\ndata: {"type":"text","content":"hi"}\n\nid: run_1.1-3\ndata: [DONE]\n\n'
-
-
-def _runs() -> LoggedRuns:
-    return LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
-
-
-def _app(runs: LoggedRuns, access: Access = OPEN, **settings: Any) -> ASGIApp:
-    services = Services(runs, Signal(), **settings)
-    return build_site([build(services)], access)
-
-
-async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
-    return await ask_json(_app(runs), "POST", PATH, value, **request)
 
 
 # ---------------------------------------------------------------- messages
 async def test_keys_may_be_written_with_underscores() -> None:
-    runs = _runs()
+    runs = greeting()
     image = {"type": "image", "data": "aGk=", "media_type": "image/png"}
-    await _post(
+    await send(
         runs,
         {
             "conversation_id": "c",
@@ -89,14 +66,14 @@ async def test_keys_may_be_written_with_underscores() -> None:
 
 async def test_of_two_spellings_the_documented_one_wins() -> None:
     both = HELLO | {"conversation_id": "other"}
-    assert (await _post(_runs(), both)).headers["x-conversation-id"] == "c"
+    assert (await send(greeting(), both)).headers["x-conversation-id"] == "c"
 
 
 @pytest.mark.parametrize("path", [PATH, "/v1/aibot/bots/any-agent/send-message"])
 async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
-    runs = _runs()
-    answer = await ask_json(_app(runs), "POST", path, HELLO)
-    assert (answer.status, answer.body) == (200, OPENING.encode() + ANSWER)
+    runs = greeting()
+    answer = await ask_json(site(runs), "POST", path, HELLO)
+    assert (answer.status, answer.body) == (200, OPENING.encode() + STREAM)
     assert answer.headers["x-run-id"] == "run_1"
     [post] = runs.posts
     assert post.key == ConversationKey(OwnerId("anonymous"), ConversationId("c"))
@@ -106,24 +83,24 @@ async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
 
 @pytest.mark.promise("P13")
 async def test_the_conversation_belongs_to_the_owner_of_the_key() -> None:
-    runs = _runs()
-    app = _app(runs, Access(keys={"a-key": OwnerId("alice")}))
+    runs = greeting()
+    app = site(runs, Access(keys={"a-key": OwnerId("alice")}))
     await ask_json(app, "POST", PATH, HELLO, headers={"authorization": "Bearer a-key"})
     assert runs.posts[0].key.owner == "alice"
 
 
 @pytest.mark.parametrize("missing", [{}, {"conversationId": None}])
 async def test_a_conversation_without_id_gets_one_of_its_own(missing: dict[str, Any]) -> None:
-    runs = _runs()
+    runs = greeting()
     for _ in range(2):
-        await _post(runs, missing | {"messages": HELLO["messages"]})
+        await send(runs, missing | {"messages": HELLO["messages"]})
     first, second = (post.key.id for post in runs.posts)
     assert first != second
     assert len(first) > 20
 
 
 async def test_messages_are_read_in_their_order() -> None:
-    runs = _runs()
+    runs = greeting()
     messages = [
         {"role": "tool", "content": "blue", "toolCallId": "call_1", "id": "ignored"},
         {"role": "tool", "content": {"ok": False}, "toolCallId": "call_2", "isError": True},
@@ -136,7 +113,7 @@ async def test_messages_are_read_in_their_order() -> None:
             ],
         },
     ]
-    await _post(runs, HELLO | {"messages": messages, "botId": "b", "msg": 1})
+    await send(runs, HELLO | {"messages": messages, "botId": "b", "msg": 1})
     ids = [message.id for message in runs.posts[0].messages]
     assert runs.posts[0].messages == (
         ToolMessage(ids[0], CallId("call_1"), "blue"),
@@ -165,16 +142,16 @@ async def test_messages_are_read_in_their_order() -> None:
 async def test_answers_to_interrupts_come_before_the_messages(
     resume: object, decisions: list[tuple[str, bool]]
 ) -> None:
-    runs = _runs()
-    await _post(runs, HELLO | {"resume": resume})
+    runs = greeting()
+    await send(runs, HELLO | {"resume": resume})
     *answers, message = runs.posts[0].messages
     assert [(m.call_id, m.approved) for m in answers if isinstance(m, ApprovalMessage)] == decisions
     assert isinstance(message, UserMessage)
 
 
 async def test_an_answer_needs_no_message() -> None:
-    runs = _runs()
-    await _post(runs, {"conversationId": "c", "resume": {"interruptId": "a", "payload": "yes"}})
+    runs = greeting()
+    await send(runs, {"conversationId": "c", "resume": {"interruptId": "a", "payload": "yes"}})
     [answer] = runs.posts[0].messages
     assert answer == ApprovalMessage(answer.id, CallId("a"), approved=True)
 
@@ -191,14 +168,14 @@ async def test_an_answer_needs_no_message() -> None:
     ],
 )
 async def test_tools_are_set_cleared_or_kept(tools: object, specs: object) -> None:
-    runs = _runs()
-    await _post(runs, HELLO | {"tools": tools})
+    runs = greeting()
+    await send(runs, HELLO | {"tools": tools})
     assert runs.posts[0].tools == specs
 
 
 async def test_a_system_message_is_read_if_the_settings_allow_it() -> None:
-    runs = _runs()
-    app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
+    runs = greeting()
+    app = site(runs, allow_roles=frozenset({"user", "tool", "system"}))
     await ask_json(app, "POST", PATH, {"messages": [{"role": "system", "content": "be kind"}]})
     [message] = runs.posts[0].messages
     assert message == SystemMessage(message.id, "be kind")
@@ -206,9 +183,9 @@ async def test_a_system_message_is_read_if_the_settings_allow_it() -> None:
 
 @pytest.mark.parametrize("conversation", ["c", "a b", "é/ü?#%", "x" * 256, "😀"])
 async def test_a_conversations_id_may_be_any_short_text(conversation: str) -> None:
-    runs = _runs()
+    runs = greeting()
     runs.answer = Parked(ConversationKey(OwnerId("o"), ConversationId(conversation)), ())
-    answer = await _post(runs, HELLO | {"conversationId": conversation})
+    answer = await send(runs, HELLO | {"conversationId": conversation})
     assert runs.posts[0].key.id == conversation
     assert unquote(answer.headers["x-conversation-id"]) == conversation
 
@@ -220,16 +197,16 @@ KEYS = ["k-1", '"k-1"']
 @pytest.mark.promise("P8")
 @pytest.mark.parametrize("key", KEYS)
 async def test_a_post_has_its_idempotency_key(key: str) -> None:
-    runs = _runs()
-    await _post(runs, HELLO, headers={"idempotency-key": key})
-    await _post(runs, HELLO)
+    runs = greeting()
+    await send(runs, HELLO, headers={"idempotency-key": key})
+    await send(runs, HELLO)
     assert [post.idempotency_key for post in runs.posts] == ["k-1", None]
 
 
 @pytest.mark.promise("P8")
 async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began() -> None:
-    runs = _runs()
-    app = _app(runs, Access(keys={"a-key": OwnerId("alice"), "b-key": OwnerId("bob")}))
+    runs = greeting()
+    app = site(runs, Access(keys={"a-key": OwnerId("alice"), "b-key": OwnerId("bob")}))
     for owner, key in (("a", "k-1"), ("a", '"k-1"'), ("a", "k-2"), ("b", "k-1")):
         headers = {"authorization": f"Bearer {owner}-key", "idempotency-key": key}
         await ask_json(app, "POST", PATH, {"messages": HELLO["messages"]}, headers=headers)
@@ -239,15 +216,15 @@ async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began()
 
 
 async def test_a_key_does_not_change_a_conversation_that_is_named() -> None:
-    runs = _runs()
-    await _post(runs, HELLO, headers={"idempotency-key": "k-1"})
+    runs = greeting()
+    await send(runs, HELLO, headers={"idempotency-key": "k-1"})
     assert runs.posts[0].key.id == "c"
 
 
 @pytest.mark.promise("P8")
 async def test_a_message_has_the_id_that_the_client_gave_it() -> None:
-    runs = _runs()
-    app = _app(runs, allow_roles=frozenset({"user", "tool", "system"}))
+    runs = greeting()
+    app = site(runs, allow_roles=frozenset({"user", "tool", "system"}))
     messages = [
         {"role": "tool", "content": "blue", "toolCallId": "call_1", "id": "a result's"},
         {"role": "system", "content": "be kind", "id": "s"},
@@ -267,8 +244,8 @@ async def test_a_message_has_the_id_that_the_client_gave_it() -> None:
 @pytest.mark.parametrize("policy", ["reject", "enqueue", "interrupt", "rollback"])
 @pytest.mark.parametrize("name", ["onBusy", "on_busy"])
 async def test_a_post_sets_on_busy(name: str, policy: str) -> None:
-    runs = _runs()
-    await _post(runs, HELLO | {name: policy})
+    runs = greeting()
+    await send(runs, HELLO | {name: policy})
     assert runs.posts[0].on_busy == policy
 
 
@@ -276,8 +253,8 @@ async def test_a_post_sets_on_busy(name: str, policy: str) -> None:
 async def test_the_default_of_on_busy_is_a_setting(
     missing: dict[str, Any],
 ) -> None:
-    runs = _runs()
-    for app in (_app(runs), _app(runs, on_busy="enqueue")):
+    runs = greeting()
+    for app in (site(runs), site(runs, on_busy="enqueue")):
         await ask_json(app, "POST", PATH, HELLO | missing)
     assert [post.on_busy for post in runs.posts] == ["reject", "enqueue"]
 
@@ -294,21 +271,21 @@ async def test_the_default_of_on_busy_is_a_setting(
     ],
 )
 async def test_a_post_sets_on_disconnect_of_its_run(option: dict[str, Any], policy: str) -> None:
-    runs = _runs()
-    await _post(runs, HELLO | option)
+    runs = greeting()
+    await send(runs, HELLO | option)
     assert runs.posts[0].on_disconnect == policy
 
 
 # ---------------------------------------------------------------- answers
 async def test_more_events_are_sent_on_request() -> None:
-    answer = await _post(_runs(), HELLO | {"include": ["run"]})
+    answer = await send(greeting(), HELLO | {"include": ["run"]})
     assert b'data: {"type":"run-start","runId":"run_1"}\n\n' in answer.body
     assert b'data: {"type":"run-end","outcome":"completed","reason":"end_turn"}\n\n' in answer.body
 
 
 async def test_an_unknown_include_is_refused_with_the_known_ones() -> None:
-    runs = _runs()
-    answer = await _post(runs, HELLO | {"include": ["run", "", "tomorrow"]})
+    runs = greeting()
+    answer = await send(runs, HELLO | {"include": ["run", "", "tomorrow"]})
     problem = (
         "each word has to be one of agents, context, message-ids, output, owed, plan, progress, "
         "reasoning, rewind, run, usage"
@@ -321,10 +298,10 @@ async def test_an_unknown_include_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("seen", "rest"),
-    [("run_1.1-2", b"id: run_1.1-3\ndata: [DONE]\n\n"), ("run_0.1-2", ANSWER), ("", ANSWER)],
+    [("run_1.1-2", b"id: run_1.1-3\ndata: [DONE]\n\n"), ("run_0.1-2", STREAM), ("", STREAM)],
 )
 async def test_a_repeated_post_gets_the_unseen_rest_of_its_run(seen: str, rest: bytes) -> None:
-    answer = await _post(_runs(), HELLO, headers={"last-event-id": seen})
+    answer = await send(greeting(), HELLO, headers={"last-event-id": seen})
     assert answer.body == OPENING.encode() + rest
 
 
@@ -332,9 +309,9 @@ STILL_OWED = (Owed(CallId("call_1"), "t", "{}"), Owed(CallId("call_2"), "u", "{}
 
 
 async def test_after_some_of_the_results_the_answer_names_the_owed_calls() -> None:
-    runs = _runs()
+    runs = greeting()
     runs.answer = Parked(RUN.key, STILL_OWED)
-    answer = await _post(runs, HELLO)
+    answer = await send(runs, HELLO)
     assert (answer.status, answer.body) == (
         200,
         OPENING.encode() + b": still owed: call_1 call_2\n\ndata: [DONE]\n\n",
@@ -346,9 +323,9 @@ async def test_after_some_of_the_results_the_answer_names_the_owed_calls() -> No
 
 
 async def test_owed_calls_are_an_event_on_request() -> None:
-    runs = _runs()
+    runs = greeting()
     runs.answer = Parked(RUN.key, STILL_OWED[:1])
-    answer = await _post(runs, HELLO | {"include": ["owed"]})
+    answer = await send(runs, HELLO | {"include": ["owed"]})
     assert answer.body == (
         b": conversation c\n\n"
         b": still owed: call_1\n\n"

@@ -5,19 +5,14 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask_json
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.logged_runs import LoggedRuns
+from tests.unit.wire.send_message_site import PATH, greeting, site
 
-from passback.core.events import Completed, RunFinished, RunStarted
 from passback.core.messages import MessageContext, SystemMessage, ToolMessage, UserMessage
-from passback.core.signals import Signal
-from passback.http.gate import Access
-from passback.http.site import build_site
-from passback.http.wires import RequestLimits, Services
+from passback.http.wires import RequestLimits
 from passback.native.history import message_view
 from passback.native.message_context import context_view
-from passback.wire.send_message import build
 
 pytestmark = pytest.mark.anyio
 
@@ -30,19 +25,13 @@ PICTURE: dict[str, Any] = {
 }
 
 
-def _app(runs: LoggedRuns, data_bytes: int) -> ASGIApp:
-    limits = RequestLimits(data_bytes=data_bytes, attachment_bytes=100)
-    roles = frozenset({"user", "tool", "system"})
-    services = Services(runs, Signal(), limits=limits, allow_roles=roles)
-    return build_site([build(services)], Access())
-
-
 async def _post(
     *messages: dict[str, Any], data_bytes: int = 20, **fields: Any
 ) -> tuple[Answer, LoggedRuns]:
-    runs = LoggedRuns(RunStarted(RUN.run_id), RunFinished(Completed()))
-    body = {"messages": list(messages), **fields}
-    return await ask_json(_app(runs, data_bytes), "POST", "/send-message", body), runs
+    runs = greeting()
+    limits = RequestLimits(data_bytes=data_bytes, attachment_bytes=100)
+    app = site(runs, limits=limits, allow_roles=frozenset({"user", "tool", "system"}))
+    return await ask_json(app, "POST", PATH, {"messages": list(messages), **fields}), runs
 
 
 async def _read(*messages: dict[str, Any], **fields: Any) -> list[MessageContext | None]:

@@ -6,8 +6,8 @@ import anyio
 import pytest
 from tests.support.asgi_client import Answer, ask_json, no_thread
 from tests.support.logged_runs import LoggedRuns
+from tests.unit.wire.send_message_site import PATH, greeting, site
 
-from passback.core.events import Completed, RunFinished
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -18,11 +18,6 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.signals import Signal
-from passback.http.gate import Access
-from passback.http.site import build_site
-from passback.http.wires import Services
-from passback.wire.send_message import build
 
 pytestmark = pytest.mark.anyio
 
@@ -32,13 +27,8 @@ WITH_ASSISTANT = frozenset({"user", "tool", "assistant"})
 async def _post(
     runs: LoggedRuns, *messages: object, roles: frozenset[str] = WITH_ASSISTANT, **more: Any
 ) -> Answer:
-    services = Services(runs, Signal(), allow_roles=roles)
-    app = build_site([build(services)], Access())
-    return await ask_json(app, "POST", "/send-message", {"messages": list(messages), **more})
-
-
-def _runs() -> LoggedRuns:
-    return LoggedRuns(RunFinished(Completed()))
+    app = site(runs, allow_roles=roles)
+    return await ask_json(app, "POST", PATH, {"messages": list(messages), **more})
 
 
 def _call(call_id: str = "c1", arguments: str = '{"a":1}', **more: Any) -> dict[str, Any]:
@@ -53,7 +43,7 @@ NEW = {"role": "user", "content": "go on", "id": "u2"}
 
 
 async def test_a_history_is_separated_from_new_messages() -> None:
-    runs = _runs()
+    runs = greeting()
     answer = await _post(runs, USER, SAYS, ASKS, SEEN, NEW, intent="to see")
     assert answer.status == 200
     [post] = runs.posts
@@ -74,7 +64,7 @@ async def test_a_history_is_separated_from_new_messages() -> None:
 
 @pytest.mark.parametrize("content", [None, "", []])
 async def test_calls_need_no_text_and_may_be_spelled_tool_calls(content: object) -> None:
-    runs = _runs()
+    runs = greeting()
     asks = {"role": "assistant", "content": content, "tool_calls": [_call()]}
     await _post(runs, USER, asks, {"role": "assistant", "content": "so", "tool_calls": None}, NEW)
     [post] = runs.posts
@@ -100,7 +90,7 @@ async def test_calls_need_no_text_and_may_be_spelled_tool_calls(content: object)
     ],
 )
 async def test_errors_of_a_history_name_their_place(messages: list[object], why: str) -> None:
-    runs = _runs()
+    runs = greeting()
     answer = await _post(runs, *messages)
     assert (answer.status, answer.code) == (422, "invalid_request")
     assert answer.json["message"].startswith(why)
@@ -109,7 +99,7 @@ async def test_errors_of_a_history_name_their_place(messages: list[object], why:
 
 @pytest.mark.promise("P13")
 async def test_a_history_needs_the_setting_that_its_refusal_names() -> None:
-    answer = await _post(_runs(), USER, SAYS, NEW, roles=frozenset({"user", "tool"}))
+    answer = await _post(greeting(), USER, SAYS, NEW, roles=frozenset({"user", "tool"}))
     assert answer.json["message"] == (
         "messages.1: the role 'assistant' is not allowed here (PASSBACK_ALLOW_ROLES)"
     )
@@ -117,7 +107,7 @@ async def test_a_history_needs_the_setting_that_its_refusal_names() -> None:
 
 async def test_large_arguments_of_a_history_do_not_block_the_event_loop() -> None:
     """They are read in a thread; small ones are not."""
-    runs = _runs()
+    runs = greeting()
     large = {**ASKS, "toolCalls": [_call(arguments=f'{{"a": "{"x" * 20_000}"}}')]}
     async with anyio.create_task_group() as tasks, no_thread() as awaited:
         await _post(runs, USER, ASKS, SEEN, NEW)

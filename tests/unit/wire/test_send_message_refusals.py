@@ -3,34 +3,12 @@
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp
-from tests.support.asgi_client import Answer, ask, ask_json, exchange
-from tests.support.logged_runs import RUN, LoggedRuns
+from tests.support.asgi_client import ask, exchange
+from tests.unit.wire.send_message_site import HELLO, PATH, greeting, send, site
 
 from passback.core.errors import ConversationBusy, NothingToDo, QueueFull, Reused, UnknownRun
-from passback.core.events import Completed, RunFinished, RunStarted, TextDelta
-from passback.core.signals import Signal
-from passback.http.gate import Access
-from passback.http.site import build_site
-from passback.http.wires import Services
-from passback.wire.send_message import build
 
 pytestmark = pytest.mark.anyio
-
-PATH = "/send-message"
-HELLO: dict[str, Any] = {"conversationId": "c", "messages": [{"role": "user", "content": "hello"}]}
-
-
-def _runs() -> LoggedRuns:
-    return LoggedRuns(RunStarted(RUN.run_id), TextDelta("hi"), RunFinished(Completed()))
-
-
-def _app(runs: LoggedRuns) -> ASGIApp:
-    return build_site([build(Services(runs, Signal()))], Access())
-
-
-async def _post(runs: LoggedRuns, value: object, **request: Any) -> Answer:
-    return await ask_json(_app(runs), "POST", PATH, value, **request)
 
 
 def _message(**message: object) -> dict[str, Any]:
@@ -176,8 +154,8 @@ MALFORMED: dict[str, tuple[dict[str, Any], int, str]] = {
 async def test_a_malformed_post_is_refused_and_not_stored(
     fields: dict[str, Any], status: int, code: str
 ) -> None:
-    runs = _runs()
-    answer = await _post(runs, HELLO | fields, headers={"x-request-id": "r"})
+    runs = greeting()
+    answer = await send(runs, HELLO | fields, headers={"x-request-id": "r"})
     assert (answer.status, answer.code, answer.json["request_id"]) == (status, code, "r")
     assert len(answer.body) < 2000
     assert runs.posts == []
@@ -185,14 +163,14 @@ async def test_a_malformed_post_is_refused_and_not_stored(
 
 @pytest.mark.promise("P12")
 async def test_a_malformed_event_id_is_refused_before_anything_is_stored() -> None:
-    runs = _runs()
-    answer = await _post(runs, HELLO, headers={"last-event-id": "nonsense"})
+    runs = greeting()
+    answer = await send(runs, HELLO, headers={"last-event-id": "nonsense"})
     assert (answer.status, answer.code) == (422, "invalid_cursor")
     assert runs.posts == []
 
 
 async def test_an_error_names_its_place() -> None:
-    answer = await _post(_runs(), _message(role="tool", content="secret", toolCallId=5))
+    answer = await send(greeting(), _message(role="tool", content="secret", toolCallId=5))
     assert answer.json["details"] == {
         "problems": [{"at": "messages.0.toolCallId", "problem": "Input should be a valid string"}]
     }
@@ -210,37 +188,37 @@ async def test_an_error_names_its_place() -> None:
     ],
 )
 async def test_a_refusal_by_the_engine_is_an_answer_and_no_stream(error: Any, status: int) -> None:
-    runs = _runs()
+    runs = greeting()
     runs.answer = error
-    answer = await _post(runs, HELLO)
+    answer = await send(runs, HELLO)
     assert (answer.status, answer.code) == (status, error.code)
 
 
 async def test_a_repeat_after_the_log_expired_is_an_error() -> None:
-    runs = _runs()
+    runs = greeting()
     runs.unreadable = UnknownRun("its log has expired")
-    answer = await _post(runs, HELLO, headers={"idempotency-key": "k-1"})
+    answer = await send(runs, HELLO, headers={"idempotency-key": "k-1"})
     assert (answer.status, answer.code) == (404, "run_not_found")
 
 
 @pytest.mark.promise("P12")
 async def test_an_event_id_beyond_the_end_of_the_run_is_refused() -> None:
-    answer = await _post(_runs(), HELLO, headers={"last-event-id": "run_1.7-1"})
+    answer = await send(greeting(), HELLO, headers={"last-event-id": "run_1.7-1"})
     assert (answer.status, answer.code) == (422, "invalid_cursor")
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded"])
 async def test_a_form_of_a_foreign_page_is_refused(media_type: str) -> None:
-    runs = _runs()
+    runs = greeting()
     headers = {"content-type": media_type}
-    async with exchange(_app(runs), "POST", PATH, headers=headers, body=b'{"a":1}') as one:
+    async with exchange(site(runs), "POST", PATH, headers=headers, body=b'{"a":1}') as one:
         assert one.status == 415
     assert runs.posts == []
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_only_posts_are_routed(method: str) -> None:
-    answer = await ask(_app(_runs()), method, PATH)
+    answer = await ask(site(greeting()), method, PATH)
     assert (answer.status, answer.code, answer.headers["allow"]) == (
         405,
         "method_not_allowed",
@@ -263,8 +241,8 @@ async def test_only_posts_are_routed(method: str) -> None:
     ids=["messages", "parts", "many messages", "many parts", "include", "many words", "resume"],
 )
 async def test_only_the_first_errors_of_a_list_are_reported(post: dict[str, object]) -> None:
-    runs = _runs()
-    answer = await _post(runs, post)
+    runs = greeting()
+    answer = await send(runs, post)
     assert (answer.status, answer.json["code"]) == (422, "invalid_request")
     assert len(answer.json["details"]["problems"]) <= 2
     assert runs.posts == []
@@ -273,10 +251,10 @@ async def test_only_the_first_errors_of_a_list_are_reported(post: dict[str, obje
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("keys", [[""], ["x" * 257], ["a\x01"], ["a b"], ["a", "a"]])
 async def test_a_malformed_key_is_refused_before_the_body_is_read(keys: list[str]) -> None:
-    runs = _runs()
+    runs = greeting()
     headers = [("idempotency-key", key) for key in keys]
     async with exchange(
-        _app(runs), "POST", PATH, headers=headers, body=b"{", stalled_body=True
+        site(runs), "POST", PATH, headers=headers, body=b"{", stalled_body=True
     ) as one:
         assert one.status == 400
         assert b'"code":"bad_request"' in await one.rest()

@@ -81,7 +81,7 @@ def test_size_grows_with_the_content_of_a_message_only() -> None:
         assert decoder.size == size
 
 
-def test_it_says_when_a_message_is_complete() -> None:
+def test_a_decoder_knows_when_a_message_is_complete() -> None:
     decoder = MessageDecoder("test", PREFIX)
     decoder.feed(stream(START, text(0, "a")))
     assert (decoder.finished, decoder.done) == (False, False)

@@ -145,7 +145,7 @@ def test_size_grows_with_content_only() -> None:
         assert decoder.size == size
 
 
-def test_it_says_when_the_answer_is_complete() -> None:
+def test_a_decoder_knows_when_an_answer_is_complete() -> None:
     decoder = ChatDecoder("test")
     decoder.feed(sse(chunk(content="a")))
     assert (decoder.finished, decoder.done) == (False, False)
