@@ -1,4 +1,4 @@
-"""One route that streams a run, as wires do, and what a server gives it that sends without a task."""
+"""A site that streams one run, and a stand-in for a server that sends without a task."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,13 +37,13 @@ def done(number: int) -> bytes:
 class Site:
     """One route that streams `RUN`."""
 
-    def __init__(self, *, ping: float = 60, patience: float = 60, chars: int = 1000) -> None:
+    def __init__(self, *, ping: float = 60, send_seconds: float = 60, chars: int = 1000) -> None:
         self.runs = LoggedRuns()
         self.stopping = Signal()
         self.services = Services(
             self.runs,
             self.stopping,
-            RequestLimits(send_seconds=patience, answer_chars=chars),
+            RequestLimits(send_seconds=send_seconds, answer_chars=chars),
             ping_seconds=ping,
         )
 
@@ -55,7 +55,7 @@ class Site:
         return _site(stream)
 
     def text(self) -> ASGIApp:
-        """The same as plain text."""
+        """Return a site that streams the run as plain text."""
 
         async def words(request: Request) -> ASGIApp:
             return EventStream(self.services, RUN, PlainEncoder(), form=TEXT)
@@ -63,7 +63,7 @@ class Site:
         return _site(words)
 
     def document(self, run: RunRef = RUN, *, seconds: float = SECONDS) -> ASGIApp:
-        """The same as one document, after so many seconds at the latest."""
+        """Return a site that sends the run as one document, after `seconds` at the latest."""
 
         async def wait(request: Request) -> ASGIApp:
             return WaitedAnswer(self.services, run, seconds=seconds)
@@ -72,12 +72,12 @@ class Site:
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Exchange]:
-        """A stream whose first chunk was read."""
+        """Open a stream, and read its first chunk."""
         async with exchange(self.app(), "GET", "/", headers={"x-request-id": "r"}) as one:
             assert await one.chunk() == OPENING.encode()
             yield one
 
-    async def is_left(self) -> None:
+    async def no_readers(self) -> None:
         """Wait until nobody follows the run."""
         with anyio.fail_after(SECONDS):
             while self.runs.readers:
@@ -89,13 +89,13 @@ def _site(endpoint: Callable[[Request], Awaitable[ASGIApp]]) -> ASGIApp:
 
 
 class Direct:
-    """What a server gives that sends without waiting."""
+    """The part of a server that sends without a task; it records what is sent."""
 
     def __init__(self) -> None:
         self.ready = True
         self.left = Signal()
         self.sent: list[bytes] = []
-        self.came = anyio.Event()
+        self.has_sent = anyio.Event()
         self.dropped = False
         self.broken_off = False
         self.opening = b""
@@ -112,12 +112,12 @@ class Direct:
 
     def send(self, chunk: bytes) -> None:
         self.sent.append(chunk)
-        self.came.set()
+        self.has_sent.set()
 
 
 @asynccontextmanager
 async def directly(site: Site, direct: Direct) -> AsyncGenerator[Exchange]:
-    """A stream of a server that sends without waiting, and has sent its opening."""
+    """Open a stream of a server that sends without a task, and has sent its opening."""
     async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
         assert direct.opening == OPENING.encode()
         yield one

@@ -136,7 +136,7 @@ async def test_a_client_that_disconnects_is_a_line_too(lines: pytest.LogCaptureF
     site = Site()
     async with site.opened() as one:
         one.leave()
-        await site.is_left()
+        await site.no_readers()
         await one.rest()
     line = only_line(lines)
     assert (line["status"], line["complete"]) == (200, False)

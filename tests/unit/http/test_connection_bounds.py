@@ -47,6 +47,14 @@ def with_headers(number: int) -> bytes:
     return b"GET / HTTP/1.1\r\n" + b"".join(b"x%d: y\r\n" % n for n in range(number)) + b"\r\n"
 
 
+async def answer_to(app: ASGIApp, request: bytes) -> bytes:
+    """Return everything that is sent on a connection with this request."""
+    connection, written = asked(app, request)
+    await anyio.wait_all_tasks_blocked()
+    connection.connection_lost(None)
+    return written.text
+
+
 # ---------------------------------------------------------------- chunks and trailers
 @pytest.mark.parametrize(
     "piece",
@@ -85,19 +93,31 @@ async def test_a_body_in_small_chunks_may_be_large() -> None:
 
 
 async def test_a_trailer_is_no_header() -> None:
-    connection, written = asked(ECHO, CHUNKED + b"\r\n0\r\nauthorization: Bearer key\r\n\r\n")
-    await anyio.wait_all_tasks_blocked()
-    assert b'{"names":["host","transfer-encoding"]}' in written.text
-    connection.connection_lost(None)
+    answer = await answer_to(ECHO, CHUNKED + b"\r\n0\r\nauthorization: Bearer key\r\n\r\n")
+    assert b'{"names":["host","transfer-encoding"]}' in answer
 
 
 # ---------------------------------------------------------------- heads
-@pytest.mark.parametrize(("number", "status"), [(HEADERS, 200), (HEADERS + 1, 431)])
-async def test_the_number_of_fields_of_a_head_is_limited(number: int, status: int) -> None:
-    connection, written = asked(GREETING, with_headers(number))
-    await anyio.wait_all_tasks_blocked()
-    assert written.text.startswith(b"HTTP/1.1 %d " % status)
-    connection.connection_lost(None)
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (with_headers(HEADERS), 200),
+        (with_headers(HEADERS + 1), 431),
+        (b"GET / HTTP/1.1\r\nx: %b\r\n\r\n" % (b"v" * (HEAD_BYTES - 100)), 200),
+        (b"GET / HTTP/1.1\r\nx: %b\r\n\r\n" % (b"v" * HEAD_BYTES), 431),
+        (b"GET /%b HTTP/1.1\r\nx: v\r\n\r\n" % (b"p" * HEAD_BYTES), 431),
+        (
+            b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (2 * HEAD_BYTES)
+            + b"x" * 2 * HEAD_BYTES,
+            200,
+        ),
+    ],
+    ids=["fields", "a field too many", "a large value", "too large a value", "a long path", "body"],
+)
+async def test_the_fields_and_the_size_of_a_head_are_limited(
+    request_bytes: bytes, status: int
+) -> None:
+    assert (await answer_to(GREETING, request_bytes)).startswith(b"HTTP/1.1 %d " % status)
 
 
 async def test_a_head_of_thousands_of_fields_is_refused_at_the_first_too_many() -> None:
@@ -108,35 +128,12 @@ async def test_a_head_of_thousands_of_fields_is_refused_at_the_first_too_many() 
     connection.connection_lost(None)
 
 
-@pytest.mark.parametrize(
-    ("value", "path", "status"),
-    [(HEAD_BYTES - 100, 1, 200), (HEAD_BYTES, 1, 431), (20, HEAD_BYTES, 431)],
-    ids=["just small enough", "too large a value", "too long a path"],
-)
-async def test_a_head_in_one_read_is_measured(value: int, path: int, status: int) -> None:
-    head = b"GET /%b HTTP/1.1\r\nx: %b\r\n\r\n" % (b"p" * (path - 1), b"v" * value)
-    connection, written = asked(GREETING, head)
-    await anyio.wait_all_tasks_blocked()
-    assert written.text.startswith(b"HTTP/1.1 %d " % status)
-    connection.connection_lost(None)
-
-
-async def test_a_body_that_comes_with_a_head_is_not_measured_as_one() -> None:
-    head = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (2 * HEAD_BYTES)
-    connection, written = asked(GREETING, head + b"x" * 2 * HEAD_BYTES)
-    await anyio.wait_all_tasks_blocked()
-    assert written.text.startswith(b"HTTP/1.1 200 ")
-    connection.connection_lost(None)
-
-
 @pytest.mark.parametrize("coding", [b"gzip, chunked", b"cow, chunked", b"identity, chunked"])
 async def test_only_the_transfer_coding_chunked_is_accepted(coding: bytes) -> None:
     head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: %b\r\n\r\n" % coding
-    connection, written = asked(GREETING, head + b"0\r\n\r\n")
-    await anyio.wait_all_tasks_blocked()
-    assert written.text.startswith(b"HTTP/1.1 400 ")
-    assert written.text.count(b"HTTP/1.1 ") == 1
-    connection.connection_lost(None)
+    answer = await answer_to(GREETING, head + b"0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 # ---------------------------------------------------------------- malformed and pipelined requests
@@ -159,7 +156,7 @@ async def test_junk_while_an_answer_goes_on_ends_the_connection(requests: int, j
     assert written.aborted
     assert written.text == before
     connection.connection_lost(None)
-    await site.is_left()
+    await site.no_readers()
 
 
 async def test_the_number_of_pipelined_requests_is_limited() -> None:
@@ -172,7 +169,7 @@ async def test_the_number_of_pipelined_requests_is_limited() -> None:
     assert written.aborted
     connection.connection_lost(None)
     assert not connection.pipeline
-    await site.is_left()
+    await site.no_readers()
 
 
 async def test_nothing_more_is_read_while_requests_wait() -> None:
@@ -195,7 +192,7 @@ async def test_all_waiters_learn_of_a_lost_connection(caplog: pytest.LogCaptureF
     await anyio.wait_all_tasks_blocked()
     before = written.text
     connection.connection_lost(None)
-    await site.is_left()
+    await site.no_readers()
     assert written.text == before
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
@@ -222,11 +219,8 @@ async def test_a_malformed_request_is_logged(caplog: pytest.LogCaptureFixture) -
 
 async def test_an_upgrade_not_offered_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     upgrade = REQUEST[:-2] + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
-    connection, written = asked(GREETING, upgrade)
-    await anyio.wait_all_tasks_blocked()
-    assert written.text.startswith(b"HTTP/1.1 200 ")
+    assert (await answer_to(GREETING, upgrade)).startswith(b"HTTP/1.1 200 ")
     assert [each for each in caplog.records if each.levelname == "WARNING"] == []
-    connection.connection_lost(None)
 
 
 # ---------------------------------------------------------------- times
@@ -353,7 +347,7 @@ async def test_a_new_connection_replaces_the_one_that_is_idle_for_longest() -> N
     assert not connections.waiting
     for remaining in tuple(state.connections):
         remaining.connection_lost(None)
-    await site.is_left()
+    await site.no_readers()
 
 
 async def test_a_connection_that_gives_way_with_an_unread_answer_is_dropped() -> None:
@@ -381,7 +375,7 @@ async def test_a_new_connection_replaces_the_one_whose_answer_is_unread_for_long
     assert not accepted.aborted
     for connection in (arrived[0][0], arrived[1][0], last):
         connection.connection_lost(None)
-    await site.is_left()
+    await site.no_readers()
 
 
 async def test_unread_bytes_of_all_connections_together_are_bounded() -> None:
@@ -401,7 +395,7 @@ async def test_unread_bytes_of_all_connections_together_are_bounded() -> None:
     assert not arrived[3][1].aborted
     for connection, _ in (*arrived, (again, more)):
         connection.connection_lost(None)
-    await site.is_left()
+    await site.no_readers()
 
 
 async def test_a_connection_waits_again_when_its_request_is_answered() -> None:

@@ -106,7 +106,7 @@ async def test_the_head_is_sent_with_the_first_comment() -> None:
     await anyio.wait_all_tasks_blocked()
     assert len(written.parts) == 2
     connection.connection_lost(None)
-    await site.is_left()
+    await site.no_readers()
 
 
 @pytest.mark.parametrize("sends_directly", [True, False])
@@ -183,7 +183,7 @@ async def test_nothing_is_written_to_a_client_that_disconnected_before_the_answe
     connection.connection_lost(None)
     await anyio.wait_all_tasks_blocked()
     assert written.parts == []
-    await site.is_left()
+    await site.no_readers()
 
 
 async def test_a_failed_text_answer_gets_no_final_chunk() -> None:
@@ -206,10 +206,10 @@ async def test_malformed_http_is_refused_with_the_servers_own_error() -> None:
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_is_dropped() -> None:
     """Its connection is closed even with unsent bytes, which would hold up the server's stop."""
-    site = Site(patience=0.1)
+    site = Site(send_seconds=0.1)
     async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
-        await site.is_left()
+        await site.no_readers()
         assert await bytes_until_closed(client) < MUCH
 
 
@@ -231,18 +231,18 @@ async def test_a_client_that_does_not_read_an_answer_of_json_is_dropped() -> Non
 
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_read_the_end_of_a_stopping_server_is_dropped() -> None:
-    site = Site(patience=0.1)
+    site = Site(send_seconds=0.1)
     async with client_of(site, send_seconds=60) as client:
         site.runs.say(TextDelta("x" * MUCH))
         await anyio.wait_all_tasks_blocked()
         site.stopping.set()
-        await site.is_left()
+        await site.no_readers()
         assert await bytes_until_closed(client) < MUCH
 
 
 @pytest.mark.promise("P11")
 async def test_a_client_that_reads_late_gets_everything() -> None:
-    site = Site(ping=0.02, patience=20)
+    site = Site(ping=0.02, send_seconds=20)
     async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
         await anyio.wait_all_tasks_blocked()
@@ -254,7 +254,7 @@ async def test_a_client_that_reads_late_gets_everything() -> None:
 @pytest.mark.promise("P11")
 async def test_a_client_that_read_late_once_is_not_dropped() -> None:
     """Its time begins anew when it has read."""
-    site = Site(ping=0.02, patience=0.3)
+    site = Site(ping=0.02, send_seconds=0.3)
     async with client_of(site) as client:
         site.runs.say(TextDelta("x" * MUCH))
         await read_until(client, b": ping\n\n\r\n")
@@ -272,7 +272,7 @@ async def test_a_client_that_disconnects_is_forgotten(body: int) -> None:
     site = Site()
     async with client_of(site, body) as client:
         client.close()
-        await site.is_left()
+        await site.no_readers()
 
 
 async def test_a_request_that_comes_during_a_stream_is_served_after_it() -> None:

@@ -253,20 +253,20 @@ async def test_later_text_is_sent_without_a_task_if_the_server_can() -> None:
         await anyio.wait_all_tasks_blocked()
         site.runs.say(TextDelta("é\ud800"))
         with anyio.fail_after(SECONDS):
-            await direct.came.wait()
+            await direct.has_sent.wait()
         assert direct.sent == ["é?".encode()]
         site.runs.say(END)
         assert await one.rest() == b"\n"
 
 
 async def test_a_client_that_does_not_read_a_broken_off_text_is_dropped() -> None:
-    site, direct = Site(patience=0.02), Direct()
+    site, direct = Site(send_seconds=0.02), Direct()
     site.runs.say(TextDelta("half"))
     async with exchange(site.text(), "GET", "/", extensions={SEND_NOW: direct}) as one:
         assert await one.chunk() == b"half"
         direct.ready = False
         site.runs.say(RunFinished(Cancelled()))
-        await site.is_left()
+        await site.no_readers()
         assert (direct.dropped, direct.broken_off) == (True, False)
 
 

@@ -267,5 +267,5 @@ async def test_a_client_that_disconnects_ends_the_wait(is_direct: bool) -> None:
             await anyio.sleep_forever()
         assert site.runs.readers == 1
         (direct.left if is_direct else left).set()
-        await site.is_left()
+        await site.no_readers()
     assert (sent, direct.sent) == ([], [])

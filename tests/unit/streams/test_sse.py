@@ -175,7 +175,7 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
     site = Site()
     async with site.opened() as one:
         one.leave()
-        await site.is_left()
+        await site.no_readers()
         assert await one.chunk() == b""
         assert not one.ended
 
@@ -195,10 +195,10 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
 async def test_a_client_that_does_not_read_is_dropped(
     ping: float, send: Callable[[Site], object]
 ) -> None:
-    site = Site(ping=ping, patience=0.02)
+    site = Site(ping=ping, send_seconds=0.02)
     async with site.opened() as one:
         send(site)
-        await site.is_left()
+        await site.no_readers()
         assert not one.ended
 
 
@@ -210,7 +210,7 @@ async def test_a_stopping_server_closes_its_streams_without_an_end_of_the_run() 
         site.stopping.set()
         assert await one.chunk() == CUT_SHORT.encode()
         assert one.ended
-        await site.is_left()
+        await site.no_readers()
 
 
 async def test_a_stream_that_begins_while_the_server_stops_is_closed_too() -> None:
@@ -223,14 +223,14 @@ async def test_a_stream_that_begins_while_the_server_stops_is_closed_too() -> No
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("event", ["reads nothing", "leaves", "is stopped"])
 async def test_a_client_that_reads_only_the_head_is_dropped(event: str) -> None:
-    site = Site(patience=60 if event == "leaves" else 0.05)
+    site = Site(send_seconds=60 if event == "leaves" else 0.05)
     async with exchange(site.app(), "GET", "/") as one:
         await anyio.wait_all_tasks_blocked()
         if event == "leaves":
             one.leave()
         if event == "is stopped":
             site.stopping.set()
-        await site.is_left()
+        await site.no_readers()
 
 
 async def test_a_failing_store_closes_the_stream_for_a_reconnect() -> None:
@@ -325,7 +325,7 @@ async def test_pings_are_sent_without_a_task_if_the_server_can() -> None:
     site, direct = Site(ping=0.01), Direct()
     async with directly(site, direct) as one:
         with anyio.fail_after(SECONDS):
-            await direct.came.wait()
+            await direct.has_sent.wait()
         assert direct.sent[0] == PING.encode()
         site.runs.say(END)
         assert await one.rest() == done(1)
@@ -336,7 +336,7 @@ async def test_no_pings_are_sent_while_the_buffer_is_full() -> None:
     direct.ready = False
     async with directly(site, direct) as one:
         with anyio.move_on_after(0.05):
-            await direct.came.wait()
+            await direct.has_sent.wait()
         site.runs.say(END)
         assert await one.rest() == done(1)
     assert direct.sent == []
@@ -344,11 +344,11 @@ async def test_no_pings_are_sent_while_the_buffer_is_full() -> None:
 
 @pytest.mark.promise("P11")
 async def test_a_client_that_does_not_take_the_end_is_dropped() -> None:
-    site, direct = Site(patience=0.02), Direct()
+    site, direct = Site(send_seconds=0.02), Direct()
     async with directly(site, direct):
         direct.ready = False
         site.runs.say(END)
-        await site.is_left()
+        await site.no_readers()
     assert direct.dropped
 
 
@@ -356,7 +356,7 @@ async def test_a_client_of_a_direct_server_that_leaves_is_forgotten() -> None:
     site, direct = Site(), Direct()
     async with directly(site, direct) as one:
         direct.left.set()
-        await site.is_left()
+        await site.no_readers()
         assert not one.ended
 
 
@@ -364,7 +364,7 @@ async def test_a_client_that_left_before_its_stream_began_is_forgotten() -> None
     site, direct = Site(), Direct()
     direct.left.set()
     async with exchange(site.app(), "GET", "/", extensions={SEND_NOW: direct}) as one:
-        await site.is_left()
+        await site.no_readers()
         assert not one.ended
 
 
@@ -390,7 +390,7 @@ async def test_a_cancelled_stream_is_cancelled_even_if_its_client_left(left: boo
         if left:
             direct.left.set()
         streams[0].cancel()
-        await site.is_left()
+        await site.no_readers()
         await asyncio.wait(streams)
     assert streams[0].cancelled()
 
