@@ -128,7 +128,11 @@ class WithoutSchema(BaseModel):
         ({"structured_data": float("nan")}, "not JSON"),
         ({"agent_id": ""}, "an agent's name"),
         ({"agent_id": "x" * 257}, "an agent's name"),
-        ({"idempotency_key": ""}, "a post's key"),
+        *(({"idempotency_key": k}, "a post's key") for k in ("", "a b", "ä", "x" * 457, 'a"b')),
+        *(
+            ({"message": [{"type": "data", "data": part}]}, "not JSON")
+            for part in (float("nan"), object(), {1, 2})
+        ),
         ({"message": [NewMessage("a"), {"type": "text", "text": "b"}]}, "not both"),
     ],
 )
