@@ -1,4 +1,4 @@
-"""Servers that are attacked. Each is a module's: many attacks go to one server, and none may hurt the next."""
+"""Servers under attack, one for each module: attacks share it, and none may hurt the next."""
 
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ def conversation() -> str:
 
 @pytest.fixture(scope="module")
 async def model() -> AsyncGenerator[ModelServer]:
-    """Answers as each test tells it to by `play`, and lets none be asked what a provider refuses."""
+    """A scripted service, which fails a test that breaks a provider's rule."""
     async with model_server() as model:
         yield model
 

@@ -1,4 +1,4 @@
-"""Without a key nothing opens, however the key is spelled, wherever it is put, and however the path is written."""
+"""Nothing opens without a key, however the key or the path is written, and wherever it is put."""
 
 import json
 from collections.abc import AsyncGenerator

@@ -188,7 +188,7 @@ async def test_a_large_hostile_header_costs_little(
 
 
 def cpu_seconds(server: Server) -> float:
-    """What the process has used so far."""
+    """Return the processor time that the process has used so far."""
     text = Path(f"/proc/{server.process.pid}/stat").read_text()
     user_ticks, system_ticks = text.rpartition(")")[2].split()[11:13]
     return (int(user_ticks) + int(system_ticks)) / 100

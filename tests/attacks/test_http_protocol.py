@@ -1,4 +1,4 @@
-"""Bytes that two parsers may read in two ways: refused, or answered once. What is hidden in them is no request."""
+"""Bytes that two parsers may read in two ways are refused or answered once; none hides another."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -50,7 +50,7 @@ def chunked(body: bytes) -> bytes:
 
 
 def coded(coding: bytes) -> bytes:
-    """Said to be coded so; who sets the coding aside finds the hidden request behind an empty body."""
+    """Return a post with this coding; a parser that ignores it finds the hidden request."""
     return posting(b"Transfer-Encoding: " + coding + b"\r\n", b"0\r\n\r\n" + HIDDEN)
 
 
@@ -63,7 +63,7 @@ def getting(field: bytes) -> bytes:
 
 
 async def is_there(client: Client, conversation: str) -> bool:
-    """Whether it began; it is gone then, so that the next attack finds none."""
+    """Return True if the conversation began, and delete it for the next attack."""
     return (await client.http.delete(f"/conversations/{conversation}")).status_code == 204
 
 
@@ -76,7 +76,7 @@ async def test_a_request_behind_another_is_seen_by_these_tests(
     assert await is_there(client, conversation)
 
 
-# ---------------------------------------------------------------- one of the two readings would be wrong
+# ---------------------------------------------------------------- readings that differ
 REFUSED = {
     "a length and then a coding": posting(
         b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n" + HIDDEN
@@ -175,8 +175,8 @@ ANSWERED = {
     ),
     "a request within a chunk": (chunked(b"%x\r\n%b\r\n0\r\n\r\n" % (SIZE, HIDDEN)), 400),
     "an upgrade to HTTP/2": (
-        GET
-        + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+        GET + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: AAMAAABk\r\n\r\n",
         200,
     ),
     "an upgrade to a WebSocket": (

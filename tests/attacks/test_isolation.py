@@ -1,4 +1,4 @@
-"""Another owner's things are unknown things: bob uses every id of alice's, and learns nothing and changes nothing."""
+"""Another owner's ids are unknown ids: bob tries all of alice's, and learns and changes nothing."""
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -22,7 +22,7 @@ KEYS = {"alice": "the-key-of-alice-0123456789", "bob": "the-key-of-bob-012345678
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """What alice's conversation is made of: a call for her client, one that waits for her approval, a run's event."""
+    """Ids of alice's conversation: a call for her client, one that waits for approval, an event."""
 
     conversation: str
     run: str
@@ -110,7 +110,7 @@ async def _waiting(alice: Client, model: ModelServer) -> Ids:
 
 @pytest.fixture(scope="module")
 async def untouched(owners: Owners) -> Sequence[object]:
-    """What alice sees before the first attack."""
+    """Return what alice sees before the first attack."""
     return await owners.state()
 
 

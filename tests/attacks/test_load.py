@@ -1,4 +1,4 @@
-"""Many connections, many names and full stores: memory stays bounded, others are served, and the server recovers.
+"""Connections, names and stores without end: memory stays bounded, and the server recovers.
 
 The crowds are smaller than those of a real attack; the bounds are smaller with them.
 """
@@ -181,10 +181,10 @@ async def test_without_a_free_descriptor_newcomers_wait_and_the_server_recovers(
     assert size_of(log) < 20_000
 
 
-# ---------------------------------------------------------------- names, and what is remembered of them
+# ---------------------------------------------------------------- names that are remembered
 BOB = ("Host: 127.0.0.1", f"Authorization: Bearer {KEYS['bob']}")
 LONG = "x" * 20_000
-"""What would be remembered of 400 names is twice what the server may grow by."""
+"""Text of which 400 copies are twice what the server may grow by."""
 
 
 def _get(path: str, *fields: str) -> bytes:

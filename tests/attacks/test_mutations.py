@@ -1,4 +1,4 @@
-"""Thousands of requests that are nearly right, on all routes: none makes a 500, or a traceback in the log."""
+"""Thousands of nearly right requests on all routes: no 500, and no traceback in the log."""
 
 import json
 import random
@@ -164,7 +164,7 @@ def _readdressed(chance: random.Random, path: str) -> str:
 
 @pytest.mark.timeout(120)
 async def test_thousands_of_mutated_requests_make_no_500_and_no_traceback(tmp_path: Path) -> None:
-    """Which they are follows from SEED; another one makes another sample."""
+    """The sample follows from SEED; another one makes another sample."""
     log = tmp_path / "log"
     agent = ("tests.attacks.agent:agent", "--model", "demo:fast")
     with log.open("wb") as stderr:

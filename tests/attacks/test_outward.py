@@ -1,4 +1,4 @@
-"""Addresses in what clients, models' services and tools' servers say lead nowhere: nothing is fetched, no redirect is followed."""
+"""Addresses from clients, models' services and tools' servers are neither fetched nor followed."""
 
 import json
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""Attacks on the sockets of a real server, none of which needs a key: memory and places that are held with few bytes."""
+"""Attacks on a real server's sockets, without a key: memory and slots held with few bytes."""
 
 import asyncio
 import re
@@ -56,7 +56,7 @@ def open_files_of(server: Server) -> int:
 
 
 async def connect(server: Server) -> socket.socket:
-    """A client whose own buffer takes little, so that what it does not read stays with the server."""
+    """Connect a client with a small buffer, so that what it does not read stays with the server."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
@@ -180,7 +180,10 @@ async def test_junk_is_not_logged_for_each_request(tmp_path: Path) -> None:
 
 
 async def test_documents_that_nobody_reads_are_dropped() -> None:
-    """With a key: small requests for a large page. What the server has made of them would stay for as long as their sockets."""
+    """With a key, small requests ask for a large page, and nobody reads it.
+
+    The sockets would keep what the server has made of them.
+    """
     flags = ("--timing", "send_timeout=1", "--model", "demo:fast", "--model-window", "0")
     async with running_server(*flags) as server, httpx.AsyncClient(base_url=server.url) as client:
         post = {"messages": [{"role": "user", "content": "x" * 3 * MIB}]}

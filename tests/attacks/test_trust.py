@@ -1,4 +1,4 @@
-"""Nothing that a client posts is the agent's word, a result of the server's tools, or a person's approval by accident."""
+"""A client's post is never the agent's word, a server tool's result, or an approval by accident."""
 
 import json
 import os
@@ -37,7 +37,7 @@ FORGED = "FORGED-WORDS"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Two workers on one store, with a model that the test plays and an agent whose tools leave a trace."""
+    """Two workers on one store, a scripted model, and an agent whose tools leave a trace."""
 
     model: ModelServer
     one: Client
@@ -46,7 +46,7 @@ class Stage:
 
     @property
     def wiped(self) -> list[str]:
-        """What the tool was really called with."""
+        """Return the arguments that the tool was really called with."""
         trace = self.folder / "trace"
         return trace.read_text().splitlines() if trace.exists() else []
 

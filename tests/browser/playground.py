@@ -23,7 +23,8 @@ class Playground:
 
     Attributes:
         page: for what this class has no word for.
-        complaints: what must not happen: errors of scripts, refusals of the content policy, dialogs of the browser.
+        complaints: what must not happen: errors of scripts, refusals of the content policy, dialogs
+            of the browser.
         posts: the bodies of all requests to /send-message.
         keys: their idempotency keys.
         elsewhere: requests that left the server.
@@ -40,7 +41,7 @@ class Playground:
         await self.page.goto(f"{self.url}/{fragment}")
 
     async def write(self, text: str) -> None:
-        """Send a message by the keyboard, as soon as one can be sent; the answer may take its time."""
+        """Send a message by the keyboard, as soon as possible; do not wait for the answer."""
         await self.page.fill("#message", text)
         await expect(self.page.locator("#send")).to_be_visible()
         await self.page.press("#message", "Enter")
@@ -65,7 +66,7 @@ class Playground:
         return await self.page.locator(".user").all_text_contents()
 
     async def history(self) -> list[tuple[str, str]]:
-        """What the server has of this conversation: roles and contents."""
+        """Return the server's record of this conversation: roles and contents."""
         page = await self.page.evaluate(
             "fetch(`conversations/${location.hash.split('=')[1]}/messages`).then(got => got.json())"
         )
@@ -95,7 +96,7 @@ class Playground:
         return cards
 
     def hear_console(self, message: ConsoleMessage) -> None:
-        """An answer with an error status is an expected line of the console, anything else is a complaint."""
+        """Take a line of the console as a complaint, unless an answer has an error status."""
         expected = message.text.startswith("Failed to load resource")
         if message.type in {"error", "warning"} and not expected:
             self.complaints.append(message.text)
@@ -119,7 +120,7 @@ class Playground:
 async def open_playground(
     browser: Browser, url: str, size: tuple[int, int] = DESK, **context: Any
 ) -> AsyncGenerator[Playground]:
-    """A tab of its own on the page; on leaving nothing may have been wrong that has no place in `context`.
+    """Open a tab of its own on the page; on leaving, fail if it had complaints.
 
     Args:
         browser: where.

@@ -1,4 +1,4 @@
-"""What the agent asks a person: whether a tool may be called, and questions; answered in cards of the page."""
+"""Cards of the page for what the agent asks a person: approvals of calls, and questions."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -45,7 +45,7 @@ async def page(browser: Browser, guarded_url: str) -> AsyncGenerator[Playground]
 
 
 def calling(*calls: tuple[str, dict[str, Any]]) -> str:
-    """What makes the agent call these tools."""
+    """Return the message that makes the agent call these tools."""
     return json.dumps({"calls": [[name, json.dumps(arguments)] for name, arguments in calls]})
 
 
@@ -86,7 +86,8 @@ async def synthetic(playground: Playground) -> Sequence[object]:
     """Why the server closed calls itself, by its record."""
     found: list[object] = await playground.page.evaluate(
         """fetch(`conversations/${location.hash.split('=')[1]}/messages`).then(got => got.json())
-            .then(({messages}) => messages.filter(({role}) => role === 'tool').map(({synthetic}) => synthetic ?? null))"""
+            .then(({messages}) => messages.filter(({role}) => role === 'tool'))
+            .then(results => results.map(({synthetic}) => synthetic ?? null))"""
     )
     return found
 

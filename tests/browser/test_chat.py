@@ -9,7 +9,8 @@ from tests.browser.playground import Playground, expect_text, open_playground
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 HELLO = (
-    "Hello! I am passback's demo model: a few rules, no artificial intelligence. Name one of your tools and I will "
+    "Hello! I am passback's demo model: a few rules, no artificial intelligence. "
+    "Name one of your tools and I will "
     "call it: change-background-color, get-time-zone, ask-user-to-confirm, ask_user."
 )
 

@@ -1,4 +1,4 @@
-"""What one debugs with: the time line, owed calls, a cut, the server's history, tabs, an export and its replay."""
+"""Debugging in the page: time line, owed calls, cuts, server's history, tabs, export, replay."""
 
 import json
 import re
@@ -55,7 +55,8 @@ async def test_pieces_are_one_line_that_can_be_opened(playground: Playground) ->
     await playground.say("count to 30")
     await expect(kinds(page)).to_have_text(
         [
-            "POST /send-message", "HTTP 200", "run-start", "message", "text", "usage", "run-end", "[DONE]",
+            "POST /send-message", "HTTP 200", "run-start", "message", "text", "usage",
+            "run-end", "[DONE]",
         ]
     )  # fmt: skip
     line = page.locator("#events .line").nth(4)

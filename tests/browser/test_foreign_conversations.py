@@ -1,4 +1,4 @@
-"""A conversation that this browser has not begun is shown; its tools run when the person says so."""
+"""A conversation that this browser has not begun is shown; its tools run if the person says so."""
 
 import json
 
@@ -13,7 +13,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 NO_STORAGE = """
     for (const name of ['localStorage', 'sessionStorage']) {
-        Object.defineProperty(globalThis, name, { get() { throw new DOMException('no', 'SecurityError'); } });
+        Object.defineProperty(globalThis, name, {
+            get() { throw new DOMException('no', 'SecurityError'); },
+        });
     }
 """
 

@@ -1,4 +1,4 @@
-"""Pages of other sites can neither read nor change what a server without keys has, nor hold its page."""
+"""Pages of other sites neither read nor change a server without keys, nor embed its page."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,14 +21,15 @@ WAYS = (Path(__file__).parent / "foreign_ways.js").read_text()
 SECONDS = 10
 FOREIGN = ["evil.test", "a.rebind.test"]
 OF_THIS_MACHINE = ["localhost", "127.0.0.1"]
-"""Where the foreign pages are: other names, and another port of the same one."""
+"""Hosts of the foreign pages: other names, and another port of the same one."""
 REBOUND = ["evil.test", "a.rebind.test", "localhost.rebind.test", "127.0.0.1.rebind.test"]
 READABLE = {
-    "a read", "a read with credentials", "a read without a referrer", "a post of JSON", "a post of text",
-    "a post that outlives the page", "a post with a key of its own", "a delete", "a sandboxed frame", "event source",
+    "a read", "a read with credentials", "a read without a referrer",
+    "a post of JSON", "a post of text", "a post that outlives the page",
+    "a post with a key of its own", "a delete", "a sandboxed frame", "event source",
     "script", "module", "worker", "stylesheet",
 }  # fmt: skip
-"""What a page can read of a site that shares it."""
+"""Ways to read that succeed on a site which shares everything."""
 ODD_ADDRESSES = [
     "#conversation=..%2F..%2Fhealthz",
     "#conversation=%2e%2e",
@@ -57,7 +58,8 @@ WHEREABOUTS = """() => {
 }"""
 LOADED = """async url => {
     const elements = {
-        object: {data: url}, embed: {src: url}, script: {src: url}, img: {src: url}, link: {rel: 'stylesheet', href: url},
+        object: {data: url}, embed: {src: url}, script: {src: url}, img: {src: url},
+        link: {rel: 'stylesheet', href: url},
     };
     const tell = ([name, properties]) => new Promise(done => {
         const made = document.createElement(name);
@@ -83,8 +85,12 @@ FRAME = """url => new Promise(done => {
 })"""
 INJECTIONS = """elsewhere => {
     globalThis.stopped = [];
-    addEventListener('securitypolicyviolation', ({effectiveDirective}) => stopped.push(effectiveDirective));
-    const add = (name, properties) => document.body.append(Object.assign(document.createElement(name), properties));
+    addEventListener('securitypolicyviolation', event => stopped.push(event.effectiveDirective));
+    const add = (name, properties) => {
+        const element = Object.assign(document.createElement(name), properties);
+        document.body.append(element);
+        return element;
+    };
     add('script', {textContent: 'globalThis.pwned = 1'});
     add('script', {src: `${elsewhere}/?way=script`});
     add('script', {src: 'data:text/javascript,globalThis.pwned=1'});
@@ -97,17 +103,15 @@ INJECTIONS = """elsewhere => {
     document.body.insertAdjacentHTML('beforeend', '<i onclick="globalThis.pwned = 1"></i>');
     document.body.lastChild.click();
     document.body.lastChild.setAttribute('style', 'color: red');
-    const form = Object.assign(document.createElement('form'), {action: `${elsewhere}/?way=form`, method: 'POST'});
-    document.body.append(form);
-    form.submit();
+    add('form', {action: `${elsewhere}/?way=form`, method: 'POST'}).submit();
     fetch(`${elsewhere}/?way=fetch`).catch(() => {});
     navigator.sendBeacon(`${elsewhere}/?way=beacon`, 'x');
     try { new Worker('data:text/javascript,1'); } catch {}
     try { setTimeout('globalThis.pwned = 1'); } catch {}
 }"""
 STOPPED = {
-    "script-src-elem", "script-src-attr", "style-src-elem", "style-src-attr", "img-src", "frame-src", "object-src",
-    "base-uri", "form-action", "connect-src", "worker-src", "script-src",
+    "script-src-elem", "script-src-attr", "style-src-elem", "style-src-attr", "img-src",
+    "frame-src", "object-src", "base-uri", "form-action", "connect-src", "worker-src", "script-src",
 }  # fmt: skip
 
 
@@ -130,7 +134,7 @@ async def foreign_page(browser: Browser, url: str) -> AsyncGenerator[Page]:
 
 
 class Written:
-    """What a page asks for that is no reading, and which of it was not refused."""
+    """Requests of a page that change something, and those that were not refused."""
 
     def __init__(self, page: Page) -> None:
         self.accepted: list[str] = []
@@ -157,7 +161,7 @@ class Written:
 
 
 async def everything(url: str, conversation: str) -> list[str]:
-    """What the server has of a conversation."""
+    """Return the server's record of a conversation."""
     async with httpx.AsyncClient(base_url=url) as client:
         paths = (f"/conversations/{conversation}", f"/conversations/{conversation}/messages")
         answers = [await client.get(path) for path in paths]
@@ -214,8 +218,11 @@ async def test_a_name_that_was_rebound_is_another_server(
     assert answer is not None
     statuses = await page.evaluate(
         """() => Promise.all([
-            fetch('/conversations/victim'), fetch('/tool-calls?status=owed'), fetch('/playground/main.js'), fetch('/healthz'),
-            fetch('/send-message', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'}),
+            fetch('/conversations/victim'), fetch('/tool-calls?status=owed'),
+            fetch('/playground/main.js'), fetch('/healthz'),
+            fetch('/send-message', {
+                method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}',
+            }),
         ]).then(answers => answers.map(({status}) => status))"""
     )
     assert [answer.status, *statuses] == [421] * 6
@@ -304,7 +311,7 @@ async def test_what_is_injected_is_stopped_by_the_policy(
 async def test_a_foreign_page_is_not_told_which_conversations_there_are(
     browser: Browser, site: CarelessSite, fast_url: str
 ) -> None:
-    """An element says only whether it could load: for an id that exists, and for one that does not, the same."""
+    """An element shows only if it could load: the same for an id that exists and an unknown one."""
     await owed(fast_url, "told", "time zone", ZONE)
     async with foreign_page(browser, site.url("evil.test")) as page:
         shared = await page.evaluate(LOADED, site.url("a.rebind.test") + "/?way=script")

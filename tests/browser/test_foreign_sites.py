@@ -25,7 +25,7 @@ async ([url, tag, attribute]) => {
 
 @pytest.fixture
 async def elsewhere() -> AsyncGenerator[str]:
-    """The page of another server, whose policy the browser is told to pass over, stands for a hostile one."""
+    """The page of another server, which stands for a hostile one; the browser skips its policy."""
     async with running_server() as server:
         yield server.url
 

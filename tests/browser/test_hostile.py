@@ -1,4 +1,4 @@
-"""What a model, a tool or a server says is text, wherever it is shown."""
+"""Text of a model, a tool or a server stays text, wherever it is shown."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -53,12 +53,18 @@ PAYLOADS = [
     "<style>@import '//evil.test/x.css';</style>",
     "<template><script>pwned=1</script></template>",
     "&lt;script&gt;pwned=1&lt;/script&gt;",
-    "[x](javascript:pwned=1) ![x](//evil.test/x.png) `${pwned=1}` {{constructor.constructor('pwned=1')()}}",
+    (
+        "[x](javascript:pwned=1) ![x](//evil.test/x.png) `${pwned=1}` "
+        "{{constructor.constructor('pwned=1')()}}"
+    ),
     "\u202e<img src=x onerror=pwned=1>\u0000\u2028",
     "javascript:/*--></title></style></textarea></script><svg/onload='pwned=1'>",
     "<noscript><p title='</noscript><img src=x onerror=pwned=1>'>",
     "<math><mi//xlink:href='data:x,<script>pwned=1</script>'>",
-    "<svg><foreignObject><iframe srcdoc='<script>parent.pwned=1</script>'></iframe></foreignObject></svg>",
+    (
+        "<svg><foreignObject><iframe srcdoc='<script>parent.pwned=1</script>'></iframe>"
+        "</foreignObject></svg>"
+    ),
     "<svg><use href='data:image/svg+xml,<svg id=x><script>pwned=1</script></svg>#x'/></svg>",
     "<svg><set attributeName=onload to=pwned=1>",
     "<xmp><img src=x onerror=pwned=1></xmp>",
@@ -80,8 +86,8 @@ assert len(PAYLOADS) == 61
 GROUPS = ["\n".join(PAYLOADS[at::10]) for at in range(10)]
 
 HARMLESS = {
-    "article", "bdi", "button", "code", "details", "div", "header", "li", "p", "pre", "section", "span", "strong",
-    "summary", "svg", "time", "use",
+    "article", "bdi", "button", "code", "details", "div", "header", "li", "p", "pre",
+    "section", "span", "strong", "summary", "svg", "time", "use",
 }  # fmt: skip
 
 
@@ -97,16 +103,18 @@ FORMS = {"fieldset", "form", "input", "label", "legend", "textarea"}
 async def assert_only_text(
     playground: Playground, harmless: frozenset[str] = frozenset(HARMLESS)
 ) -> None:
-    """Nothing ran, nothing was asked of other places (the tab checks that), and no element was made."""
+    """Check that nothing ran and no element was made; the tab checks that nothing was requested."""
     page = playground.page
     await page.evaluate(
         """async () => {
-            for (const line of document.querySelectorAll('#events details, #record-list details')) line.open = true;
+            const lines = document.querySelectorAll('#events details, #record-list details');
+            for (const line of lines) line.open = true;
             await new Promise(resolve => setTimeout(resolve));  // their toggle events
         }"""
     )
     made = await page.evaluate(
-        "[...document.querySelectorAll('#transcript *, #plan-list *, #events *, #record-list *, #confirm-question *')]"
+        "[...document.querySelectorAll('#transcript *, #plan-list *, #events *, #record-list *,"
+        " #confirm-question *')]"
         ".map(e => e.localName)"
     )
     assert set(made) <= harmless
@@ -259,7 +267,11 @@ async def test_a_recording_that_lies_is_shown_as_text(browser: Browser, tmp_path
     exchange = {
         "at": 0,
         "request": request,
-        "response": {"status": 200, "headers": {"content-type": "text/event-stream", "x-run-id": "run"}, "body": None},
+        "response": {
+            "status": 200,
+            "headers": {"content-type": "text/event-stream", "x-run-id": "run"},
+            "body": None,
+        },
         "frames": [*frames, {"at": len(frames), "id": "", "data": "[DONE]"}],
         "cuts": [],
     }  # fmt: skip

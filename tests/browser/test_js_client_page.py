@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 PROGRAM = """
 async ([url, message]) => {
   const { Client } = await import("/js/src/index.js");
-  const parameters = { type: "object", properties: { color: { type: "string" } }, required: ["color"] };
+  const properties = { color: { type: "string" } };
+  const parameters = { type: "object", properties, required: ["color"] };
   const execute = ({ color }) => {
     document.body.style.background = color;
     return `it is ${color}`;

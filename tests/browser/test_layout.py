@@ -10,7 +10,7 @@ LONG = "an-extraordinarily-long-word-without-a-place-to-break-" * 6
 
 
 async def overflow(page: Page) -> list[str]:
-    """What is wider than the screen, or sticks out of it."""
+    """Return elements that are wider than the screen, or stick out of it."""
     return list(
         await page.evaluate(
             """() => [...document.querySelectorAll('body, body *')].filter(element => {
@@ -111,11 +111,14 @@ POOR_CONTRAST = """() => {
         }
         return channels('white');
     };
-    const hasText = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    const isText = node => node.nodeType === 3 && node.data.trim();
+    const hasText = element => [...element.childNodes].some(isText);
     return [...document.querySelectorAll('body *')]
-        .filter(element => element.checkVisibility() && hasText(element) && !element.closest('.hidden, svg'))
+        .filter(element => element.checkVisibility() && hasText(element))
+        .filter(element => !element.closest('.hidden, svg'))
         .filter(element => {
-            const [one, two] = [channels(getComputedStyle(element).color), surface(element)].map(luminance);
+            const colors = [channels(getComputedStyle(element).color), surface(element)];
+            const [one, two] = colors.map(luminance);
             return (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05) < 4.5;
         })
         .map(element => element.outerHTML.slice(0, 100));

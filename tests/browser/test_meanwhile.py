@@ -1,4 +1,4 @@
-"""What is said while an answer comes, and what is said instead of a decision."""
+"""Messages that a person sends while an answer comes, or instead of a decision."""
 
 import re
 

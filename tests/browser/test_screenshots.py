@@ -1,7 +1,8 @@
 """The pictures of the docs, taken of the page as it is.
 
-They are written to the folder that `TEST_SCREENSHOTS` names, else below `.cache`. Those in `docs/images` are made by
-`TEST_SCREENSHOTS=docs/images scripts/test tests/browser/test_screenshots.py`.
+They are written to the folder that `TEST_SCREENSHOTS` names, else below `.cache`. Those in
+`docs/images` are made by `TEST_SCREENSHOTS=docs/images scripts/test
+tests/browser/test_screenshots.py`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What the page shows of agents that work for the agent, of a tool's progress, and of the plan."""
+"""Cards of sub-agents, of a tool's progress, and of the plan."""
 
 import json
 from typing import Any

@@ -16,7 +16,7 @@ LAST = 120
 NUMBERS = " ".join(str(number) for number in range(1, LAST + 1))
 COUNTED = f"{NUMBERS} - counted by the demo model."
 MANY = 1000
-"""More replies than Chromium asks for by itself: it repeats a request on each connection that it had kept open."""
+"""More replies than Chromium asks for by itself: it repeats a request on each kept connection."""
 LONG = 30_000
 """Milliseconds for a restart, a lease that lapses, and the whole answer."""
 

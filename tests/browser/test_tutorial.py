@@ -1,4 +1,4 @@
-"""docs/tutorials/browser-app.md: its page, served from a port of its own, does what the text says."""
+"""The page of docs/tutorials/browser-app.md, served from another port, does what the text says."""
 
 import threading
 from collections.abc import Generator

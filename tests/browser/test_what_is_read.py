@@ -1,4 +1,4 @@
-"""What a person reads before deciding is what a tool gets: nothing is unseen, and nothing is out of its order."""
+"""A person reads exactly what a tool gets: nothing is hidden, and nothing is out of order."""
 
 import json
 from typing import Any
@@ -25,15 +25,16 @@ PLACES = """(element, words) => words.map(word => {
         return range.getBoundingClientRect().x;
     }
 })"""
-"""Where words of an element are on the screen, from the left."""
+"""Return the horizontal positions of words of an element."""
 
 
 async def owes(playground: Playground, *calls: dict[str, Any]) -> Page:
     """The page is owed these calls, by a server that refuses nothing."""
+    owed = [{"id": f"call_{at}", **call} for at, call in enumerate(calls)]
     events = [
-        {"type": "owed", "toolCalls": [{"id": f"call_{at}", **call} for at, call in enumerate(calls)]},
+        {"type": "owed", "toolCalls": owed},
         {"type": "run-end", "outcome": "handed-back"},
-    ]  # fmt: skip
+    ]
     frames = "".join(
         f"id: run.1-{at}\ndata: {json.dumps(each)}\n\n" for at, each in enumerate(events)
     )

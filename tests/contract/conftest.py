@@ -28,7 +28,7 @@ if LANE == "nightly":
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that needs a `peer` or does `damage` runs on the stores that others can reach too, the rest on all.
+    """Run a test that needs a `peer` or does `damage` on shared stores only, the rest on all.
 
     What only Redis has is tried on each kind of server; `all_stores` has all of them at once.
     """
@@ -81,7 +81,7 @@ async def store(store_url: str) -> AsyncGenerator[Store]:
 
 @pytest.fixture
 async def peer(store: Store, store_url: str) -> AsyncGenerator[Store]:
-    """What another worker uses: the same conversations through connections of its own."""
+    """Open the same store as another worker does: through connections of its own."""
     async with open_store(store_url) as opened:
         yield opened
 

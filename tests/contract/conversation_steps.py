@@ -58,7 +58,7 @@ from passback.core.questions import ASK_USER
 def expected_answer(
     posted: Sequence[Answer], status: Status, messages: Sequence[Message]
 ) -> str | None:
-    """What the table says of answers; None: it depends on more than the transcript."""
+    """Return the answers that the table expects; None if it depends on more than the transcript."""
     if status.lapsed or status.queued:
         return None
     awaited = [] if status.running else awaited_calls(messages)
@@ -75,7 +75,7 @@ def expected_answer(
 
 
 def known_answers(messages: Sequence[Message]) -> dict[CallId, tuple[object, ...]]:
-    """What is remembered of the calls that the client was asked to answer."""
+    """Return what is remembered of the calls that the client was asked to answer."""
     results, approvals = answers_of(messages), approvals_of(messages)
     known = {call_id: words_of(each) for call_id, each in approvals.items()}
     for call in calls_of(messages):
@@ -277,7 +277,10 @@ def approval(conversation: RandomConversation, pick: Pick, call_id: CallId) -> A
 
 
 async def some_answers(conversation: RandomConversation, pick: Pick, most: int) -> list[Answer]:
-    """To calls that are owed, being made, answered, the server's, or nobody's; seldom of the wrong kind."""
+    """Draw answers to calls that are owed, running, answered, the server's, or unknown.
+
+    A few are of the wrong kind.
+    """
     status, messages = await conversation.status(), await conversation.messages()
     known = [*(each.id for each in status.owed), *await conversation.begun(status)] * 3
     known += [each.id for each in calls_of(messages)[-4:]] + [CallId("nobody's")]
@@ -460,7 +463,7 @@ async def an_answer_is_lost(conversation: RandomConversation, pick: Pick) -> Non
 
 
 async def end(conversation: RandomConversation) -> None:
-    """What goes on comes to its end; what waits is cancelled."""
+    """Let all that runs come to its end, and cancel what waits."""
     while True:
         await visit(conversation, Pick(0))
         await conversation.settle()

@@ -1,4 +1,4 @@
-"""A random conversation: clients, a stepwise model, two workers and their deaths; and the promises that hold after each step.
+"""A random conversation, its clients, model and workers, and what must hold after each step.
 
 `tests.contract.conversation_steps` has the steps.
 """
@@ -68,7 +68,7 @@ class OpenAnswer:
 
     @property
     def waits(self) -> bool:
-        """Whether it has said all that it was told to."""
+        """Tell if the model has said all that it was ordered to."""
         return not self._orders
 
     def say(self, *orders: ModelDelta | Exception | None) -> None:
@@ -149,7 +149,7 @@ class Acknowledged:
 
 @dataclass
 class Reader:
-    """Somebody who follows a run on a worker, may lose the connection, and come back to another worker."""
+    """A reader that follows a run on one worker, and may reconnect to another one."""
 
     run: RunRef
     seen: list[Logged] = field(default_factory=list[Logged])
@@ -251,7 +251,7 @@ class RandomConversation:
 
     @property
     def steady(self) -> bool:
-        """Whether no write is still to fail."""
+        """Tell if no write is still to fail."""
         return not any(any(worker.faults.plan.values()) for worker in self.workers)
 
     def open_answer(self) -> OpenAnswer | None:
@@ -361,7 +361,7 @@ class RandomConversation:
     def _answers_stay(
         self, messages: Sequence[Message], logs: dict[RunRef, Sequence[Logged]]
     ) -> None:
-        """The first answer of a call is not replaced; what was stored at once is what the client said."""
+        """Check that first answers stay, and that those stored at once are the client's."""
         answers, earlier = answers_of(messages), answers_of(self._before)
         assert all(answers[call] == earlier[call] for call in answers.keys() & earlier.keys())
         for each in self.accepted:
@@ -380,7 +380,7 @@ class RandomConversation:
         assert self.made.keys() & asking <= allowed
 
     async def check_logs(self) -> None:
-        """At the end: each run reads the same again, from anywhere, on any worker, for those who were cut, too."""
+        """Check that each run reads the same again: from anywhere, on any worker, after any cut."""
         for run, log in self._logs.items():
             assert await self.log(run) == log
             for worker, after in zip(
@@ -403,7 +403,7 @@ def used(messages: Sequence[Message]) -> Usage:
 
 
 def _told(log: Sequence[Logged]) -> list[Logged]:
-    """What a reader is told who saw nothing that became void."""
+    """Return what a reader gets that saw nothing that became void."""
     return [each for each in log if not isinstance(each.event, Rewound)]
 
 
@@ -412,7 +412,7 @@ def was_queued(log: Sequence[Logged]) -> bool:
 
 
 def _beginning(log: Sequence[Logged]) -> Position | None:
-    """Where a run began; a run that never did was taken out of the queue."""
+    """Return where a run began; None if it was taken out of the queue before."""
     found = (each.position for each in log if isinstance(each.event, RunStarted))
     return next(found, None)
 

@@ -1,4 +1,4 @@
-"""Random operations on a conversation that several stores have: every answer of one is the answer of all."""
+"""Random operations on a conversation in several stores: the answer of one is that of all."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -350,7 +350,7 @@ async def delete(walk: RandomOperations, pick: Pick) -> None:
 
 
 async def repeat(walk: RandomOperations, pick: Pick) -> None:
-    """What was sent before arrives once more; it may be as old as the conversation."""
+    """Send an operation again, which may be as old as the conversation."""
     if walk.sent:
         known = await walk.status()
         await walk.ask(walk.sent[-1 - pick.below(min(6, len(walk.sent)))])

@@ -1,4 +1,4 @@
-"""Whatever happens in a conversation's conversation, its transcript, its debts and its logs are what was promised.
+"""Random conversations: the record, the transcript, the owed calls and the logs keep promises.
 
 The environment variable LIFE_MOVES says how many moves there are at least, on each store.
 """

@@ -29,7 +29,10 @@ from passback.stores.redis.servers import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
-UVLOOPS = "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; the handler is closed"
+UVLOOPS = (
+    "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; "
+    "the handler is closed"
+)
 ECHO = b"return ARGV[1]"
 
 

@@ -1,4 +1,4 @@
-"""What a client's tool gave reaches the record, the history and the model as it was posted, to the letter."""
+"""Results of a client's tool reach the record, the history and the model unchanged."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ LIMIT = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A worker, and its model: for each conversation it calls a client's tool, then says something."""
+    """A worker whose model calls a client's tool in each conversation, then says something."""
 
     app: ASGIApp
     model: ScriptedModel
@@ -80,11 +80,12 @@ async def stage(store_url: str) -> AsyncGenerator[Stage]:
 
 # lone surrogates are no UTF-8, and a body with one is refused
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+_numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _texts,
+    st.none() | st.booleans() | _numbers | _texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 _parts = st.lists(
     st.one_of(
         _texts.map(lambda text: {"type": "text", "text": text}),
@@ -123,11 +124,13 @@ async def test_parts_are_passed_on_one_by_one(
     stage: Stage, parts: list[dict[str, JsonValue]]
 ) -> None:
     assert _written(await stage.answered([*parts])) == _written([*parts])
-    lines = [
-        str(part["text"]) if "text" in part else _written(part["data"]) if "data" in part else "[image: https://x/a.png]"
-        for part in parts
-    ]  # fmt: skip
-    assert stage.told() == "\n".join(lines)
+    assert stage.told() == "\n".join(_line(part) for part in parts)
+
+
+def _line(part: dict[str, JsonValue]) -> str:
+    if "data" in part:
+        return _written(part["data"])
+    return str(part.get("text", "[image: https://x/a.png]"))
 
 
 @pytest.mark.promise("P12")

@@ -1,4 +1,4 @@
-"""What other users of the machine could do with a SQLite file is told, and a link that they may have put is not followed."""
+"""A SQLite file and other users of the machine: warnings, and links that are not followed."""
 
 import os
 import sqlite3

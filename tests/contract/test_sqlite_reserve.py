@@ -1,4 +1,4 @@
-"""Room that is kept for deletions: taken where there is plenty, given back when it is needed, on a disk that is really full."""
+"""The reserve for deletions: taken where there is room, given back on a disk that is full."""
 
 import os
 import subprocess
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.anyio
 DISK = "12m"
 """As small as may be: the reserve is only taken where twice as much is free."""
 POST = "x" * 200_000
-# in namespaces of its own, so that the file system goes with the process; the second is for those who may not make users
+# in namespaces of its own, so that the file system goes with the process; the second is for those
+# who may not make users
 _OWN_MOUNTS = (("unshare", "--user", "--map-root-user", "--mount"), ("unshare", "--mount"))
 _MOUNTED = f'mount -t tmpfs -o size={DISK} tmpfs "$0" && exec "$@"'
 
@@ -44,7 +45,7 @@ def test_where_it_cannot_be_taken_it_is_not_missed(tmp_path: Path) -> None:
 
 @cache
 def mounting(folder: Path) -> tuple[str, ...]:
-    """What runs a command that sees a small file system of its own at this folder."""
+    """Return a command that runs another one with a small file system of its own at this folder."""
     for begin in _OWN_MOUNTS:
         command = (*begin, "sh", "-c", _MOUNTED, str(folder))
         if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:

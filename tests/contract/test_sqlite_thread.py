@@ -1,4 +1,4 @@
-"""What jobs that share a transaction of SQLite do to each other: nothing, unless the transaction itself is lost."""
+"""Jobs in one transaction of SQLite: independent, unless the transaction itself is lost."""
 
 import asyncio
 import sqlite3

@@ -1,6 +1,7 @@
-"""Two processes on one file: posts wait for their turn in either, and a killed one loses nothing (P8, P10).
+"""Two processes on one file: posts wait their turn in either, and a kill loses nothing (P8, P10).
 
-This module is also the worker's program: `python -m tests.contract.test_sqlite_workers FILE NAME POSTS`.
+This module is also the worker's program: `python -m tests.contract.test_sqlite_workers FILE NAME
+POSTS`.
 """
 
 import signal
@@ -32,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 # ---------------------------------------------------------------- a worker
 async def work(path: str, name: str, posts: int) -> None:
-    """Post one message after the other, and run what is there to run; each is printed when it is acknowledged."""
+    """Post messages one by one, and run what waits; print each when it is acknowledged."""
     async with SqliteStore(Path(path)) as store:
         for number in range(posts):
             await post(store, f"{name}-{number}")
@@ -133,7 +134,7 @@ def acknowledged(process: subprocess.Popen[str], lines: int | None = None) -> li
 
 
 async def assert_whole(store: Store, posted: dict[str, list[str]]) -> None:
-    """Every acknowledged message is there once, answered once, in its worker's order; every run has one end."""
+    """Check that each acknowledged message is answered once, in order, and each run has one end."""
     loaded = await store.load(KEY)
     record = [*map(str, said_in(loaded.messages))]
     said, answers = record[::2], record[1::2]

@@ -1,4 +1,4 @@
-"""What every store promises: changes of the transcript, and reading it."""
+"""Promises of every store: changes of the transcript, and reading it."""
 
 import pytest
 from tests.support.store_values import (

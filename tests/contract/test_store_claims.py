@@ -1,4 +1,4 @@
-"""What every store promises: a call is claimed by one client at a time, for a time, and by nobody once it is answered."""
+"""Promises of every store: one client at a time claims a call, until it expires or is answered."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every store promises when something in it is damaged or large: the others do not feel it."""
+"""Promises of every store: what is damaged or large in one conversation spares the others."""
 
 import asyncio
 import sqlite3
@@ -31,7 +31,8 @@ from passback.stores.layout import conversation_tag
 
 pytestmark = pytest.mark.anyio
 
-NEWER = b'{"role": "oracle", "hunter2": 1, "plan": 1}'  # what no part of a conversation can be read from
+NEWER = b'{"role": "oracle", "hunter2": 1, "plan": 1}'
+"""Data that no part of a conversation can be read from."""
 
 
 class Damage(Protocol):
@@ -218,7 +219,7 @@ async def with_all_parts(store: Store) -> Lease:
 
 
 async def together(*calls: Callable[[], Awaitable[object]]) -> list[object]:
-    """What several callers get who ask at the same time; the errors are answers."""
+    """Return what callers get who ask at the same time; errors count as answers."""
 
     async def answer(call: Callable[[], Awaitable[object]]) -> object:
         try:

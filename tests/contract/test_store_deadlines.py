@@ -1,4 +1,4 @@
-"""What every store promises: the time for what a client owes is kept, found when it is over, and gone with the next run."""
+"""Promises of every store: deadlines of owed calls are kept, found when over, ended by a run."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every store promises: a conversation that nobody works on is found, by one caller."""
+"""Promises of every store: one caller finds a conversation that nobody works on."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Text that nobody waits for elsewhere is stored less often, what others may depend on is not (P3)."""
+"""Text without remote readers is stored less often; what others may depend on is not (P3)."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -46,7 +46,7 @@ def refusing(store: Store) -> tuple[Faults, LogWriter]:
 
 
 async def said(store: Store, held: Lease) -> list[RunEvent]:
-    """What is stored behind the opening."""
+    """Return the events that are stored behind the opening."""
     logged: list[Logged] = list(await store.read_log(held.run, after=Position(held.epoch, 1)))
     return [each.event for each in logged]
 

@@ -1,4 +1,4 @@
-"""A store that has lost the end of a log, as Redis may in a failover, takes nothing that rests on it."""
+"""A store that lost the end of a log, as Redis may in a failover, refuses what rests on it."""
 
 import pytest
 from tests.support.store_values import (

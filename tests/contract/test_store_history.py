@@ -1,4 +1,4 @@
-"""What every store promises of a history's bytes: they are counted with each write, and what is too large is left out."""
+"""Promises of every store: a history's bytes are counted with each write, and bounded."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every store promises: an owner finds all that its clients owe, oldest first, in pages that stay in step."""
+"""Promises of every store: an owner's owed calls, oldest first, in pages that stay in step."""
 
 from dataclasses import replace
 

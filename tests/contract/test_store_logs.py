@@ -1,4 +1,4 @@
-"""What every store promises: logs are read from any position, and each event once."""
+"""Promises of every store: logs are read from any position, and each event once."""
 
 import pytest
 from tests.support.store_values import (

@@ -1,4 +1,4 @@
-"""What every store promises: what a run is known by beside its lease, and what takes its messages back."""
+"""Promises of every store: marks of a run beside its lease, and taking its messages back."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every store promises: posts wait for their turn, in their order, within a limit."""
+"""Promises of every store: posts wait for their turn, in their order, within a limit."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The same random operations on all stores give the same answers, the same record and the same logs.
+"""Random operations give the same answers, records and logs on all stores.
 
 The nightly lane has a Cluster and the newest Redis among them.
 The environment variable STORE_OPERATIONS says how many operations there are at least.

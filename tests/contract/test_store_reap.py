@@ -1,4 +1,4 @@
-"""What every store promises: a run whose lease is over may be closed by anybody, once."""
+"""Promises of every store: anybody may close a run whose lease is over, once."""
 
 import pytest
 from tests.support.store_values import (

@@ -1,4 +1,4 @@
-"""What every store promises: receipts come with the write that settles them, and the latest stays."""
+"""Promises of every store: receipts come with the write that settles them; the latest stays."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""What only Redis can do: lose replies, and let keys vanish or be of a foreign type."""
+"""Redis alone: lost replies, and keys that vanish or are of a foreign type."""
 
 from collections.abc import AsyncGenerator
 
@@ -189,7 +189,7 @@ async def test_a_begin_and_a_commit_are_one_round_trip_each(
 
 
 def reads(observer: redis.Redis) -> int:
-    """How often the server has read from its clients."""
+    """Return how often the server has read from its clients."""
     return int(observer.info("stats")["total_reads_processed"])
 
 

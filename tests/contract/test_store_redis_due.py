@@ -1,4 +1,4 @@
-"""How Redis knows which conversations to look after, and that it keeps no more of a log than it may."""
+"""Redis alone: the index of due conversations, and the trimming of logs."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -269,7 +269,7 @@ async def test_a_claim_shows_the_gap_when_all_that_was_committed_has_been_trimme
 
 
 def size_fits(server: RedisServer, run: RunRef, limit: int) -> None:
-    """The size that the state tells is the log's; it is more than the limit only where readers would see no gap."""
+    """Check that the state's size is the log's, above the limit only if readers see no gap."""
     stem = f"pb:{{{conversation_tag(run.key)}}}"
     told = int(server.command("HGET", f"{stem}:state", "log_bytes"))
     entries = server.command("XRANGE", f"{stem}:log:{run.run_id}", "-", "+")

@@ -1,4 +1,4 @@
-"""The master is killed behind its Sentinels: what its replica had is kept, and what it had not is noticed."""
+"""Sentinels replace a killed master: what the replica has is kept, what it lacks is noticed."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ async def insisted(operation: Callable[[], Awaitable[T]]) -> T:
 # ---------------------------------------------------------------- what the replica had
 @dataclass(slots=True)
 class Talk:
-    """Who writes to a run's log, one event after the other.
+    """A run's log that is written one event after the other.
 
     Attributes:
         last: the number of the last event that was acknowledged.

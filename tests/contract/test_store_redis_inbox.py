@@ -1,4 +1,4 @@
-"""The index of what an owner's clients owe is a hint in Redis: those who look clear it, and lose nothing by that."""
+"""Redis's index of owed calls is a hint: readers clear it, and lose nothing by that."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -142,7 +142,7 @@ async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
 async def test_a_very_long_index_is_looked_at_in_parts(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    """What is beyond one look's reach is told by a `next` without anything before it."""
+    """A page whose look ended too early is empty and has a `next`."""
     count = indexes.ROUNDS * indexes.ENTRIES_PER_ROUND
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         stale = {member(f"stale {number}"): number + 1 for number in range(2 * count)}

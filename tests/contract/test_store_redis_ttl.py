@@ -1,4 +1,4 @@
-"""How long Redis keeps what: all keys of a conversation expire together, and none under a run or a post that waits."""
+"""Expiry in Redis: all keys of a conversation together, none under a run or a waiting post."""
 
 from collections.abc import AsyncGenerator
 
@@ -105,7 +105,7 @@ async def test_a_log_does_not_outlive_its_conversation(
 
 
 def lifetimes(server: RedisServer) -> dict[str, int]:
-    """Seconds that each key of the only conversation has to live, a started one counting whole; -1 for ever."""
+    """Return each key's seconds to live, rounded up; -1 for ever."""
     found: dict[str, int] = {}
     for name in server.command("KEYS", "*}:*"):
         left = int(server.command("PTTL", name))

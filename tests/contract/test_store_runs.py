@@ -1,4 +1,4 @@
-"""What every store promises: leases, commits and deletions."""
+"""Promises of every store: leases, commits and deletions."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What every store promises of the counts of owners: each run counts once for what it has spent, whatever is repeated."""
+"""Promises of every store: each run counts once for its owner, whatever is repeated."""
 
 import asyncio
 from itertools import count
@@ -28,7 +28,7 @@ def new_owner() -> OwnerId:
 
 
 def told(run: RunRef, epoch: int, seq: int, spent: Spent, day: str = DAY) -> Spending:
-    """What a run says of its lease, as the one of this number."""
+    """Return a lease's report of what it has spent, with its number."""
     return Spending(run, epoch, day, spent, seq)
 
 
@@ -72,7 +72,7 @@ async def test_a_count_that_arrives_again_or_late_changes_nothing(store: Store) 
 
 
 async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Store) -> None:
-    """What the lost one had spent, and may be spending, was spent, whether it was committed or not."""
+    """The lost one's spending, and its reservation, count, committed or not."""
     run = run_of(new_owner())
     await store.spend(told(run, 1, 8, Spent(10)))
     await store.spend(told(run, 4, 1, Spent(3)))
@@ -99,7 +99,7 @@ async def test_owners_do_not_count_for_each_other(store: Store) -> None:
 
 @pytest.mark.promise("P11")
 async def test_a_count_that_gets_too_large_to_be_exact_stays_where_it_is(store: Store) -> None:
-    """It never turns into a small one, which would lift the owner's limit, also when something is given back."""
+    """It never becomes small, which would lift the owner's limit, even if a part is given back."""
     owner = new_owner()
     huge = Spent(10**30, cost=1e30)
     run = run_of(owner)

@@ -1,4 +1,4 @@
-"""What only the store in a file can do wrong: the file, its rights, its version, and a killed writer."""
+"""SQLite alone: the file, its rights, its version, and a killed writer."""
 
 import os
 import signal
@@ -322,7 +322,8 @@ async def write(number, store):
         first = 2 + 2 * step
         await store.append([texts(held, first, "a")], lease=60)
         print("log", number, held.run.run_id, first, flush=True)
-        await store.commit(turn(held, step, first + 1, *texts(held, 1, "b").events, say=str(step)), lease=60)
+        events = texts(held, 1, "b").events
+        await store.commit(turn(held, step, first + 1, *events, say=str(step)), lease=60)
         print("turn", number, held.run.run_id, step, flush=True)
 
 async def main():
@@ -355,7 +356,7 @@ async def test_a_killed_writer_has_lost_nothing_that_was_acknowledged(
 
 
 def killed_after(path: Path, lines: int) -> set[tuple[str, str, str, int]]:
-    """The newest that a writer had acknowledged, of each kind and conversation, when it was killed."""
+    """Return the newest that a killed writer had acknowledged, by kind and conversation."""
     newest: dict[tuple[str, str, str], int] = {}
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)],

@@ -1,4 +1,4 @@
-"""What every store promises of the state: it changes only together with the transcript, which is read from its boundary."""
+"""Promises of every store: state changes only with the transcript, read from its boundary."""
 
 from dataclasses import replace
 

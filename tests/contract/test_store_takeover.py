@@ -1,4 +1,4 @@
-"""What every store promises: a run whose lease is over is taken over, or closed, by one caller."""
+"""Promises of every store: one caller takes over or closes a run whose lease is over."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every store promises of a log that became too large: never a gap that its reader is not told of."""
+"""Promises of every store: a log that became too large has no gap that is not reported."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
@@ -78,7 +78,7 @@ class ExtraPromptFunction:
         return last.seq + 1 if last.epoch == self.lease.epoch else 1
 
     async def readable(self, run: RunRef | None = None, limit: int = 1000) -> int:
-        """How many of the events can be read; each place is followed by all of the rest, or by an error."""
+        """Count the readable events; behind each position all the rest follow, or an error."""
         starts = [START, *(each.position for each in self.events)]
         whole: list[bool] = []
         for place, start in enumerate(starts):
@@ -216,7 +216,7 @@ async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Store) -> None:
 
 @pytest.mark.promise("P10")
 async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(small: Store) -> None:
-    """All that is left of the first worker's log is void, and its committed part is not there any more."""
+    """The first worker's log is void, and its committed part is trimmed."""
     log = await told(small)
     await log.append(3)
     await log.commit(0)

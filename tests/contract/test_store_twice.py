@@ -1,4 +1,4 @@
-"""What every store promises: a write that arrives again, at once or much later, changes nothing more (P15)."""
+"""Promises of every store: a repeated write, at once or much later, changes nothing (P15)."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

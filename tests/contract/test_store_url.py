@@ -1,4 +1,4 @@
-"""Which store a URL means, and what is said about a wrong one: never its password."""
+"""URLs of stores: which one is meant, and errors that never show a password."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `http/protocol.py` uses of uvicorn beyond its documents is there, and does what is needed.
+"""Undocumented parts of uvicorn that `http/protocol.py` uses exist and do what is needed.
 
 A version of uvicorn that changes one of these is not yet supported: `pyproject.toml` bounds it.
 """

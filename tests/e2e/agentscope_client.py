@@ -1,9 +1,9 @@
-"""Run by a Python that has agentscope-runtime: its own client asks a server, and prints what it has understood.
+"""A program for a Python with agentscope-runtime: its own client asks a server and reports.
 
     python agentscope_client.py URL HEADERS < REQUEST
 
-Prints a JSON object: the events of its two ways to read a stream, and what its own message makes of the content. Its package is
-entered by a side door: its front door imports a whole server.
+Prints a JSON object: the events of its two ways to read a stream, and what its own message makes of
+the content. Its package is entered by a side door: its front door imports a whole server.
 """
 
 import asyncio

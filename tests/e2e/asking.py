@@ -1,4 +1,4 @@
-"""Two workers of an agent whose tools ask before they are called; their model is played by the test."""
+"""Two workers of an agent whose tools ask before they are called; their model is scripted."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Servers and clients for tests over real HTTP. Servers serve a module; each test has a conversation of its own."""
+"""Servers and clients for tests over real HTTP: one server a module, one conversation a test."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -65,7 +65,7 @@ async def client(server: Server) -> AsyncGenerator[Client]:
 def store(
     store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """An empty store that workers can share: they would go on with runs that other tests have left behind."""
+    """An empty store that workers can share: they would go on with runs of other tests."""
     if store_kind == "sqlite":
         return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
     redis: RedisServer = request.getfixturevalue("shared_redis")
@@ -99,7 +99,7 @@ async def two_workers(store: str, model: str) -> AsyncGenerator[tuple[Client, Cl
         yield await worker(), await worker()
 
 
-# ---------------------------------------------------------------- workers whose model is played by the test
+# ---------------------------------------------------------------- workers with a scripted model
 @pytest.fixture(scope="module")
 async def model() -> AsyncGenerator[ModelServer]:
     """Answers as each test tells it to by `play`."""
@@ -147,7 +147,7 @@ async def survivor(flags: Sequence[str]) -> AsyncGenerator[Client]:
 
 @pytest.fixture
 async def victim(flags: Sequence[str], survivor: Client) -> AsyncGenerator[Worker]:
-    """A second worker, which the test may end as it likes; it leaves its runs to others at once when it is stopped."""
+    """A second worker, which the test may end; when stopped it leaves its runs at once."""
     async with worker(*flags, "--timing", "shutdown_grace=0") as dies:
         yield dies
 
@@ -200,7 +200,7 @@ async def raw_asking(asking: Server) -> AsyncGenerator[Client]:
 # ---------------------------------------------------------------- nothing may change
 @pytest.fixture
 async def waiting(client: Client, conversation: str) -> AsyncGenerator[tuple[Client, str]]:
-    """A conversation in which a call is owed: it is the same afterwards, and its call can be answered."""
+    """A conversation that owes a call, which must stay as it is, and can be answered afterwards."""
     asked = await client.post(conversation, user("time zone"), tools=[ZONE])
     before = await client.conversation(conversation)
     yield client, conversation

@@ -1,4 +1,4 @@
-"""Model services of several protocols behind one interface, and a server that uses one: what holds for one holds for all."""
+"""Model services of several protocols behind one interface, and a server that uses one."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -22,13 +22,10 @@ class Dialect:
         kind: what stands before the model's name in the setting.
         path: where answers are asked for.
         serve: makes a service of replies.
-        says, calls: whole answers.
-        begins: a text whose answer does not end.
-        ends: the end of such an answer.
-        begins_call: a call that does not end, given as its id, its name and the first part of its arguments.
-        fault: an error in the middle of an answer.
-        key: the header that the key is in, and what stands before the key.
-        said: what a message of a request says, as texts.
+        says, calls: whole answers. begins: a text whose answer does not end. ends: the end of such
+        an answer. begins_call: a call that does not end, given as its id, its name and the first
+        part of its arguments. fault: an error in the middle of an answer. key: the header that the
+        key is in, and what stands before the key. said: what a message of a request says, as texts.
     """
 
     kind: str

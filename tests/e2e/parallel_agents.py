@@ -1,4 +1,6 @@
-"""Two agents that may work side by side for a third one, on the model of the settings: `passback serve tests.e2e.parallel_agents:agent`.
+"""Two agents that may work side by side for a third one, on the model of the settings.
+
+`passback serve tests.e2e.parallel_agents:agent`
 
 Their model is `Parts`.
 """

@@ -1,4 +1,4 @@
-"""What clients do with the examples of docs/examples, and what they are told, in lines that can be read."""
+"""Conversations of clients with the examples of docs/examples, in lines that can be read."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +14,7 @@ PLAYS: dict[str, Play] = {}
 
 
 def plays(name: str) -> Callable[[Play], Play]:
-    """What a client does with the example of this name."""
+    """Register the conversation of a client with the example of this name."""
 
     def noted(play: Play) -> Play:
         PLAYS[name] = play
@@ -37,18 +37,18 @@ _FORMS: Mapping[str, str] = {
     "owed": "owed: {owed}",
     "run-end": "{outcome} {reason}",
 }
-"""How events are told; all others as their JSON."""
+"""Formats of events; all others are shown as their JSON."""
 
 
 class Listener:
-    """Knows the calls of a conversation by their tools: the second of a name is `name #2`, one of a sub-agent `agent > name`."""
+    """Name calls by their tools: `name #2` for the second of a name, `agent > name` in an agent."""
 
     def __init__(self) -> None:
         self.ids: dict[str, str] = {}
         self._names: dict[str | None, str] = {}
 
     def told(self, answer: Answer) -> list[str]:
-        """A line for each event, neighbouring pieces joined; but for the start of a run, of which there is nothing to tell."""
+        """Return a line for each event but the start of a run; neighbouring pieces are joined."""
         assert answer.status == 200, answer.body
         lines = [self._line(data) for _, data in merged(answer.frames)]
         return [line for line in lines if line]

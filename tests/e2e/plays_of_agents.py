@@ -1,4 +1,4 @@
-"""The examples of what surrounds an agent: other agents, limits, commands, its window, its prompt, its models."""
+"""Examples of what surrounds an agent: sub-agents, limits, commands, window, prompt, models."""
 
 from tests.e2e.plays import ALL, Listener, plays, roles
 from tests.support.wire import DONE, Client, check_refusal, client_tool, result, user
@@ -42,7 +42,7 @@ async def sub_agents(client: Client) -> None:
 
 @plays("side_by_side")
 async def side_by_side(client: Client) -> None:
-    """What they say comes in any order, each line with its own call."""
+    """Texts of sub-agents may come in any order, each line with its own call."""
     told = Listener().told(await client.post("c", user("To Graz, please."), include=ALL))
     assert sorted(told[4:-3]) == [
         'calls trains > reserve {"town": "Graz"}',

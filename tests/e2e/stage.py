@@ -1,4 +1,4 @@
-"""A conversation that is led to where a test wants it, by posts to two workers in turn, with a model that is played."""
+"""A conversation that a test leads by posts to two workers in turn, with a scripted model."""
 
 import itertools
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def call_of(*names: str) -> Reply:
 
 # ---------------------------------------------------------------- what tables are made of
 SUPERSEDED = "Error: The user went on before this call was answered."
-"""What a model is told of a call that a message went past."""
+"""Result that a model gets for a call that a message went past."""
 PAID = "price: 3 euros"
 GO = ["user: go", "assistant: -> zone, color"]
 OWING = [past("user: go", then=call_of("zone", "color"))]
@@ -104,7 +104,7 @@ class Stage:
                 self.runs.append(answer.headers["x-run-id"])
 
     async def call_elsewhere(self, tool: str = "zone") -> None:
-        """Another conversation owes an answer, which a post here may bring: `foreign: ...`, `foreign? yes`."""
+        """Let another conversation owe an answer, for posts here: `foreign: ...` and so on."""
         self.model.play(call_of(tool))
         elsewhere = f"{self.conversation}-2"
         words = [posted("user: go", {})]
@@ -157,11 +157,11 @@ class Stage:
         assert await self.owed() == owed
 
     def asked(self) -> list[list[str]]:
-        """What the model was shown, each time since the last `play`."""
+        """Return what the model was shown, each time since the last `play`."""
         return [asked(request.shown) for request in self.model.requests]
 
     def seen(self, answer: Answer) -> str:
-        """What an answer is: `runs`, `waits, runs`, `joins 1`, `owes zone, color`, or a refusal's status and code."""
+        """Describe an answer: `runs`, `waits, runs`, `joins 1`, `owes zone`, or status and code."""
         if answer.status != 200:
             return f"{answer.status} {answer.json['code']}"
         if "x-run-id" not in answer.headers:
@@ -181,6 +181,6 @@ class Stage:
 
 
 def outcome_of(answer: Answer) -> str:
-    """How the run of an answer ended."""
+    """Return how the run of an answer ended."""
     assert answer.types[-2:] == ["run-end", DONE]
     return str(answer.frames[-2].event["outcome"])

@@ -1,4 +1,4 @@
-"""The Agent API over real HTTP, on two workers: the same conversations as on every wire, resumed and cancelled anywhere."""
+"""The Agent API over HTTP, on two workers: the same conversations, resumed anywhere."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The Agent API's published package is the judge: its own models and its client understand every event."""
+"""Models and client of the Agent API's published package understand every event."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def _thinks(thought: str, *words: str) -> Reply:
 
 
 async def _judged(client: Client, name: str, **request: Any) -> tuple[list[Json], Json]:
-    """What we sent, and what the package made of it."""
+    """Return what we sent, and what the package made of it."""
     url, headers = str(client.http.base_url.join(PATH)), {"idempotency-key": name}
     judged = await _judge(url, headers, request)
     sent = await client.http.post(PATH, json=request, headers=headers)

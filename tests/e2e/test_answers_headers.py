@@ -1,4 +1,4 @@
-"""Every answer tells browsers to take it for nothing else, to give it to no other site, and to keep nothing of it."""
+"""Headers of every answer: no sniffing of types, no sharing with other sites, no caching."""
 
 import anyio
 import httpx

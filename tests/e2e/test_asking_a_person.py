@@ -1,4 +1,4 @@
-"""The table "What a post means" for approvals: over HTTP, with two workers, on both stores, as `test_what_a_post_means`."""
+"""The table "What a post means" for approvals, like `test_what_a_post_means`."""
 
 from collections.abc import AsyncGenerator
 
@@ -181,7 +181,11 @@ async def test_what_is_allowed_for_good_is_not_asked_again_here(stage: Stage) ->
     await stage.lead(*WIPE)
     stage.model.play(call_of("wipe"), call_of("send"), says("good"))
     answer = await stage.post(Post(["wipe? always"]))
-    assert answer.types == ["run-start", "tool-call-end", "tool-result", "tool-call-start", "tool-call-args", "tool-call-end", "tool-result", "tool-call-start", "tool-call-args", "interrupt", "owed", "run-end", "[DONE]"]  # fmt: skip
+    assert answer.types == [
+        *("run-start", "tool-call-end", "tool-result"),
+        *("tool-call-start", "tool-call-args", "tool-call-end", "tool-result"),
+        *("tool-call-start", "tool-call-args", "interrupt", "owed", "run-end", "[DONE]"),
+    ]
     assert await stage.owed() == ["send"]
 
 

@@ -1,4 +1,4 @@
-"""Approvals and questions as clients see them: frames, cursors, bad answers, and servers that die."""
+"""Approvals and questions over HTTP: frames, cursors, bad answers, and servers that die."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

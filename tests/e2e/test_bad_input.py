@@ -1,4 +1,4 @@
-"""Bad input over real HTTP: a 4xx that says why, before any stream; nothing is changed, and the server stays healthy."""
+"""Bad input over HTTP: a 4xx that says why, before any stream, and nothing is changed."""
 
 import json
 from collections.abc import AsyncGenerator

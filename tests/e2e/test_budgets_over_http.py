@@ -1,4 +1,4 @@
-"""Limits over HTTP, on two workers of one store: what is left is told, and what is used up ends runs cleanly."""
+"""Limits over HTTP, on two workers: the rest is reported, and an exhausted budget ends runs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack

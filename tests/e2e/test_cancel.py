@@ -116,7 +116,8 @@ async def test_a_run_that_was_to_end_with_its_reader_goes_on_while_another_worke
             await stream.until("text")
             followed = await stays.enter_async_context(other.follow(conversation))
             await followed.until("text")
-        # a run whose reader leaves later, and nobody follows: when it is cancelled, the first one's time is over, too
+        # a run whose reader leaves later, and nobody follows: when it is cancelled, the first one's
+        # time is over, too
         async with one.stream(f"{conversation}-2", [user("hi")], onDisconnect="cancel") as stream:
             await stream.until("text")
         with anyio.fail_after(SECONDS):

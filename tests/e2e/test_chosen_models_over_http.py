@@ -1,4 +1,4 @@
-"""What `passback check` says of the settings of a model, by a real service over HTTP."""
+"""Checks of a model's settings by `passback check`, with a real service over HTTP."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ KEY, OWN = "sk-of-the-settings", "sk-of-the-provider"
 
 
 async def check(environment: Mapping[str, str], folder: Path) -> str:
-    """What is said of the model."""
+    """Return the lines about the model."""
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     command = [sys.executable, "-m", "passback", "check", "--store", "memory:"]
     with anyio.fail_after(40):

@@ -1,4 +1,4 @@
-"""What a post may say beside words, by each client against the real server: it arrives, and its answer is offered."""
+"""Posts with more than words, by each client and a real server: they arrive and are answered."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeAlias

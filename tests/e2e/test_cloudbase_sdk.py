@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "js"
 
 @pytest.fixture(scope="module")
 async def report(server: Server) -> dict[str, Any]:
-    """What the client saw."""
+    """Return what the client saw."""
     node = program("node", variable="TEST_NODE")
     if not (FOLDER / "node_modules" / "@cloudbase").exists():
         missing("@cloudbase/js-sdk in tests/js/node_modules")

@@ -1,4 +1,4 @@
-"""What a client owes has a deadline, which does not depend on the worker that handed it back."""
+"""Deadlines of owed calls, which do not depend on the worker that handed them back."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The distribution as somebody has it who installed it: built out of its sdist, and served without the checkout."""
+"""The distribution as it is installed: built out of its sdist, and served without the checkout."""
 
 import re
 import shutil
@@ -26,7 +26,7 @@ SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An environment of its own, that has the wheel; what the wheel depends on is that of the tests."""
+    """An environment with the wheel; the wheel's dependencies are those of the tests."""
 
     home: Path
     wheel: Path
@@ -71,7 +71,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     venv.create(home, with_pip=False)
     python = str(home / "bin" / "python")
     run(*PIP, "--python", python, "install", "--no-deps", "--no-index", str(wheel), cwd=folder)
-    # no `.pth` file in the folder that this one names is read: so the one there that leads to the checkout is not
+    # no `.pth` file in the folder that this one names is read: so the one there that leads to the
+    # checkout is not
     [packages] = home.glob("lib/*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return Installed(home, wheel)
@@ -105,7 +106,7 @@ def test_the_wheel_is_that_of_the_checkout_and_has_what_it_needs(
 def test_the_image_is_built_of_the_same_files_and_has_the_extra_for_mcp(
     installed: Installed, tmp_path: Path
 ) -> None:
-    """What `.dockerignore` lets through, and what the Dockerfile makes of it."""
+    """The image gets what `.dockerignore` lets through and the Dockerfile copies."""
     context = tmp_path / "context"
     kept, left_out = ignored((ROOT / ".dockerignore").read_text("utf-8"))
     for name in kept:
@@ -131,7 +132,7 @@ def test_the_image_is_built_of_the_same_files_and_has_the_extra_for_mcp(
 
 
 def ignored(text: str) -> tuple[list[str], list[str]]:
-    """What a `.dockerignore` lets through, which leaves out all else, and which names it leaves out in there."""
+    """Return what a `.dockerignore` lets through, and the names it leaves out in there."""
     first, *rules = text.split()
     assert first == "*"
     kept = [rule[1:] for rule in rules if rule.startswith("!")]

@@ -1,4 +1,4 @@
-"""docs/examples: each file is an agent that is served as it says and asked, and the code of the pages is that of the files.
+"""docs/examples: each file is an agent that is served and asked; the pages quote the files.
 
 A new example needs one function in `plays_of_....py`, under its name: `@plays("name")`.
 """
@@ -47,12 +47,12 @@ PROGRAMS = {"from_python"}
 PAGES = ("how-to/agents", "explanation/context")
 """Those whose code is that of examples; the others' is run by tests of their own."""
 REAL = "leave `model` out to use that of your settings"
-"""How an example says that its model is played."""
+"""Comment by which an example says that its model is scripted."""
 
 
 # ---------------------------------------------------------------- running them
 def command_of(name: str) -> tuple[list[str], Mapping[str, str]]:
-    """How an example says that it is served: the arguments, and variables before them."""
+    """Return an example's command: the arguments, and variables before them."""
     text = (EXAMPLES / f"{name}.py").read_text()
     found = re.search(
         r"^(.*)passback serve (.+)$", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE
@@ -81,7 +81,7 @@ async def test_the_program_prints_what_the_page_shows() -> None:
 
 
 async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
-    """What no client sees."""
+    """The model's prompt, which no client sees."""
     agent = runpy.run_path(str(EXAMPLES / "prompt_layers.py"))["agent"]
     assert isinstance(agent, Agent)
     assert isinstance(agent.model, ScriptedModel)
@@ -203,7 +203,7 @@ def test_the_code_of_a_page_is_that_of_an_example(code: str) -> None:
 
 
 def statements(code: str) -> set[str]:
-    """What a module does, without its imports, its docstring and the names of played models."""
+    """Return a module's statements, without imports, docstring and names of scripted models."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

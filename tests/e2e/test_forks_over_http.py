@@ -1,4 +1,4 @@
-"""Forks over HTTP: what a model's service has in its cache of an agent counts for the agent's forks, byte by byte."""
+"""Forks over HTTP: they use the agent's cache at the model's service, byte by byte."""
 
 import pytest
 from tests.e2e.model_apis import DIALECTS, Dialect

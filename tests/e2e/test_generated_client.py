@@ -1,4 +1,4 @@
-"""A client that an off-the-shelf generator made of /openapi.json, used against the server that described itself."""
+"""A client that an off-the-shelf generator makes of /openapi.json, used with that server."""
 
 import json
 import os
@@ -116,7 +116,8 @@ tell(post(answer, conversation="asking").text)
 _, owed = owes(user("get-time-zone"), conversation="claims", tools=[zone])
 inbox = get_tool_calls.sync(client=client, status="owed", limit=10)
 assert isinstance(inbox, InboxView)
-tell([[each.conversation_id, each.name, each.id == owed.id] for each in inbox.tool_calls], inbox.next_)
+calls = [[each.conversation_id, each.name, each.id == owed.id] for each in inbox.tool_calls]
+tell(calls, inbox.next_)
 
 
 def claim(claimant):
@@ -210,7 +211,7 @@ async def test_a_generated_client_holds_a_session(asks: Server, tmp_path: Path) 
 
 
 async def output_of(*command: str, folder: Path | None = None) -> str:
-    """What a program prints, which has to end well; nothing of our own environment is on its path."""
+    """Return what a program prints, and check that it ends well, without our environment."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     with anyio.fail_after(SECONDS):
         done = await anyio.run_process(command, cwd=folder, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""What is not, or not yet, a request: heads that are too large, too slow, or no HTTP."""
+"""Heads that are no request, or not yet: too large, too slow, or no HTTP."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -84,7 +84,7 @@ async def test_what_is_not_http_is_told_so(server: Server) -> None:
 async def test_a_head_that_does_not_come_is_not_waited_for_and_an_idle_connection_stays(
     server: Server,
 ) -> None:
-    """Clients and proxies keep their connections for some seconds: who closes first must be who asks."""
+    """Clients and proxies keep connections for seconds: the client must be the first to close."""
 
     async def gives_up(beginning: bytes) -> None:
         assert await exchange(server, beginning, seconds=HEAD_SECONDS + 5) == b""

@@ -1,4 +1,4 @@
-"""Answers that no model should give: none of them reaches a client's tool, and after each the next user message works."""
+"""Answers that no model should give: none reaches a client's tool or spoils the next message."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -24,7 +24,10 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage]:
 
 # ---------------------------------------------------------------- writing them
 def answer(*calls: Call, text: str = "", reason: str | None = "calls") -> dict[str, Reply]:
-    """The same answer in both protocols. Reason: `calls`, `stop`, `length` or another; None: it ends without one."""
+    """Return an answer in both protocols.
+
+    The reason is `calls`, `stop`, `length` or another; None: it ends without one.
+    """
     return {
         OPENAI.kind: Reply([*_chat(calls, text, reason), model_server.DONE]),
         ANTHROPIC.kind: Reply([anthropic_server.START, *_message(calls, text, reason)]),

@@ -1,4 +1,4 @@
-"""A trusted client that sends all that was said is answered also by a server that was started anew."""
+"""A restarted server answers a trusted client that sends the whole history."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ ROLES = {"PASSBACK_ALLOW_ROLES": "assistant"}
 async def test_a_client_that_sends_all_again_is_answered_by_a_server_that_was_started_anew(
     tmp_path: Path,
 ) -> None:
-    """Also where its session has what the model of this one cannot be shown, and where it says a command."""
+    """The history has what no model can be shown, and the message is a command."""
     store = ("--store", f"sqlite:///{tmp_path / 'store.db'}")
     sound = {"type": "audio", "data": "https://example.org/a.mp3", "format": "mp3"}
     heard = user("Listen.")

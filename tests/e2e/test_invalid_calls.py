@@ -1,4 +1,4 @@
-"""Calls that do not fit their tool's schema, over real HTTP: the model is told, the client has nothing to execute."""
+"""Calls that do not fit their tool's schema, over HTTP: only the model gets an error."""
 
 import json
 

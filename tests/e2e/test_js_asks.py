@@ -1,4 +1,4 @@
-"""The JavaScript client where several clients, or people, come into it: claims, approvals and questions."""
+"""The JavaScript client with several clients or people: claims, approvals and questions."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -35,7 +35,7 @@ def calling(*calls: list[str]) -> str:
 
 
 async def answers(client: Client, conversation: str) -> list[dict[str, Any]]:
-    """What the record has for the calls, without ids."""
+    """Return the record's answers to the calls, without ids."""
     kept = ("role", "content", "approved", "reason", "always", "synthetic")
     return [
         {key: message[key] for key in kept if key in message}

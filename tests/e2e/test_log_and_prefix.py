@@ -1,4 +1,4 @@
-"""What people meet first: pages of another origin, what the operator reads, a proxy with a path of its own, other people's tools."""
+"""First contact: pages of another origin, the log, a proxy's path, tools of others."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""The main job over real HTTP: chat, client tools and their results, in the exact form of the wire."""
+"""The main job over HTTP: chat, client tools and their results, in the exact form of the wire."""
 
+import json
 import re
 
 import anyio
@@ -43,11 +44,15 @@ async def exchange(server: Server, request: bytes) -> bytes:
 
 
 def post_request(server: Server, path: str, body: bytes) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: {server.url.removeprefix('http://')}\r\nX-Request-Id: r-1\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {server.url.removeprefix('http://')}",
+        "X-Request-Id: r-1",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode() + body
 
 
 def read_answer(answer: bytes) -> tuple[str, dict[str, str], bytes]:
@@ -68,8 +73,9 @@ def read_answer(answer: bytes) -> tuple[str, dict[str, str], bytes]:
 async def test_a_stream_has_the_documented_bytes(
     server: Server, conversation: str, path: str
 ) -> None:
-    body = f'{{"botId":"x","conversationId":"{conversation}","messages":[{{"role":"user","content":"hi"}}]}}'
-    answer = await exchange(server, post_request(server, path, body.encode()))
+    messages = [{"role": "user", "content": "hi"}]
+    body = {"botId": "x", "conversationId": conversation, "messages": messages}
+    answer = await exchange(server, post_request(server, path, json.dumps(body).encode()))
     status, headers, stream = read_answer(answer)
     run_id = headers.pop("x-run-id")
     assert re.fullmatch(r"run_[0-9a-f]{24}", run_id)

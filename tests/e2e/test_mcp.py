@@ -1,4 +1,4 @@
-"""Agents with the tools of MCP servers, served and checked as users do it; docs/how-to/mcp.md, executed."""
+"""Agents with tools of MCP servers, served and checked as in docs/how-to/mcp.md."""
 
 import os
 import subprocess
@@ -23,13 +23,16 @@ import sys
 from passback import Agent, MCPServer
 from passback.models.scripted import ScriptedModel, calls, says
 
-model = ScriptedModel([calls(("good__add", {{"a": 2, "b": 3}}), ("good__die", {{}})), says("Done.")])
-good = MCPServer.stdio("good", command=[sys.executable, "-m", "tests.support.mcp_tools"], cwd={str(ROOT)!r})
-silent = MCPServer.stdio("silent", command=[sys.executable, "-c", "import time; time.sleep(600)"], start_seconds=3)
+add, die = ("good__add", {{"a": 2, "b": 3}}), ("good__die", {{}})
+model = ScriptedModel([calls(add, die), says("Done.")])
+tools = [sys.executable, "-m", "tests.support.mcp_tools"]
+good = MCPServer.stdio("good", command=tools, cwd={str(ROOT)!r})
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+silent = MCPServer.stdio("silent", command=sleep, start_seconds=3)
 missing = MCPServer.stdio("missing", command=["/nowhere/at/all"], env={{"TOKEN": "sesame"}})
 agent = Agent(model, toolsets=[silent, good, missing])
 """
-"""Three servers, of which one is good, and a model that calls a tool twice: at the second call the process dies."""
+"""An agent with one good server of three; the process dies at the model's second call."""
 
 SILENT = "the MCP server 'silent' cannot be used: it did not answer in 3 s"
 MISSING = "the MCP server 'missing' cannot be used: it cannot be started: No such file or directory"
@@ -52,7 +55,10 @@ async def test_a_broken_server_is_told_of_and_the_tools_of_the_others_are_called
     results = [event for event in events if event["type"] == "tool-result"]
     assert [event["result"] for event in results] == [
         "5",
-        "The connection to the MCP server 'good' was lost during the call: nobody knows whether it was carried out.",
+        (
+            "The connection to the MCP server 'good' was lost during the call: "
+            "nobody knows whether it was carried out."
+        ),
     ]
     told = (tmp_path / "log").read_text()
     for warning in (SILENT, MISSING):
@@ -97,7 +103,8 @@ import sys
 from passback import Agent
 from passback.toolsets.mcp import MCPServer
 
-command = [sys.executable, "-c", "import os; raise KeyError('no server called ' + os.environ['TOKEN'])"]
+program = "import os; raise KeyError('no server called ' + os.environ['TOKEN'])"
+command = [sys.executable, "-c", program]
 crashes = MCPServer.stdio("crashes", command=command, env={"TOKEN": "sesame"})
 agent = Agent(toolsets=[crashes])
 """
@@ -108,7 +115,8 @@ def test_check_shows_what_a_server_that_crashes_said_last(tmp_path: Path) -> Non
     ended = passback("check", "my_agent:agent", "--store", "memory:", cwd=tmp_path)
     lines = ended.stdout.splitlines()
     place = lines.index(
-        "tools     crashes: the MCP server 'crashes' cannot be used: its process ended, with the code 1"
+        "tools     crashes: the MCP server 'crashes' cannot be used: "
+        "its process ended, with the code 1"
     )
     assert lines[place + 1] == "          it said: Traceback (most recent call last):"
     assert "          it said: KeyError: 'no server called ***'" in lines[place:]

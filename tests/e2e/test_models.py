@@ -1,4 +1,4 @@
-"""A real model's service behind the server, with all that can go wrong there: one `error` event, and life goes on."""
+"""A real model's service behind the server, and its failures: one `error` event, and it goes on."""
 
 from collections.abc import AsyncGenerator, Callable
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, held against the events of agents with plans, sub-agents, approvals and schemas."""
+"""The OpenAPI document against events of agents with plans, sub-agents, approvals and schemas."""
 
 import json
 from collections.abc import AsyncGenerator

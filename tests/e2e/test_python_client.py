@@ -253,7 +253,8 @@ async def test_the_plain_client_does_the_same(
 PATIENT = """
 import signal, sys
 from passback_client.sync import Client
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+# in the background the tests' processes ignore the signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Client(sys.argv[1]) as client:
     for event in client.send("go", on_disconnect="cancel"):
         print(event, flush=True)

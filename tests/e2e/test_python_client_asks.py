@@ -1,4 +1,4 @@
-"""Python clients that share a conversation of a real server: who allows a call, who is asked a question."""
+"""Python clients that share a conversation: who allows a call, and who is asked a question."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -118,7 +118,8 @@ async def test_a_claim_is_renewed_for_as_long_as_the_tool_runs_and_gone_with_a_c
 AT_WORK = """
 import asyncio, signal, sys
 from passback_client.sync import Client
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+# in the background the tests' processes ignore the signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 url, conversation, message = sys.argv[1:]
 with Client(url) as client:
     @client.tool

@@ -1,4 +1,4 @@
-"""The README of the Python client, executed: its programs print what it shows, its names are those of the package."""
+"""The README of the Python client: its programs print what it shows, and its names exist."""
 
 import re
 import sys
@@ -78,7 +78,7 @@ def test_the_readme_tells_of_every_name_of_the_package_and_no_other() -> None:
 
 
 UNTOLD = {"Event", "Conversation", "MessagePage", "OwedCall", "Stream", "ToolCall", "Limits"}
-"""What signatures and docstrings tell of."""
+"""Names that only signatures and docstrings mention."""
 
 
 def test_every_link_leads_to_a_file() -> None:

@@ -1,4 +1,4 @@
-"""Requests that lead nowhere and clients that may not: refused in one form, and nothing is changed."""
+"""Requests that lead nowhere and clients without rights: refused in one form, without effect."""
 
 import pytest
 from tests.support.server import Server, running_server

@@ -1,4 +1,4 @@
-"""Posts that are sent again: one run and one call of the model, whoever sends them, wherever and whenever."""
+"""Repeated posts: one run and one call of the model, whoever sends them, wherever and whenever."""
 
 import anyio
 import httpx

@@ -1,4 +1,4 @@
-"""Streams that are cut behind each of their events and read on, on two workers, by both ways of coming back."""
+"""Streams cut behind each event and resumed, on two workers, by both ways of coming back."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +18,7 @@ LAST_BEFORE_THE_GATE = "only "
 
 
 def long_run(gate: anyio.Event) -> Sequence[Reply]:
-    """Two turns with all that a run can say; it waits at the gate in the middle of the second one."""
+    """Return two turns with every kind of event; the second waits at the gate in its middle."""
     asks = calls(("a", "price", '{"drink": "tea"}')).steps
     paints = calls(("b", "set-color", '{"color": "blue"}')).steps
     thinks = [event(reasoning_content="hm "), event(reasoning_content="hm"), event(content="Tea? ")]

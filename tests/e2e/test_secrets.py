@@ -1,4 +1,4 @@
-"""Canaries: the model's key, the store's password and clients' keys never come out of the server, whatever fails."""
+"""Keys of models and clients and the store's password never leave the server, whatever fails."""
 
 import os
 import subprocess

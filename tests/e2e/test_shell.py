@@ -52,7 +52,7 @@ def test_the_chapter_is_linked_and_its_links_lead_somewhere() -> None:
 # ---------------------------------------------------------------- what breaks
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How `curl` ended."""
+    """The end of a `curl`."""
 
     code: int
     output: str

@@ -1,4 +1,4 @@
-"""How servers and runs end: restarts, crashes, signals, cancellations. What was acknowledged is there, once."""
+"""Restarts, crashes, signals, cancellations: everything acknowledged is there, once."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -175,7 +175,7 @@ async def test_a_stopping_server_takes_no_new_posts_and_says_so(conversation: st
 
 @asynccontextmanager
 async def _post_begun(url: str, body: Json) -> AsyncGenerator[Callable[[], Awaitable[bytes]]]:
-    """A post whose head the server has read; calling what is given sends the body and gives the answer."""
+    """Post a head that the server has read; the yielded function sends the body."""
     address, content = httpx.URL(url), json.dumps(body)
     head = (
         f"POST /send-message HTTP/1.1\r\nHost: {address.host}\r\nContent-Type: application/json\r\n"

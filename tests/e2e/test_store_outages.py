@@ -1,4 +1,4 @@
-"""A Redis that crashes and comes back, and one that does not answer for a while, in the middle of a run."""
+"""A Redis that crashes and comes back, and one that does not answer, in the middle of a run."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""Workers that die, stop or sleep in the middle of a run: another one goes on with it, and readers are told what is void."""
+"""Workers die, stop or sleep in a run: another one goes on, and readers learn what is void."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def rewind_of(frames: Sequence[Frame]) -> Frame:
     return found
 
 
-# ---------------------------------------------------------------- readers of a run whose worker was killed
+# ---------------------------------------------------------------- readers of a killed worker's run
 @pytest.mark.promise("P3", "P6")
 async def test_a_reader_on_another_worker_is_told_what_is_void(
     model: ModelServer, victim: Worker, survivor: Client, conversation: str

@@ -1,4 +1,4 @@
-"""A worker is killed while two sub-agents talk: what all see in the end is what the conversation's messages have."""
+"""A worker is killed while two sub-agents talk: all readers end with the record's messages."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ def half() -> Reply:
 
 
 def words(frames: Iterable[Frame]) -> list[str]:
-    """What each agent has said, as far as it stands."""
+    """Return what each agent has said, as far as it stands."""
     texts: dict[str, str] = {}
     for frame in without_void(frames):
         if frame.type == "agent-text":

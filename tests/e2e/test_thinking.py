@@ -1,4 +1,4 @@
-"""What a model thinks goes back to its own service, unedited and where it was, and to no other; models step in for each other."""
+"""A model's thoughts go back unedited, in place, to its own service only; models take over."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

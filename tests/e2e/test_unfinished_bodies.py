@@ -1,4 +1,4 @@
-"""Bodies that never end, many at once: their memory is bounded, and other owners' posts are taken meanwhile."""
+"""Many bodies that never end: bounded memory, and other owners' posts are taken meanwhile."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
 KEYS = {"ann": "key-of-ann-0123456789", "bob": "key-of-bob-0123456789"}
 BODY = 64 * 1024
 ROOM = 4 * BODY
-"""Half of it, so two bodies, is an owner's share. The attack is a hundred of 4 MiB each; small ones go the same way."""
+"""Room of two owners: half of it, two bodies, is an owner's share.
+
+The attack is a hundred bodies of 4 MiB each; small ones go the same way.
+"""
 UNFINISHED = 10
 
 

@@ -1,6 +1,7 @@
-"""Conversations as lines to read and to compare: `user: hi`, `assistant: well -> zone, color`, `zone: UTC`, `wipe? yes`.
+"""Conversations as lines: `user: hi`, `assistant: well -> zone, color`, `zone: UTC`, `wipe? yes`.
 
-A result goes by the name of the tool that was called; so a conversation of a test calls no tool twice.
+A result goes by the name of the tool that was called; so a conversation of a test calls no tool
+twice.
 """
 
 import re
@@ -13,7 +14,7 @@ _LINE = re.compile(r"(?P<who>\w+)(#(?P<id>[\w-]+))?(?P<error> \(error\))?: (?P<t
 
 
 def posted(line: str, ids: Mapping[str, str]) -> Json:
-    """A line as a message to post: `user: hi`, `user#its-id: hi`, `zone: UTC`, `zone (error): no clock`."""
+    """Return a line as a message to post, such as `user#its-id: hi` or `zone (error): no clock`."""
     found = _LINE.fullmatch(line)
     assert found, line
     if found["who"] == "user":
@@ -24,7 +25,7 @@ def posted(line: str, ids: Mapping[str, str]) -> Json:
 
 
 def resumed(line: str, ids: Mapping[str, str]) -> Json | None:
-    """A line that answers an interrupt: `wipe? yes`, `wipe? always`, `wipe? no, not now`. None: it is a message."""
+    """Return an answer to an interrupt: `wipe? yes`, `wipe? no, not now`. None: it is a message."""
     found = _ANSWER.fullmatch(line)
     if found is None:
         return None
@@ -35,12 +36,12 @@ def resumed(line: str, ids: Mapping[str, str]) -> Json | None:
 
 
 def history(messages: Sequence[Json]) -> list[str]:
-    """A conversation's messages as the server tells them; `partial`, `error` and what was synthesised are marked."""
+    """Return a conversation's messages as lines, with `partial`, `error` and synthesis marked."""
     return list(_lines(messages, "toolCalls", "toolCallId"))
 
 
 def asked(messages: Sequence[Json]) -> list[str]:
-    """What a model is shown, without the agent's own prompt."""
+    """Return what a model is shown, without the agent's own prompt."""
     shown = [each for each in messages if each["role"] != "system"]
     return list(_lines(shown, "tool_calls", "tool_call_id"))
 

@@ -1,4 +1,4 @@
-"""Several workers behind one address, told apart by their process ids, which the keeper's log names."""
+"""Several workers behind one address, told apart by their process ids from the log."""
 
 import os
 import re
@@ -60,7 +60,7 @@ class WorkerProcesses:
     async def at(
         self, pid: int, ask: Callable[[Client], AbstractAsyncContextManager[Stream]]
     ) -> AsyncGenerator[Stream]:
-        """What a client gets whose connection is that worker's."""
+        """Request on a connection of that worker's."""
         async with client_of(self.server.url) as client, AsyncExitStack() as stack:
             async with self.only(pid):
                 stream = await stack.enter_async_context(ask(client))

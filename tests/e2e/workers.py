@@ -58,7 +58,7 @@ async def told(client: Client, conversation: str) -> list[tuple[str, object, boo
 
 
 async def whole(client: Client, conversation: str) -> Answer:
-    """What the newest run says, to its end, without what became void meanwhile."""
+    """Follow the newest run to its end, without what became void meanwhile."""
     answer = await client.replay(conversation, include=["run", "rewind"])
     assert answer.types[-2:] == ["run-end", DONE]
     return replace(answer, frames=tuple(without_void(answer.frames)))

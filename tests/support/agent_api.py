@@ -1,4 +1,4 @@
-"""The Agent API's client side: what a legal stream is, and what a client makes of it. Knows nothing of the server's code."""
+"""The Agent API's client side, without the server's code: legal streams, and their content."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def events_of(body: bytes) -> list[Json]:
 
 
 def check_legal(events: Sequence[Json]) -> Json:
-    """One whole response: each step in its order, one message and one part open at a time. Gives the last event."""
+    """Check a whole response: steps in order, one message and part open. Return the last event."""
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     responses = [event["status"] for event in events if event["object"] == "response"]
     first, last = events[0], events[-1]
@@ -98,7 +98,7 @@ def _messages(events: Sequence[Json]) -> list[Json]:
 
 
 class Rebuilt:
-    """What a client has that appends each delta, and lets all else replace what there was."""
+    """The content as a client has it that appends deltas and replaces everything else."""
 
     def __init__(self) -> None:
         self.parts: dict[tuple[str, int], Any] = {}
@@ -149,5 +149,5 @@ def said(answer: Json, kind: str = "message") -> str:
 
 
 def line(event: Json) -> str:
-    """How an event is written."""
+    """Write an event as a line."""
     return json.dumps(event, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses in a request, rule by rule."""
+"""Rules by which Anthropic's Messages API refuses requests."""
 
 import json
 import re
@@ -18,7 +18,7 @@ MOST_BREAKPOINTS = 4
 
 
 def breaches_of(body: Json) -> list[str]:
-    """What the service would refuse, whatever it said before."""
+    """Return what the service would refuse, whatever it said before."""
     messages: list[Json] = body["messages"]
     return [
         *_whole(body),
@@ -209,12 +209,12 @@ def _below(schema: Json) -> Iterable[Json]:
 
 # ---------------------------------------------------------------- thoughts
 def thought_key(block: Mapping[str, Any]) -> str:
-    """What a thought is known by."""
+    """Return what identifies a thought."""
     return str(block.get("signature") or block.get("data"))
 
 
 def prefix_of(body: Json, messages: int) -> str:
-    """What thoughts in the message behind these are bound to."""
+    """Return the key of the prefix that thoughts of the next message are bound to."""
     kept = {
         "system": body.get("system"),
         "tools": body.get("tools"),

@@ -1,7 +1,8 @@
-"""A model's service on this machine: HTTP as Anthropic's Messages API, each answer played from a script.
+"""A scripted model service on this machine: HTTP as Anthropic's Messages API.
 
-It is a `ModelServer` and holds requests to the rules of `anthropic_rules`. It also knows its own thoughts: one that comes
-back edited, or behind other words than those that it answered, breaks a rule too.
+It is a `ModelServer` and holds requests to the rules of `anthropic_rules`. It also knows its own
+thoughts: one that comes back edited, or behind other words than those that it answered, breaks a
+rule too.
 """
 
 import json
@@ -84,7 +85,7 @@ def calls(*tools: tuple[str, str, str]) -> Reply:
 
 # ---------------------------------------------------------------- the server
 class AnthropicServer(ModelServer):
-    """Plays one reply for each message that is asked for, in order; the last one again and again."""
+    """Play one reply for each message that is asked for, in order; the last one again and again."""
 
     def __init__(self, replies: Iterable[Reply], models: Sequence[str] = ("mock",)) -> None:
         super().__init__(replies, models)

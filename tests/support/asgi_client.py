@@ -1,6 +1,7 @@
-"""Requests to an ASGI application without a socket: chunks are handed over as they are sent, the client can leave.
+"""Requests to an ASGI application without a socket, chunk by chunk; the client can leave.
 
-A ready-made ASGI transport gives the answer only when the application has ended, so it cannot test a stream.
+A ready-made ASGI transport gives the answer only when the application has ended, so it cannot test
+a stream.
 """
 
 import json
@@ -18,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Scope
 
 SECONDS = 5
-"""How long anything may take."""
+"""Time that anything may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Answer:
 
 @dataclass
 class Exchange:
-    """One request that is being answered. The application waits in each send until the client takes the chunk."""
+    """A request in progress: the application waits in each send until the client takes it."""
 
     scope: Scope
     body: list[bytes]
@@ -75,7 +76,7 @@ class Exchange:
         self.status, self.headers = message["status"], Headers(raw=message["headers"])
 
     async def chunk(self) -> bytes:
-        """The next chunk, empty at the end of the answer, also when the application just returned."""
+        """Return the next chunk; empty at the end, also when the application just returned."""
         with anyio.fail_after(SECONDS):
             try:
                 message = await self.answer.receive()
@@ -105,7 +106,7 @@ async def exchange(
     leaves_at_once: bool = False,
     extensions: Mapping[str, object] | None = None,
 ) -> AsyncGenerator[Exchange]:
-    """Send a request; leaving the context closes the connection, and the application has to end then.
+    """Send a request; leaving the context disconnects, and the application has to end then.
 
     Args:
         app: what answers.
@@ -178,7 +179,7 @@ async def ask_json(
 
 @asynccontextmanager
 async def no_thread() -> AsyncGenerator[Callable[[], Awaitable[None]]]:
-    """Take all threads of this event loop; gives a call that returns as soon as somebody waits for one."""
+    """Take all threads of this event loop; yields a function that waits until one is asked for."""
     limiter = current_default_thread_limiter()
     borrowers = [object() for _ in range(int(limiter.available_tokens))]
     for each in borrowers:

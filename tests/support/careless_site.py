@@ -1,4 +1,4 @@
-"""A foreign web site: its pages say nothing, and it answers whatever any page asks, and remembers it."""
+"""A foreign web site with empty pages, which answers and remembers whatever a page requests."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

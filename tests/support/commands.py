@@ -1,7 +1,7 @@
-"""The command line in a process of its own, which begins as a fork of one that has everything imported.
+"""The command line in a process of its own, forked from one that has everything imported.
 
-Importing takes longer than most commands do. As a program, this module is the process that is forked: for each line of
-JSON that it reads it runs a command, and it answers with a line.
+Importing takes longer than most commands do. As a program, this module is the process that is
+forked: for each line of JSON that it reads it runs a command, and it answers with a line.
 """
 
 import atexit

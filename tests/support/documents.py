@@ -1,4 +1,4 @@
-"""The fenced blocks of a page of the documentation, and what in its answers differs from run to run."""
+"""Fenced blocks of the documentation, and the parts of their answers that vary between runs."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.programs import shell
 
 ADDRESS = "http://127.0.0.1:8000"
-"""Where a page's commands expect the server."""
+"""The address in a page's commands."""
 
 SHAPES = {
     r"\brun_[0-9a-f]{24}\b": "run_…",
@@ -17,7 +17,7 @@ SHAPES = {
     r"\bconv_[0-9a-f]{24}\b": "conv_…",
     r"\bpassback \d+\.\d+\.\d+\S*": "passback …",
 }
-"""What differs, and how a page marks it."""
+"""Parts that vary, and their placeholders on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def marked(text: str) -> str:
 
 
 async def check_commands(blocks: Sequence[Block], url: str, folder: Path) -> int:
-    """Run a page's commands in their order; each prints what the page shows below it. Gives their number."""
+    """Run a page's commands in order; each prints what the page shows. Return their number."""
     commands = [block.text for block in blocks if block.language == "sh"]
     expected = [
         told.text if told and told.language == "text" else ""

@@ -1,4 +1,4 @@
-"""A connection of the HTTP protocol without a socket: what is written to it is kept, and its timers ring when a test says so."""
+"""A connection of the HTTP protocol without a socket, whose timers ring when a test says so."""
 
 import asyncio
 from collections.abc import Callable

@@ -18,11 +18,11 @@ from passback.engine.supervisor import Timing
 from passback.toolsets.functions import FunctionTool
 
 Fault: TypeAlias = Literal["refuse", "full", "lose reply", "none"]
-"""`refuse`, `full`: nothing is done. `lose reply`: it is done, and the caller is told that it failed."""
+"""`refuse`, `full`: nothing is done. `lose reply`: it is done, and the caller gets an error."""
 
 
 class Faults:
-    """What goes wrong in the calls of `store`, by the name of the method, one entry for each call.
+    """Errors to come in calls of `store`, by the name of the method, one entry for each call.
 
     Attributes:
         first: what happens just before the next call of a method.
@@ -78,7 +78,7 @@ class Faults:
 
 
 class KillableWorker:
-    """A worker that dies without a last word, and with it its leases: what time would do happens at once."""
+    """A worker that dies without a last write; its leases expire at once."""
 
     def __init__(self, runs: RunService, faults: Faults, scope: anyio.CancelScope) -> None:
         self.runs = runs
@@ -94,7 +94,8 @@ class KillableWorker:
     async def vanish(self) -> None:
         """The same, but its leases last as long as they would."""
         self.faults.dead = True
-        # within the process it ends as one that stops: a run in which many tasks work is not cancelled from outside
+        # within the process it ends as one that stops: a run in which many tasks work is not
+        # cancelled from outside
         await self.runs.drain(0)
         self._scope.cancel()
         await self.dead.wait()

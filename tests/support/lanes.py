@@ -1,7 +1,7 @@
-"""How much the tests try, which the variable TEST_LANE says.
+"""Lanes: how much the tests try, by the variable TEST_LANE.
 
-`quick` is for who is writing: no program but Python, and stores in memory. `ci` is for a change that is to land. `nightly`
-is for a proof: every kind of store, and many more examples.
+`quick` is for who is writing: no program but Python, and stores in memory. `ci` is for a change
+that is to land. `nightly` is for a proof: every kind of store, and many more examples.
 """
 
 import os
@@ -26,7 +26,7 @@ _STORES: Final = {
 
 
 def examples(count: int) -> settings:
-    """Try so many examples of a property in CI, fewer in the quick lane and more in the nightly one."""
+    """Try so many examples of a property in CI, fewer if quick, more in the nightly lane."""
     return settings(max_examples=max(1, count * _PERCENT[LANE] // 100))
 
 
@@ -38,7 +38,8 @@ def rounds(count: int, nightly: int) -> int:
 def choose_stores(metafunc: pytest.Metafunc) -> None:
     """Play a test that needs `store_kind` on each kind of store that workers can share.
 
-    In CI that is Redis, or what the mark `stores` names, where the store is the subject or nobody would use Redis.
+    In CI that is Redis, or what the mark `stores` names, where the store is the subject or nobody
+    would use Redis.
     """
     if "store_kind" not in metafunc.fixturenames:
         return
@@ -50,10 +51,10 @@ def choose_stores(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def unmeasured(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Measure neither the processes that a test starts nor, but for modules with the mark `measured`, this one.
+    """Measure no coverage, neither here nor in started processes; with the mark `measured`, here.
 
-    Measuring costs half a second for each process, and makes what runs some times slower. The server reaches its floors
-    by the unit and contract tests.
+    Measuring costs half a second for each process, and makes what runs some times slower. The
+    server reaches its floors by the unit and contract tests.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)

@@ -32,7 +32,7 @@ from passback.core.posts import StartRun
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
 OPENING = ": conversation c\n\n"
-"""What a stream of it begins with."""
+"""The beginning of its streams."""
 
 
 class LoggedRuns:
@@ -129,7 +129,7 @@ class LoggedRuns:
         return self.log[-1].position if self.log else START
 
     def _after(self, seen: Position) -> Sequence[Logged]:
-        """What follows; a reader who saw none of the void events is not told of them."""
+        """Return what follows; voiding is left out for a reader who saw no void events."""
         return [
             logged
             for logged in self.log

@@ -1,7 +1,8 @@
 """A server of the Model Context Protocol written by hand, that does what a good one would not.
 
-`python -m tests.support.mcp_raw LIST.json` serves by stdio; the list has pages, and each page tools. `--silent` never
-answers, `--endless` gives the first page for ever, `--loud` writes lines that are no messages. By HTTP it is `RawHttp`.
+`python -m tests.support.mcp_raw LIST.json` serves by stdio; the list has pages, and each page
+tools. `--silent` never answers, `--endless` gives the first page for ever, `--loud` writes lines
+that are no messages. By HTTP it is `RawHttp`.
 """
 
 import json
@@ -48,10 +49,10 @@ class Raw:
         self.pages = pages
         self._endless = endless
         self.instructions: str | None = None
-        """What it says of the use of its tools."""
+        """Instructions for the use of its tools."""
 
     def answers(self, request: Json) -> Iterator[Json]:
-        """What a message is answered with; notifications with nothing."""
+        """Yield the answers to a message; none to a notification."""
         if "id" not in request:
             return
         match request["method"]:
@@ -123,9 +124,9 @@ class RawHttp(Raw):
         self.refuses = 0
         """A status with which everything is refused."""
         self.forgets = False
-        """Whether it forgets its session whenever a tool is called."""
+        """True if the session is forgotten whenever a tool is called."""
         self.encoding = "identity"
-        """What it says of the encoding of its answers."""
+        """The content encoding that its answers claim."""
         self.app = Starlette(routes=[Route("/mcp", self._post, methods=["POST"])])
 
     async def _post(self, request: Request) -> Response:

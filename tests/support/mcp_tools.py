@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol, made with the package `mcp`: `python -m tests.support.mcp_tools` serves by stdio."""
+"""An MCP server by the package `mcp`: `python -m tests.support.mcp_tools` serves by stdio."""
 
 import os
 import signal
@@ -142,7 +142,7 @@ def whisper(text: str, times: int = 1) -> str:
 
 
 async def linger(port: int) -> str:
-    """Connects, with a child that would outlive it and shares the connection; deaf to a kind word from now on."""
+    """Connect, with a child that shares the connection and ignores SIGTERM; ignore it here, too."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     line = socket.create_connection(("127.0.0.1", port)).detach()
     command = [sys.executable, "-c", "import time; time.sleep(600)"]

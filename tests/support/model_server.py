@@ -1,12 +1,12 @@
-"""A model's service on this machine: HTTP as OpenAI's chat completions, each answer played from a script.
+"""A scripted model service on this machine: HTTP as OpenAI's chat completions.
 
-In a test: `async with model_server(reply, ...) as server`, then `server.base_url`. As a process, whose script is a
-JSON list of replies: `python -m tests.support.model_server SCRIPT.json` prints its base URL, and serves until its
-standard input ends. A JSON reply has the fields of `Reply`; its steps are objects (events), strings (raw text),
-numbers (seconds), `"<cut>"` and `"<stall>"`.
+In a test: `async with model_server(reply, ...) as server`, then `server.base_url`. As a process,
+whose script is a JSON list of replies: `python -m tests.support.model_server SCRIPT.json` prints
+its base URL, and serves until its standard input ends. A JSON reply has the fields of `Reply`; its
+steps are objects (events), strings (raw text), numbers (seconds), `"<cut>"` and `"<stall>"`.
 
-It holds requests to the rules of `tests.support.provider_rules`, which providers enforce. What breaks one gets a 400, and
-leaving the context is an AssertionError that shows it.
+It holds requests to the rules of `tests.support.provider_rules`, which providers enforce. What
+breaks one gets a 400, and leaving the context is an AssertionError that shows it.
 """
 
 import json
@@ -28,7 +28,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class Act(Enum):
-    """What a service does that it should not."""
+    """Misbehaviour of a service."""
 
     CUT = "<cut>"
     """Closes the connection in the middle of the answer."""
@@ -37,7 +37,7 @@ class Act(Enum):
 
 
 Step: TypeAlias = Json | bytes | float | anyio.Event | Act
-"""An event, raw bytes, seconds to wait, a gate to wait at, a misdeed. Each event is one chunk on the wire."""
+"""An event, raw bytes, seconds to wait, a gate to wait at, misbehaviour. An event is one chunk."""
 
 _TIME = re.compile(r"<user_context>\n<time>[^<]*</time>\n</user_context>\n{0,2}")
 
@@ -54,12 +54,12 @@ class Reply:
         default_factory=lambda: {"content-type": "text/event-stream"}
     )
     ends: bool = True
-    """Whether the body is closed properly after the last step."""
+    """True if the body is closed properly after the last step."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked; the names of the headers are in lower case."""
+    """One request; the names of the headers are in lower case."""
 
     method: str
     path: str
@@ -73,7 +73,7 @@ class Request:
 
     @property
     def shown(self) -> list[Json]:
-        """The messages, without what an agent is told where nobody says otherwise: its rules, and the time."""
+        """The messages without the default prompt of an agent: its rules, and the time."""
         messages: list[Json] = self.json["messages"]
         spoken = messages[1:] if messages and messages[0]["role"] == "system" else messages
         return [{**each, "content": _untimed(each.get("content"))} for each in spoken]
@@ -104,7 +104,7 @@ def says(*pieces: str) -> Reply:
 
 
 def calls(*tools: tuple[str, str, str]) -> Reply:
-    """Tool calls, each given as its id, its name and the JSON text of its arguments, which come in two pieces."""
+    """Return tool calls, given as id, name and JSON of the arguments, which come in two pieces."""
     steps: list[Step] = []
     for index, (call_id, name, arguments) in enumerate(tools):
         middle = len(arguments) // 2
@@ -125,14 +125,16 @@ def fails(status: int, body: Json | None = None, **headers: str) -> Reply:
 
 # ---------------------------------------------------------------- the server
 class ModelServer:
-    """Plays one reply for each completion that is asked for, in order; the last one again and again.
+    """Play one reply for each completion that is asked for, in order; the last one again and again.
 
     Attributes:
         requests: completions that were asked for, and answered.
-        violations: what was wrong with their messages, each followed by these; such a request gets a 400.
+        violations: what was wrong with their messages, each followed by these; such a request gets
+            a 400.
         open_answers: how many are being played now.
         left: set when a client closed the connection in the middle of an answer.
-        lists: the path of its list of models; None: whatever ends so. Elsewhere it knows no address.
+        lists: the path of its list of models; None: whatever ends so. Elsewhere it knows no
+            address.
         looked: the requests for that list, wherever.
     """
 
@@ -150,7 +152,7 @@ class ModelServer:
 
     @property
     def connections(self) -> int:
-        """How many were opened so far."""
+        """The number of connections so far."""
         return self._connections
 
     def play(self, *replies: Reply) -> None:
@@ -201,7 +203,7 @@ class ModelServer:
         return self._answer_to(request)
 
     def breaches_of(self, body: Json) -> Sequence[str]:
-        """What the provider would refuse in a request."""
+        """Return what the provider would refuse in a request."""
         return violations_of(body["messages"])
 
     def _answer_to(self, request: Request) -> Reply:

@@ -10,7 +10,7 @@ import pytest
 
 
 def program(name: str, *, variable: str = "") -> str:
-    """The path of a program, from `variable` or the PATH. Missing: a skip on a person's machine, a failure in CI."""
+    """Return a program's path, from `variable` or the PATH. Missing: a skip, or a failure in CI."""
     found = os.environ.get(variable) or shutil.which(name)
     return found or missing(name)
 

@@ -1,4 +1,4 @@
-"""The rules by which providers refuse requests: OpenAI's chat completions here, Anthropic's in `anthropic_rules`."""
+"""Rules by which providers refuse requests: OpenAI's here, Anthropic's in `anthropic_rules`."""
 
 import json
 import re
@@ -18,10 +18,11 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def violations_of(messages: Sequence[Json]) -> list[str]:
-    """What a provider would refuse in these messages.
+    """Return what a provider would refuse in these messages.
 
-    Each call is answered by exactly one `tool` message, in any order, and nothing comes between a call's message and
-    its answers. No id is used twice. Behind the system's messages comes a user's. Who speaks says something.
+    Each call is answered by exactly one `tool` message, in any order, and nothing comes between a
+    call's message and its answers. No id is used twice. Behind the system's messages comes a
+    user's. Who speaks says something.
     """
     wrong = [
         f"message {position} {fault}"

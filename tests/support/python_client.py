@@ -1,4 +1,4 @@
-"""The Python client's tests: a scripted HTTP server, and what to expect of the events that the client gives."""
+"""A scripted HTTP server for tests of the Python client, and the events to expect from it."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -105,7 +105,7 @@ IDLE: dict[str, Any] = {
 
 
 def owes(*calls: dict[str, str], run: str | None = "run") -> httpx.Response:
-    """The end of a run that hands these calls back; without a run: what is left after some results."""
+    """Return the end of a run that hands these calls back; without a run: what is left of them."""
     data = json.dumps({"type": "owed", "toolCalls": calls}).encode()
     place = b"" if run is None else f"id: {run}.1-9\n".encode()
     return stream(place + b"data: " + data + b"\n\n", DONE, run=run)
@@ -151,7 +151,7 @@ def of_kind(events: Sequence[Event], kind: type[Any]) -> list[Any]:
 
 
 async def answers_in(raw: RawClient, conversation: str) -> list[tuple[str, object]]:
-    """What was decided and what tools gave."""
+    """Return the decisions and the tools' results."""
     kept = await raw.messages(conversation)
     return [
         (each["role"], each.get("content", each.get("approved")))

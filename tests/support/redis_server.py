@@ -1,4 +1,4 @@
-"""Real Redis servers of the tests' own, on free ports of the loopback address, each in a folder of its own."""
+"""Real Redis servers of the tests' own, each on a free local port and in a folder of its own."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ class RedisServer:
             return client.execute_command(*command)
 
     def listeners(self) -> int:
-        """How many connections are subscribed."""
+        """The number of subscribed connections."""
         clients: bytes = self.command("CLIENT", "LIST", "TYPE", "PUBSUB")
         return len(clients.splitlines())
 

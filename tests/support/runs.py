@@ -90,8 +90,8 @@ async def worker(
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.
 
-    `offers` are client tools that its agent offers also where no client has declared them, `models` are those that a post
-    may choose.
+    `offers` are client tools that its agent offers also where no client has declared them, `models`
+    are those that a post may choose.
     """
     functions = [FunctionTools(tools)] if tools else []
     judge = CallJudge(find_objection, rules)
@@ -155,7 +155,7 @@ async def events(runs: RunService, run: RunRef) -> list[RunEvent]:
 
 
 async def outcome(runs: RunService, run: RunRef) -> Outcome:
-    """How a run ended: it has exactly one terminal event, the last (P6)."""
+    """Return how a run ended: it has exactly one terminal event, the last (P6)."""
     finished = [event for event in await events(runs, run) if isinstance(event, RunFinished)]
     assert len(finished) == 1
     return finished[0].outcome
@@ -191,12 +191,12 @@ async def record(runs: RunService, key: ConversationKey = KEY) -> list[Message]:
 
 
 async def contents(runs: RunService, key: ConversationKey = KEY) -> list[object]:
-    """What the transcript says."""
+    """Return the contents of the transcript."""
     return [*said_in(await record(runs, key))]
 
 
 async def call_ids(runs: RunService, key: ConversationKey = KEY) -> list[CallId]:
-    """What the client owes."""
+    """Return the calls that the client owes."""
     return [one.id for one in (await runs.status(key)).owed]
 
 
@@ -217,7 +217,7 @@ async def let_pass(runs: RunService) -> None:
 
 # ---------------------------------------------------------------- readers in the background
 class Reading:
-    """What a reader has been shown so far."""
+    """The events that a reader has been shown so far."""
 
     def __init__(self) -> None:
         self.seen: list[Logged] = []
@@ -253,7 +253,7 @@ async def reading(
 
 
 def standing(seen: Sequence[Logged]) -> list[Logged]:
-    """What is left of what a reader was shown: he takes back what he is told is void."""
+    """Return what is left of what a reader was shown, without what became void."""
     kept: list[Logged] = []
     for logged in seen:
         if isinstance(logged.event, Rewound):

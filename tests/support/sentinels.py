@@ -1,4 +1,4 @@
-"""A Redis master with a replica, and three Sentinels that put the replica in its place when it is gone."""
+"""A Redis master, its replica, and three Sentinels that promote the replica."""
 
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -15,7 +15,7 @@ QUORUM = 2
 DOWN_AFTER = 500
 """Milliseconds of silence after which a Sentinel takes the master to be gone."""
 SETTLING = 60
-"""Seconds that Sentinels may take: one that was kept waiting by a busy machine does nothing for half a minute."""
+"""Seconds that Sentinels may take: on a busy machine one may do nothing for half a minute."""
 LOOK = 0.05
 
 
@@ -40,7 +40,7 @@ class Failover:
                 await pause(LOOK)
 
     async def cut(self) -> None:
-        """From here on the replica gets nothing: what the master acknowledges will be lost with it."""
+        """Cut the replica off: it loses what the master acknowledges after this."""
         self.replica.command("CONFIG", "SET", "masterauth", "refused")
         self.master.command("CLIENT", "KILL", "TYPE", "replica")
         with anyio.fail_after(SETTLING):
@@ -108,7 +108,7 @@ async def failover(folder: Path, kind: RedisKind = "redis") -> AsyncGenerator[Fa
 def sentinel(
     home: Path, kind: RedisKind, master: RedisServer, ports: Sequence[int] = ()
 ) -> Generator[RedisServer]:
-    """`ports`: its own, and those of the others. It is told of them: finding them takes some seconds."""
+    """Start a Sentinel. `ports`: its own, and the others', because finding them takes seconds."""
     own, *others = ports or [free_port()]
     lines = [
         f"port {own}",

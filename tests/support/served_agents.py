@@ -139,7 +139,7 @@ def send() -> str:
 
 @tool
 def price(drink: str) -> str:
-    """What a drink costs."""
+    """Return a drink's price."""
     return "3 euros" if drink else "nothing"
 
 

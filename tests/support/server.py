@@ -1,4 +1,4 @@
-"""Real servers in processes of their own, each on a free port: `passback serve` and `passback replay`."""
+"""Real servers in processes of their own, each on a free port: `passback serve` and `replay`."""
 
 import os
 import re
@@ -65,7 +65,8 @@ async def running_server(
 
     Args:
         arguments: as for `passback serve`: flags, and an agent as `module:agent`.
-        environment: variables beside those of this process; `PASSBACK_*` of this process are left out.
+        environment: variables beside those of this process; `PASSBACK_*` of this process are left
+            out.
         cwd: where it is started.
         stderr: where its log goes, as for `subprocess`; None: to that of the tests.
         command: another way to start it.
@@ -121,7 +122,7 @@ _ADDRESS = re.compile(r"listening on (http://127\.0\.0\.1:\d+)\n")
 
 @asynccontextmanager
 async def replaying(file: Path, *arguments: str) -> AsyncGenerator[str]:
-    """The address at which the file is played; ended on leaving, by Ctrl-C's signal for services."""
+    """Play the file at the address that is yielded; ended on leaving, by Ctrl-C's signal."""
     command = [sys.executable, "-m", "passback", "replay", str(file), "--port", "0", *arguments]
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
         assert process.stdout is not None

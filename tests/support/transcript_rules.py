@@ -1,4 +1,4 @@
-"""What is wrong with a transcript (P5), read off the promise itself: none of the server's own rules is asked."""
+"""Rules of a transcript (P5), written from the promise itself, without the server's code."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from passback.core.messages import (
 
 
 def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
-    """Where a transcript breaks a promise; while nothing runs, only the client's calls may be open."""
+    """Return broken promises; while nothing runs, only the client's calls may be open."""
     faults = list(_shape(messages))
     for position, message in enumerate(messages):
         if isinstance(message, AssistantMessage):
@@ -37,7 +37,7 @@ def faults_of(messages: Sequence[Message], *, running: bool) -> list[str]:
 
 
 def said_in(messages: Sequence[Message]) -> list[Content]:
-    """What was said to the agent and by it; what stands aside says nothing."""
+    """Return what user and agent said; messages that stand aside say nothing."""
     return [message.content for message in messages if not isinstance(message, SideMessage)]
 
 
@@ -72,7 +72,7 @@ def approvals_of(messages: Sequence[Message]) -> dict[CallId, ApprovalMessage]:
 
 
 def words_of(answer: Answer) -> tuple[object, ...]:
-    """What an answer says: equal for equal ones."""
+    """Return the content of an answer: equal for equal ones."""
     if isinstance(answer, ApprovalMessage):
         return "approval", answer.approved, answer.reason, answer.always
     return "result", answer.content, answer.is_error

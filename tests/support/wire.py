@@ -1,4 +1,4 @@
-"""The client's side of the `/send-message` wire: posts, and a reader that accepts nothing but well-formed frames."""
+"""The client's side of `/send-message`: posts, and a reader of well-formed frames only."""
 
 import json
 import re
@@ -15,7 +15,7 @@ Json: TypeAlias = dict[str, Any]
 
 PATH = "/send-message"
 SECONDS = 10
-"""How long one read may take."""
+"""Time that one read may take."""
 
 _FRAME = re.compile(rb"(?:id: (?P<id>[\x21-\x7e]+)\n)?data: (?P<data>[\x20-\x7e]+)\n\n")
 _NOISE = re.compile(rb"(?:: [\x20-\x7e]*|retry: [0-9]+)\n\n")
@@ -37,7 +37,7 @@ def client_tool(name: str, **properties: Json) -> Json:
 
 
 def keyed(key: str, *, after: str | None = None) -> dict[str, str]:
-    """The headers of a post that may be repeated; `after` is the id of what was seen of its answer."""
+    """Return the headers of a repeatable post; `after` is the last id seen of its answer."""
     return {"idempotency-key": key} | ({"last-event-id": after} if after else {})
 
 
@@ -120,7 +120,7 @@ def text_of(frames: Iterable[Frame]) -> str:
 
 
 def merged(frames: Iterable[Frame]) -> list[tuple[str, str]]:
-    """Ids and data, neighbouring pieces of a text or of one call's arguments joined: how they are cut may differ."""
+    """Return ids and data, with neighbouring pieces joined, because their cuts may differ."""
     whole: list[tuple[str, str]] = []
     for _, group in groupby(frames, key=_stream_of):
         pieces = list(group)
@@ -132,14 +132,14 @@ def merged(frames: Iterable[Frame]) -> list[tuple[str, str]]:
 
 
 def place_of(event_id: str) -> tuple[int, int, int]:
-    """What ids of one run are ordered by: `<run>.<epoch>-<number>`, and `~<n>` where an event has several frames."""
+    """Return the order of an id in its run: `<run>.<epoch>-<number>`, or `~<n>` for more frames."""
     place, _, piece = event_id.rpartition(".")[2].partition("~")
     epoch, number = place.split("-")
     return int(epoch), int(number), int(piece or 0)
 
 
 def without_void(frames: Iterable[Frame]) -> list[Frame]:
-    """What a reader keeps who does what each `rewind` says."""
+    """Return the frames that a reader keeps who obeys each `rewind`."""
     kept: list[Frame] = []
     for frame in frames:
         if frame.type == "rewind":
@@ -164,7 +164,7 @@ def _deltas(pieces: Iterable[Json], call_id: str) -> list[str]:
 
 
 class FrameReader:
-    """Bytes to frames. Comments and `retry:` are skipped; any other byte out of place is an AssertionError."""
+    """Turn bytes into frames. Comments and `retry:` are skipped; other stray bytes are an error."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -229,7 +229,7 @@ class Stream:
         return self.so_far
 
     async def to_the_cut(self) -> Answer:
-        """Read to the place where the connection breaks. Raises StopAsyncIteration if it does not."""
+        """Read until the connection breaks. Raises StopAsyncIteration if it does not."""
         try:
             while True:
                 await self.next()
@@ -290,7 +290,7 @@ class Client:
             return await stream.whole()
 
     async def conversation(self, conversation: str) -> Json:
-        """What GET tells of a conversation, and all of its messages."""
+        """Return what GET shows of a conversation, and all of its messages."""
         found = await self.http.get(f"/conversations/{conversation}")
         if found.status_code != 200:
             return {"status": found.status_code, "code": found.json()["code"]}
@@ -306,7 +306,7 @@ class Client:
         return await self.http.post(f"/conversations/{conversation}/cancel", params=named)
 
     async def until_refused(self) -> None:
-        """Ask whether the server is ready until it is about to stop, or does not listen any more."""
+        """Ask whether the server is ready until it is about to stop or refuses connections."""
         with anyio.fail_after(SECONDS):
             while True:
                 try:

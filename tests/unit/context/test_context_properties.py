@@ -1,4 +1,4 @@
-"""Any history and any window: what the model is shown is paired and fits, or the error says that it cannot (P5)."""
+"""Any history and any window: the model's view is paired and fits, or the error says it cannot."""
 
 import json
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ class Numbers:
 
 @st.composite
 def turns(draw: st.DrawFn, numbers: Numbers) -> list[Message]:
-    """A message of the user, or an answer with the results of its calls, as the engine commits them."""
+    """Draw a user's message, or an answer with its results, as the engine commits them."""
     kind = draw(st.sampled_from(["user", "says", "calls", "calls"]))
     message_id = MessageId(numbers.next())
     if kind == "user":
@@ -132,7 +132,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 class Writing:
-    """What the model makes of a summary."""
+    """A model that writes summaries."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
@@ -150,7 +150,7 @@ def tokens_of(shown: Sequence[Message]) -> int:
 
 
 def last_turn(messages: Sequence[Message]) -> list[Message]:
-    """What can never be left out, with its results as short as they become."""
+    """Return the messages that must always be shown, with results as short as they become."""
     start = max(n for n, m in enumerate(messages) if m.role not in ("tool", "approval"))
     return [
         replace(m, content="x" * 240) if isinstance(m, ToolMessage) and len(m.content) > 240 else m
@@ -261,7 +261,7 @@ def nearly_full() -> History:
 @example(nearly_full(), 0)
 @examples(40)
 async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, window: int) -> None:
-    """What a run shows call by call is what another worker shows that has only the record."""
+    """A worker that has only the record shows what the run showed call by call."""
     policy = Compaction(window)
     first = policy.watch(ScriptedModel([]), FRAME)
     record: list[Message] = []

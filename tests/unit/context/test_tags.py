@@ -1,4 +1,4 @@
-"""Words of users and results of tools never look like a part of the prompt that the application wrote."""
+"""Text of users and results of tools never looks like a part of the application's prompt."""
 
 import re
 import time
@@ -42,12 +42,15 @@ def user(content: Content) -> UserMessage:
     return UserMessage(MessageId("u"), content)
 
 
-# ---------------------------------------------------------------- which tags
+# ---------------------------------------------------------------- tags and their forms
+FORMS = ("<{}>", "</{}>", "< {} >", "</ {}>", "<\n/\t{}", '<{} preview="true">', "<\u200b{}>")
+
+
 @pytest.mark.promise("P13")
 @pytest.mark.parametrize(
     ("tag", "form"),
-    list(product(TAGS, ["<{}>", "</{}>", "< {} >", "</ {}>", "<\n/\t{}", '<{} preview="true">', "<\u200b{}>"])),
-)  # fmt: skip
+    list(product(TAGS, FORMS)),
+)
 @pytest.mark.parametrize("cased", [str.lower, str.upper, str.title])
 def test_a_users_words_open_and_close_no_tag_of_the_prompt(tag: str, form: str, cased: Any) -> None:
     said = f"a {form.format(cased(tag))} b"

@@ -98,7 +98,7 @@ def superseded(*calls: str, reason: Synthetic = "superseded") -> dict[ReceiptNam
 def remembered(
     receipts: Mapping[ReceiptName, str], run_id: str | None = "r1"
 ) -> dict[ReceiptName, Receipt]:
-    """What a store says after a verdict with these receipts."""
+    """Return a store's answer after a verdict with these receipts."""
     run = RunId(run_id) if run_id else None
     return {name: Receipt(text, run) for name, text in receipts.items()}
 
@@ -141,7 +141,7 @@ def judge(
     exists: bool = True,
     queued: Sequence[Message] = (),
 ) -> Verdict:
-    """What a post means; one without options may be given as its messages."""
+    """Return the verdict on a post; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
     waits = queued or ([user("queued")] if waiting else [])

@@ -1,4 +1,4 @@
-"""What a post means, row by row of the table in docs/explanation/design.md."""
+"""The meaning of a post, row by row of the table in docs/explanation/design.md."""
 
 import pytest
 from tests.unit.core.admission import (
@@ -175,7 +175,7 @@ def test_results_that_wait_behind_others_keep_their_place_before_the_message() -
 @pytest.mark.parametrize("on_busy", ["reject", *WAITS])
 @pytest.mark.promise("P1", "P4")
 def test_results_alone_do_not_wait_behind_posts(on_busy: OnBusy) -> None:
-    """What is owed is answered at once: the posts may wait for just that."""
+    """Results are taken at once, because the waiting posts may wait for them."""
     some = post(result("c1"), on_busy=on_busy)
     both = post(result("c1"), result("c2"), on_busy=on_busy)
     assert judge(OWING, some, waiting=True) == Parks(
@@ -251,7 +251,7 @@ def test_a_user_message_behind_servers_calls_only_closes_them() -> None:
 
 
 def test_answers_of_an_earlier_run_keep_leading_to_it() -> None:
-    """A run that failed without a word leaves the answers at the tail; the next post must not claim them."""
+    """A run that failed at once leaves answers at the tail; the next post must not claim them."""
     messages: list[Message] = [*OWING, result("c1"), result("c2")]
     assert judge(messages, user("again")) == Begins((user("again"),), {})
     assert begin_queued_run(messages, [user("again")], minting()) == Begins((user("again"),), {})
@@ -303,7 +303,7 @@ def test_a_servers_call_left_open_before_a_post_that_waited_is_closed_as_interru
 
 # ---------------------------------------------------------------- costs
 POSTED, STORED = 300, 1_000
-"""Messages. A body has room for 10,000, and a conversation for more: too many to compare each with each."""
+"""Messages. A body has room for 10,000: too many to compare each with each."""
 
 
 class CountedId(str):

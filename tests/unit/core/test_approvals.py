@@ -1,4 +1,4 @@
-"""Approvals in a transcript: what is open, what a post that answers them means, and that no model is shown one."""
+"""Approvals in a transcript: open ones, posts that answer them, and that no model is shown one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,7 +79,7 @@ YES_A, NO_A, YES_B = (
 
 
 class Talk:
-    """A conversation in which posts come one after the other, and what a store remembers of them."""
+    """A conversation of posts one after the other, and what a store remembers of them."""
 
     def __init__(self, *messages: Message) -> None:
         self.messages = list(messages)
@@ -146,7 +146,7 @@ def test_a_turn_whose_calls_were_denied_is_not_futile() -> None:
 
 
 def test_what_was_answered_for_good_is_a_tool_as_it_was_declared() -> None:
-    """What is said of one call alone is not; a denial is of the name."""
+    """An answer to one call alone is not kept; a denial is of the name."""
     copied = replace(says_yes("g", always=True, tool="copy"), digest="2")
     messages: list[Message] = [
         replace(says_yes("a", always=True, tool="save"), digest="1"),

@@ -1,4 +1,4 @@
-"""Any part of a record, as no crash of ours leaves it: what a model is shown of it is whole, and every service takes it (P5)."""
+"""Models are shown whole messages that every service takes, of any damaged record (P5)."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class Record:
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    """Turns as the engine commits them: answers in any order, with approvals, sub-agents and summaries among them."""
+    """Draw turns as the engine commits them, with approvals, sub-agents and summaries."""
     numbers = map(str, itertools.count())
     messages: list[Message] = [UserMessage(MessageId(next(numbers)), "hi")]
     for _ in range(draw(st.integers(0, 6))):
@@ -100,7 +100,7 @@ def _calls(draw: st.DrawFn, message_id: MessageId, numbers: Iterator[str]) -> li
 
 @st.composite
 def broken(draw: st.DrawFn) -> Record:
-    """A record of which messages are missing, answers stand twice, or answers stand elsewhere; it begins with the user."""
+    """Draw a record with messages missing, doubled or moved; it begins with the user."""
     first, *others = draw(records()).messages
     kept = [each for each in others if draw(st.integers(0, 4))]
     answers = [each for each in kept if isinstance(each, ToolMessage)]
@@ -152,7 +152,7 @@ def test_every_service_takes_what_is_shown_of_a_broken_one_and_mending_it_again_
 @examples(150)
 @pytest.mark.promise("P2", "P5")
 def test_closing_what_is_open_leaves_nothing_open_and_is_done_once(record: Record) -> None:
-    """What a run does that is cut, and one that is taken over."""
+    """A run that is cut does this, and so does one that is taken over."""
     messages = record.messages
     numbers = itertools.count()
     closed = [

@@ -1,4 +1,4 @@
-"""What a person writes in Python is checked when it is given."""
+"""Arguments of the public Python API are checked when they are given."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

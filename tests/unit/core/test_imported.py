@@ -1,4 +1,4 @@
-"""A history that a client brings along: what is stored of it, what it may not be, and that every provider takes it."""
+"""Histories that a client imports: what is stored, what is refused, and what providers take."""
 
 import json
 from collections.abc import Sequence
@@ -77,15 +77,25 @@ NEW = user("go on", "new")
 RULES = SystemMessage(MessageId("s"), "be kind")
 GOOD: dict[str, tuple[Sequence[HistoryMessage], list[object], int]] = {
     "words": ([user("hi"), said("hello"), NEW], ["hi", ("hello",)], 1),
-    "words of the operator's": ([RULES, user("hi"), said("a"), RULES, NEW], ["be kind", "hi", ("a",)], 2),
+    "words of the operator's": (
+        [RULES, user("hi"), said("a"), RULES, NEW],
+        ["be kind", "hi", ("a",)],
+        2,
+    ),
     "several answers": ([user("hi"), said("a"), said("b"), NEW], ["hi", ("a",), ("b",)], 1),
     "a call and its result": (
         [user("hi"), said("", call("x", arguments='{"a": 1}')), result("x"), said("so"), NEW],
-        ["hi", ("", ("imported_1", "look", '{"a": 1}')), ("imported_1", "seen", False, None), ("so",)],
+        [
+            *("hi", ("", ("imported_1", "look", '{"a": 1}'))),
+            *(("imported_1", "seen", False, None), ("so",)),
+        ],
         1,
     ),
     "results in another order, and a failure": (
-        [user("hi"), said(" ", call("x"), call("y", arguments="")), result("y"), replace(result("x"), is_error=True), NEW],
+        [
+            *(user("hi"), said(" ", call("x"), call("y", arguments=""))),
+            *(result("y"), replace(result("x"), is_error=True), NEW),
+        ],
         [
             "hi",
             ("", ("imported_1", "look", "{}"), ("imported_2", "look", "{}")),
@@ -95,7 +105,10 @@ GOOD: dict[str, tuple[Sequence[HistoryMessage], list[object], int]] = {
         1,
     ),
     "calls without results": (
-        [user("hi"), said("", call("x")), user("?"), said("b", call("y"), call("z")), result("y"), NEW],
+        [
+            *(user("hi"), said("", call("x")), user("?")),
+            *(said("b", call("y"), call("z")), result("y"), NEW),
+        ],
         [
             *("hi", ("", ("imported_1", "look", "{}")), ("imported_1", *UNANSWERED), "?"),
             ("b", ("imported_2", "look", "{}"), ("imported_3", "look", "{}")),

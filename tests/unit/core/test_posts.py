@@ -1,4 +1,4 @@
-"""How posts and what is remembered of them are known again."""
+"""Keys and fingerprints by which repeated posts are recognised."""
 
 from collections.abc import Sequence
 from dataclasses import replace

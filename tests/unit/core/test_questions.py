@@ -1,4 +1,4 @@
-"""`ask_user`: its written-out schema says what its model says, and an answer has to fit its questions."""
+"""`ask_user`: its written-out schema is its model's, and an answer has to fit its questions."""
 
 import json
 from typing import Any
@@ -107,7 +107,7 @@ def test_both_have_the_same_limits(arguments: dict[str, Any], fits: bool) -> Non
     assert (fits_the_model(arguments), JUDGE.is_valid(arguments)) == (fits, fits)
 
 
-# ---------------------------------------------------------------- questions that nobody could answer
+# ---------------------------------------------------------------- unanswerable questions
 SAME = "another option of this question has the same label"
 NOTHING = "it is false, and there are no options: nothing could be answered"
 FLAWS: dict[str, tuple[dict[str, Any], str | None]] = {

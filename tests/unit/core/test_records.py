@@ -1,4 +1,4 @@
-"""What is written down is read back as it was."""
+"""Records are read back as they were written."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a conversation knows beside its messages, and what it takes along when its boundary moves."""
+"""The state of a conversation beside its messages, and what a moved boundary takes along."""
 
 import json
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:
     assert added.after_rollback(MESSAGES, None) == known
 
 
-# ---------------------------------------------------------------- what was answered for good, and denied
+# ---------------------------------------------------------------- lasting answers
 def lasting(tool: str, *, approved: bool = True) -> LastingPermission:
     return LastingPermission(tool, "1", approved)
 

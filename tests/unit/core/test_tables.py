@@ -1,4 +1,4 @@
-"""Tables as structured data: which values are one, what their rows are, and what is wrong with those that cannot be read."""
+"""Tables as structured data: which values are one, their rows, and errors of unreadable ones."""
 
 from contextlib import suppress
 

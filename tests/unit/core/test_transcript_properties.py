@@ -253,7 +253,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.posted != [])
     @rule(data=st.data())
     def a_repeat(self, data: st.DataObject) -> None:
-        """What is known by a name for all its parts starts nothing more."""
+        """A post whose parts are all known by a name starts nothing more."""
         post = data.draw(st.sampled_from(self.posted))
         known = post.idempotency_key is not None or all(
             isinstance(each, ToolMessage) or each.id in post.named for each in post.messages

@@ -1,4 +1,4 @@
-"""What tests of limits are made of: turns that use so many tokens, budgets, and what runs report of what is left."""
+"""Turns that use given numbers of tokens, budgets, and reports of what is left."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ def look() -> str:
 
 
 def uses(tokens: int, steps: Sequence[Step] | None = None) -> list[Step]:
-    """A turn that uses so many tokens, a half of them of output; it says `ok`, or takes other steps."""
+    """Return a turn that uses so many tokens, half of them output; by default it says `ok`."""
     usage = Usage(tokens - tokens // 2, tokens // 2)
     return [UsageChunk(usage), *(says("ok") if steps is None else steps)]
 

@@ -15,7 +15,7 @@ from passback.toolsets.functions import FunctionTool, tool
 
 
 class CountedTools:
-    """What tools have done.
+    """Tools that count their calls.
 
     Attributes:
         done: how often, by name.
@@ -54,7 +54,7 @@ async def asked(runs: RunService, key: ConversationKey = KEY) -> list[CallId]:
 
 
 async def results(runs: RunService) -> list[object]:
-    """What the calls were answered with, in that order."""
+    """Return the results of the calls, in that order."""
     return [each.content for each in await record(runs) if isinstance(each, ToolMessage)]
 
 

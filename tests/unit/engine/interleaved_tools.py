@@ -1,4 +1,4 @@
-"""Tools of a run that meet on a stage: each waits there until it is let go, and then ends in its own way."""
+"""Tools of a run that wait at gates until a test lets them go, and end each in its own way."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from passback.models.scripted import Step
 from passback.toolsets.functions import FunctionTool, ToolError, tool
 
 Kind: TypeAlias = Literal["read", "write", "paint", "unknown", "broken"]
-"""A server tool that only reads, or one that does not, a client's, one that there is not, and arguments that are none."""
+"""A server tool that reads or writes, a client's tool, an unknown tool, or broken arguments."""
 Deed: TypeAlias = Literal["returns", "fails", "breaks", "exits", "leaks", "hangs"]
-"""How a tool ends: the last two with a cancellation of its own, and by its deadline."""
+"""The way in which a tool ends: `leaks` by a cancellation of its own, `hangs` by its deadline."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Call:
 
     @property
     def waits(self) -> bool:
-        """Whether it ends only when it is let go."""
+        """Return True if it ends only when it is let go."""
         return self.runs and self.deed != "hangs"
 
     @property
@@ -42,7 +42,7 @@ class Call:
 
 
 def turn(calls: Sequence[Call]) -> list[Step]:
-    """What the model says: these calls, each with its place as the argument."""
+    """Return the model's turn: these calls, each with its place as the argument."""
     steps: list[Step] = [
         ToolCallChunk(
             at, name=call.name, arguments="{" if call.kind == "broken" else f'{{"at": {at}}}'
@@ -80,7 +80,7 @@ def ending_of(call: Call, at: int) -> tuple[str, bool]:
 
 @dataclass
 class Stage:
-    """Where the tools meet.
+    """The gates of the tools.
 
     Attributes:
         inside: the places of calls that have begun and not ended.
@@ -117,7 +117,7 @@ class Stage:
         stop_at: int = -1,
         stop: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """Let the tools go, those of a group by their ranks; in the place of one of them `stop` is called, and no more.
+        """Let the tools go, by groups and ranks; at `stop_at` call `stop` instead, and end.
 
         None goes before all of its group run.
         """

@@ -1,4 +1,6 @@
-"""A process of its own that says what runs which are over leave to the collector: `python -m tests.unit.engine.leftover_objects`.
+"""A program that reports what ended runs leave to the garbage collector.
+
+`python -m tests.unit.engine.leftover_objects`
 
 It has no tests before it, and nothing that looks on.
 """
@@ -20,7 +22,7 @@ RUNS = 20
 
 
 async def left_by(model: ScriptedModel) -> tuple[int, set[str]]:
-    """How many objects of runs there are when all are over, and how they ended."""
+    """Return the number of a run's objects when all are over, and how the runs ended."""
     ends: set[str] = set()
     async with open_store("memory:") as store, worker(store, model) as runs:
         for number in range(RUNS):

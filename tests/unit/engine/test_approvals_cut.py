@@ -1,4 +1,4 @@
-"""Nobody says whether a call may be made, or something comes between the answer and the call: it is never made twice."""
+"""Approvals that are interrupted: unanswered, or with something between answer and call."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ INTERRUPTED = SYNTHETIC_TEXT["interrupted"]
 DENIED = SYNTHETIC_TEXT["denied"]
 
 
-# ---------------------------------------------------------------- nobody answers, or something comes between
+# ---------------------------------------------------------------- interrupted approvals
 @pytest.mark.promise("P5")
 async def test_after_the_deadline_only_allowed_calls_are_made(store: Store) -> None:
     counted = CountedTools()
@@ -85,7 +85,7 @@ POLICIES: dict[OnBusy, tuple[list[object], Completed | Cancelled]] = {
 async def test_a_message_while_an_allowed_call_is_made(
     store: Store, policy: OnBusy, expected: tuple[list[object], Completed | Cancelled]
 ) -> None:
-    """Who allowed it is known ever after: the call is not made again."""
+    """An allowed call stays known, and is not made again."""
     begun, gate = anyio.Event(), anyio.Event()
     counted = CountedTools()
 

@@ -1,4 +1,4 @@
-"""A person allows or denies calls of the server's tools: they are made, once, on any worker, or not at all."""
+"""A person allows or denies calls of server tools: made once, on any worker, or not at all."""
 
 from collections.abc import Sequence
 

@@ -219,7 +219,7 @@ def test_arguments_that_are_no_json_object_reach_no_tool(name: str, arguments: s
 @pytest.mark.parametrize("name", ["paint", "add"])
 @pytest.mark.promise("P4")
 def test_arguments_with_duplicate_keys_reach_no_tool(name: str, arguments: str, key: str) -> None:
-    """Who allows the call would read the first value, and the tool would take the last."""
+    """A person would approve the first value, and the tool would take the last."""
     _, turn = assembled(ToolCallChunk(0, name=name, arguments=arguments), Finish("tool_calls"))
     call = ToolCall(ONE, name, "{}", client=name == "paint")
     reason = f"Not executed: the arguments have the key {key!r} twice in one object."
@@ -248,7 +248,7 @@ def test_arguments_whose_keys_differ_go_on_as_they_are(arguments: str) -> None:
     [("fly", "fly"), ("Paint", "Paint"), ("no such tool!", "no_such_tool_"), ("é" * 99, "_" * 64)],
 )
 def test_a_call_of_an_unknown_tool_is_never_announced(name: str, kept: str) -> None:
-    """It is kept under a name that every provider takes back: an odd one would spoil the conversation."""
+    """It is kept under a name that every provider takes back: an odd one would spoil the record."""
     events, turn = assembled(ToolCallChunk(0, "p", name, "{}"), Finish("tool_calls"))
     call = ToolCall(ONE, kept, "{}", provider_id="p")
     reason = f"Not executed: there is no tool named {name!r}."

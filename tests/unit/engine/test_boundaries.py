@@ -1,4 +1,4 @@
-"""What a run knows beside the messages that it reads: it goes on behind a boundary, and adds up what its turns used."""
+"""State of a run beside its messages: it goes on behind a boundary, and adds up turns' usage."""
 
 from dataclasses import replace
 
@@ -240,9 +240,9 @@ async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_aske
     assert (await store.load(KEY)).messages[-1].role == "assistant"
 
 
-# ---------------------------------------------------------------- a boundary that moved within a run
+# ---------------------------------------------------------------- a boundary that moves
 async def run_across_a_boundary(store: Store, *, lease: float) -> tuple[Lease, Commit]:
-    """A run of three turns: the record is `old, zero, a` and the turns, and the last two are behind the boundary.
+    """Run three turns: the record is `old, zero, a` and the turns, of which two are behind it.
 
     Gives its lease, and the commit that ends it as cancelled.
     """

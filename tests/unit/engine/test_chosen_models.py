@@ -1,4 +1,4 @@
-"""A post chooses a model: for the answer to its message, however many runs and workers that takes."""
+"""Models that a post chooses: for the answer to its message, over any runs and workers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ def user(model: str = "", message_id: str = "u", content: Content = "hi") -> Use
 
 
 async def spoken(runs: RunService) -> list[tuple[str, str]]:
-    """What was said, and by which model."""
+    """Return what was said, and by which model."""
     messages = [each for each in await record(runs) if isinstance(each, AssistantMessage)]
     return [(str(each.content), each.model) for each in messages]
 

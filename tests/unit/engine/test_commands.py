@@ -252,7 +252,7 @@ async def test_a_command_is_posted_alone(posted: list[PostedMessage], on_busy: O
 
 
 async def test_what_may_stand_beside_a_command() -> None:
-    """What the server has to be told first, and what it knows already."""
+    """Results and options that the server has to know first, and what it knows already."""
     asked = Agent(model=ScriptedModel([calls(("paint", {})), says("so")]))
     async with serving(asked) as runs:
         await events(runs, await post(runs, user("hi"), tools=[PAINT]))

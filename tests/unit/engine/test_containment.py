@@ -1,4 +1,4 @@
-"""What goes wrong with one run, tool or write ends neither the others nor the server."""
+"""Failures of one run, tool or write end neither the others nor the server."""
 
 import json
 import sys

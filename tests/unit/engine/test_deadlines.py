@@ -1,4 +1,4 @@
-"""What the client owes has a deadline: when it is over, the model goes on without, once, on any worker."""
+"""Deadlines of what a client owes: the model goes on without it, once, on any worker."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -65,7 +65,7 @@ pytestmark = pytest.mark.anyio
 
 
 LATE = replace(QUICK, tool_timeout=0)
-"""A worker whose calls are overdue as soon as they are made; it does not look for them by itself."""
+"""A worker whose calls are overdue as soon as they are made, without background recovery."""
 PATIENT = replace(QUICK, tool_timeout=3600)
 RECOVERING_SOON = replace(LATE, scan=0.01)
 TIMEOUT = SYNTHETIC_TEXT["timeout"]
@@ -216,7 +216,7 @@ NEXT = RunRef(KEY, RunId("run_next"))
 
 
 async def overdue_before(store: Store, waits: StartRun) -> RunRef:
-    """A conversation that owes two calls whose time is over, while a post waits; its worker is gone."""
+    """Owe two overdue calls, while a post waits; the worker is gone."""
     run = RunRef(KEY, RunId("run_first"))
     change = Change(KEY, "nonce", 0, (says("one"),))
     lease = await store.begin(change, run.run_id, (RunStarted(run.run_id),), lease=30)
@@ -285,7 +285,7 @@ async def stalled(
 
 
 async def stand_still(store: Store, faults: Faults) -> None:
-    """What a long stop does to the leases."""
+    """Expire the leases, as a long pause would."""
     await store.renew(faults.leases, lease=0)
 
 

@@ -1,4 +1,4 @@
-"""What a person denies for good is not asked about again, until it is taken back; refusals are kept with the state."""
+"""Lasting denials: a tool is not asked about again until the person takes it back."""
 
 from time import monotonic
 
@@ -51,7 +51,7 @@ FOR_GOOD = f"{ONCE} Nor is any other call of this tool in this conversation."
 
 
 async def lasting(runs: RunService) -> list[tuple[str, bool, str]]:
-    """What the conversation's state says was answered for good."""
+    """Return the lasting answers of the conversation's state."""
     known = (await runs.status(KEY)).state.lasting or ()
     return [(each.tool, each.approved, each.reason) for each in known]
 

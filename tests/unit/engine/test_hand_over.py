@@ -1,4 +1,4 @@
-"""A worker stops, and leaves its runs to another: nothing is lost, nothing doubled, no attempt is counted."""
+"""A worker stops and leaves its runs: nothing is lost or doubled, and no attempt is counted."""
 
 from dataclasses import replace
 
@@ -232,7 +232,7 @@ async def test_a_tool_that_ends_within_the_grace_is_not_called_again(store: Stor
 
 # ---------------------------------------------------------------- sub-agents
 async def _left_to(store: Store, lead: Turn, owes: Turn, write: FunctionTool) -> RunRef:
-    """A run that a worker leaves while one sub-agent waits for the client, and another is at its first turn."""
+    """Leave a run while one sub-agent waits for the client, and another is at its first turn."""
     gate = anyio.Event()
     busy = ScriptedModel([[gate, *calls(("look", {}))]])
     owing = helper(ScriptedModel([owes]), name="owing")

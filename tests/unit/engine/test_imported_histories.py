@@ -1,4 +1,4 @@
-"""Conversations that begin with a history: it is stored with the post, stays what it was, and is nobody's to answer."""
+"""Conversations that begin with a history: stored with the post, unchanged, not to be answered."""
 
 from dataclasses import replace
 
@@ -190,7 +190,7 @@ async def test_a_history_that_is_sent_again_changes_no_answer(
 async def test_what_is_stored_already_is_not_judged_again(
     memory: Store, stored: UserMessage, new: str
 ) -> None:
-    """Of messages that nobody answered and that come again, a worker that has not heard of them judges what is new."""
+    """A worker that has not heard of unanswered messages judges only what is new behind them."""
     again = StartRun(KEY, (replace(stored, id=MessageId("r")), says(new, "n")), resends=True)
     async with worker(memory, ScriptedModel([[ModelUnavailable("down")]], media=True)) as runs:
         assert isinstance(await outcome(runs, await post(runs, stored)), Failed)

@@ -1,4 +1,4 @@
-"""Posts that stop what runs before them: `interrupt` keeps what it said, `rollback` takes it back."""
+"""Posts that stop what runs before them: `interrupt` keeps its text, `rollback` takes it back."""
 
 from dataclasses import replace
 from typing import Literal
@@ -255,7 +255,7 @@ async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Sto
 async def test_who_stops_may_come_in_the_instant_in_which_one_that_waits_begins(
     store: Store, how: OnBusy
 ) -> None:
-    """It is judged while the first runs, and stored while nothing does; one that only waits stops nobody."""
+    """A post is judged while the first runs and stored when nothing does: then it stops nobody."""
     owning, asked = Faults(store), Faults(store)
     gate, looked = anyio.Event(), anyio.Event()
 
@@ -301,7 +301,7 @@ async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> No
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P10")
 async def test_a_worker_may_die_before_it_obeys(store: Store, how: Stops) -> None:
-    """The wish is in the store: the next worker ends the run without another word, and begins the one that waits."""
+    """The order is in the store: the next worker ends the run, and begins the one that waits."""
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("two")])) as other,
@@ -335,7 +335,7 @@ async def test_a_worker_may_die_between_the_stop_and_the_rollback(store: Store) 
         assert await contents(other) == ["b", "two"]
 
 
-# ---------------------------------------------------------------- runs that end with their last reader
+# ---------------------------------------------------------------- runs that end with their reader
 IMPATIENT = replace(QUICK, disconnect_grace=0.05)
 
 

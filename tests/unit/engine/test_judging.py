@@ -1,4 +1,4 @@
-"""Whether a call of a server tool is made, is not, or is asked about: who says so, and what becomes of it."""
+"""Decisions about calls of server tools: made, refused or asked about, by rules and policies."""
 
 import threading
 from dataclasses import replace
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def becomes(runs: RunService) -> str:
-    """What becomes of the only call of a run: it is done, asked about, or why it is not done."""
+    """Return the fate of a run's only call: done, asked about, or the reason why not."""
     ending = await outcome(runs, await post(runs, says()))
     if isinstance(ending, HandedBack):
         [owed] = ending.owed
@@ -77,7 +77,8 @@ async def gives_up(_call: ToolCall, _run: RunRef) -> Decision:
 
 
 def changes_it(call: ToolCall, _run: RunRef) -> Decision:
-    call.arguments = '{"to": "me"}'  # type: ignore[misc]  # a rule is not bound to pass the type checkers
+    # a rule is not bound to pass the type checkers
+    call.arguments = '{"to": "me"}'  # type: ignore[misc]
     return "allow"
 
 
@@ -388,7 +389,10 @@ UNANSWERABLE: dict[str, tuple[dict[str, JsonValue], str]] = {
     ),
     "nothing to choose, and no words": (
         {"questions": [{"question": "?"}, {"question": "?", "freeText": False}]},
-        "at $.questions[1].freeText: it is false, and there are no options: nothing could be answered",
+        (
+            "at $.questions[1].freeText: it is false, and there are no options: "
+            "nothing could be answered"
+        ),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Posts that are known again by their key or by the ids of their messages: a repeated post is one run (P8)."""
+"""Posts recognised by their key or their messages' ids: a repeated post is one run (P8)."""
 
 import itertools
 from pathlib import Path

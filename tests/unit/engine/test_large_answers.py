@@ -1,4 +1,4 @@
-"""Large answers: what they take of the memory is bounded, and small texts are stored without waiting for them (P11)."""
+"""Large answers: bounded memory, and small texts are stored without waiting for them (P11)."""
 
 import asyncio
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Runs that say very much: what stays in memory is bounded, and a reader gets all of it or is told that it cannot (P11)."""
+"""Runs with very long logs: memory is bounded; readers get everything or an error (P11)."""
 
 import itertools
 from collections.abc import AsyncGenerator, Sequence
@@ -50,7 +50,7 @@ AT_ONCE = 1000
 
 
 class Chatter:
-    """A model that says a thousand words whenever it is asked to go on, and waits until they are stored."""
+    """A model that says a thousand words when asked to go on, and waits until they are stored."""
 
     def __init__(self, faults: Faults, rounds: int, *, word: str = "w") -> None:
         self._faults = faults
@@ -119,7 +119,7 @@ async def test_what_is_not_stored_is_not_forgotten(memory: Store) -> None:
 # ---------------------------------------------------------------- readers
 @pytest.mark.promise("P3")
 async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Store) -> None:
-    """One that reads along, one that lags behind what is in memory, some that come later or elsewhere."""
+    """One follows closely, one lags behind the memory's part, some come later or elsewhere."""
     faults = Faults(store)
     chatter = Chatter(faults, 12)
     async with (

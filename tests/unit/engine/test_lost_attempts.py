@@ -1,4 +1,4 @@
-"""What attempts used that came to nothing, in a list of models: it is reported and spent, and no part of the answer's."""
+"""Usage of failed attempts in a list of models: reported and spent, but not the answer's."""
 
 import pytest
 from tests.support.runs import KEY, events, outcome, post, record, worker
@@ -78,7 +78,7 @@ async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> Non
 
 @pytest.mark.promise("P11")
 async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
-    """Whichever client says it, and of whichever attempt: a limit is never lifted by a sum that overflows."""
+    """No sum that overflows lifts a limit, whichever client and attempt reports it."""
     wild = [told(Usage(10**30, -5, 10**30, -1)), *says("so")]
     model = ScriptedModel([[LostUsageChunk(Usage(-(10**30), 10**30)), *wild], says("never")])
     async with worker(store, model, budget=of_owner(tokens=5_000)) as runs:
@@ -91,7 +91,7 @@ async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
 
 
 async def test_what_was_lost_does_not_make_the_window_smaller(memory: Store) -> None:
-    """The tokens that a service counts teach how its window fills; those of another attempt would teach it wrong."""
+    """Counts of the service teach how its window fills; another attempt's would teach it wrong."""
     many = Usage(100_000)
     answers = ScriptedModel([[told(Usage(700)), *says("a")], [told(Usage(1_300)), *says("b")]])
     async with small_window_worker(memory, Fallback([failing(many, many), answers])) as runs:

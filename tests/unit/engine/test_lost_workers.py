@@ -1,4 +1,4 @@
-"""A worker that is silent for longer than its lease has lost its run: its late writes change nothing (P6, P10)."""
+"""A worker silent for longer than its lease has lost its run: late writes do nothing (P6, P10)."""
 
 from dataclasses import replace
 
@@ -98,7 +98,7 @@ async def test_who_saw_text_of_a_lost_worker_is_told_that_it_is_void(store: Stor
 
 
 async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
-    """It learns from its heartbeat, closes the model's stream, and its readers go on from the store."""
+    """Its heartbeat tells it; it closes the model's stream, and readers go on from the store."""
     model = ScriptedModel([["half", anyio.Event()]])
     async with (
         worker(memory, model, timing=replace(QUICK, lease=0)) as dying,

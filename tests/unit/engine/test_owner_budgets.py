@@ -1,4 +1,4 @@
-"""What an owner may have: budgets over all conversations, and runs at a time."""
+"""Limits of an owner: budgets over all conversations, and runs at a time."""
 
 from dataclasses import replace
 
@@ -83,7 +83,7 @@ async def test_what_a_lost_worker_had_spent_was_counted_for_the_owner_before_it_
 
 
 async def test_calls_that_go_on_at_the_same_time_count_with_what_they_may_use(store: Store) -> None:
-    """Eight at once, of which the owner's budget has room for two; what they did not use is given back."""
+    """Eight at once, with budget for two; what they did not use is given back."""
     gate = anyio.Event()
     model = ScriptedModel([uses(90, ["wait", gate, *words("ok")])] * 8 + [uses(90)] * 8)
     keys = [ConversationKey(KEY.owner, ConversationId(f"c{number}")) for number in range(8)]
@@ -201,7 +201,7 @@ def conversations(count: int) -> list[ConversationKey]:
 
 
 async def test_posts_beyond_an_owners_runs_are_refused_and_nothing_is_stored(store: Store) -> None:
-    """Three at once where two have room, and another owner has room of its own; scaled down from 500."""
+    """Three at once where two have room, and another owner's fourth; scaled down from 500."""
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")]] * 4)
     begun: list[RunRef] = []

@@ -1,4 +1,4 @@
-"""Posts that wait for a run to end: their order, their readers, and what becomes of them when workers die."""
+"""Posts that wait for a run to end: order, readers, and their fate when workers die."""
 
 import asyncio
 from collections.abc import AsyncGenerator

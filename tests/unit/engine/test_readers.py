@@ -306,7 +306,7 @@ async def test_a_cursor_ahead_of_a_live_log_waits_elsewhere(memory: Store) -> No
 
 @pytest.mark.promise("P3", "P12")
 async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Store) -> None:
-    """When the run's worker has stored more, and it was not in it."""
+    """The run's worker has stored more, and the position was not in it."""
     gates = [anyio.Event() for _ in range(1000)]
     steps = [step for number, gate in enumerate(gates) for step in (gate, f"{number} ")]
     model = ScriptedModel([steps])
@@ -339,7 +339,7 @@ async def test_a_cursor_ahead_of_a_silent_worker_is_refused(memory: Store) -> No
 @pytest.mark.promise("P3", "P10")
 @pytest.mark.parametrize("ends", [False, True])
 async def test_a_cursor_never_stored_is_waited_for(memory: Store, ends: bool) -> None:
-    """Its reader saw it there; the take-over tells him that it is void, also when the run ends before he looks again."""
+    """Its reader saw it there; the take-over voids it, even if the run ends before he looks."""
     silent = replace(QUICK, log_delay=3600)
     async with (
         worker(memory, ScriptedModel([words("good")])) as third,
@@ -377,7 +377,7 @@ async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(sto
 
 @pytest.mark.promise("P10")
 async def test_late_readers_are_shown_nothing_that_becomes_void(store: Store) -> None:
-    """What was committed is shown, and the good text after the take-over, as if nothing had happened."""
+    """Readers see committed events, then the good text, as if no worker had died."""
     script: list[list[Step]] = [["Let me see.", *calls(("look", {}))], ["void", anyio.Event()]]
     async with (
         worker(store, ScriptedModel([words("good")]), look) as other,

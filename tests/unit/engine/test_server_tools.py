@@ -211,7 +211,7 @@ def told(said: Sequence[RunEvent]) -> list[str]:
 
 
 async def said_while(store: Store, does: FunctionTool) -> list[str]:
-    """What readers are told while a model calls the tool."""
+    """Return the events of readers while a model calls the tool."""
     script = ScriptedModel([calls((does.spec.name, {})), words("done")])
     async with worker(store, script, does) as runs:
         return told(await events(runs, await post(runs, says())))

@@ -1,4 +1,4 @@
-"""Code of others may end in a way that would end programs, or not at all: that is its own failure, and ends nothing else."""
+"""Foreign code that cancels, exits or never ends: its own failure, which ends nothing else."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def stray() -> None:
-    """What a function does that awaits a task which somebody has cancelled."""
+    """Await a task that somebody has cancelled."""
     task = asyncio.create_task(anyio.sleep_forever())
     task.cancel()
     await task
@@ -70,7 +70,7 @@ class Straying(ScriptedModel):
 
 
 async def beside_another(store: Store, model: ScriptedModel, **agent: Any) -> Outcome:
-    """How a run ends that goes wrong beside another one, which goes on until it is cancelled."""
+    """Return how a failing run ends beside another one, which goes on until it is cancelled."""
     counted = CountedTools()
     async with worker(store, model, strays, counted.tool("pay"), **agent) as runs:
         other = await post(runs, user("other", "u0"), key=OTHER)
@@ -205,7 +205,7 @@ async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Store)
 
 
 async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> None:
-    """What a deadline has cancelled in a task does not count for what comes after."""
+    """A deadline's earlier cancellation in a task does not count for later ones."""
 
     async def hangs_once(call: ToolCall, run: RunRef) -> Decision | None:
         if call.name == "strays":

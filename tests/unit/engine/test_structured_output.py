@@ -1,4 +1,4 @@
-"""The last word of a run is what was asked for, or the run fails: nothing else becomes its output."""
+"""Structured output: the last answer fits the schema, or the run fails."""
 
 import json
 import threading

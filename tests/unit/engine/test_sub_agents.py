@@ -303,7 +303,7 @@ async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Store) -> None
 
 @pytest.mark.promise("P10")
 async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) -> None:
-    """What each may have done is not done again."""
+    """Calls that may have been made are not made again."""
     made: list[str] = []
 
     @tool

@@ -1,4 +1,4 @@
-"""A worker dies, and another goes on with its run: from the last committed turn, with nothing lost or doubled (P10)."""
+"""Take-over of a dead worker's run: from the last committed turn, nothing lost or doubled (P10)."""
 
 from collections.abc import Sequence
 
@@ -72,7 +72,7 @@ def assert_good(seen: Sequence[Logged]) -> None:
 
 
 async def seen_until(runs: RunService, run: RunRef, event: RunEvent) -> list[Logged]:
-    """What a reader is shown who leaves after an event."""
+    """Return what a reader sees that leaves after an event."""
     seen: list[Logged] = []
     async with runs.follow(run) as batches:
         while event not in [one.event for one in seen]:
@@ -137,7 +137,7 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
 
 # ---------------------------------------------------------------- what its readers see
 async def void_stream(other: RunService, store: Store) -> tuple[RunRef, list[Logged]]:
-    """A run of three workers, of which two died in the middle of a turn, as a reader saw it all the while."""
+    """A reader's view of a run of three workers, of which two died in the middle of a turn."""
     first: list[Step] = ["one ", *calls(("look", {}))]
     second: list[Step] = ["void b", *calls(("look", {}))[:-1], never()]
     async with (

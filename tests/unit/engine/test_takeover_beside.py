@@ -1,5 +1,6 @@
-"""A worker dies while sub-agents work side by side: what one has said of a turn that broke off is void, also where others
-have committed since, and what these have said stands.
+"""A worker dies while sub-agents work side by side: only unfinished turns become void.
+
+Others may have committed since: what these have said stands.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -71,7 +72,7 @@ def look() -> str:
 
 @dataclass
 class Agents:
-    """What the agents of one worker say, by their names; each turn of `two` waits until `one` was heard.
+    """Texts of one worker's agents, by name; each turn of `two` waits until `one` was heard.
 
     `deep`: `one` works for another sub-agent.
     """
@@ -117,7 +118,7 @@ def both(*, deep: bool = False) -> Turn:
 
 
 def dying(*, deep: bool = False) -> Agents:
-    """`one` breaks off in the middle of a turn, behind whose beginning `two` commits a turn, and breaks off in the next."""
+    """Break off in a turn of `one` that `two` has outlasted: it committed and begins another."""
     two: list[Turn] = [["two looks", *calls(("look", {}))], ["half of two", anyio.Event()]]
     return Agents([both(deep=deep)], [half()], two, [calls(("one", TASK))], deep)
 
@@ -182,7 +183,7 @@ def texts_recorded(messages: Sequence[Message]) -> Texts:
 async def assert_told_as_recorded(
     runs: RunService, run: RunRef, *followers: Sequence[Logged]
 ) -> list[str]:
-    """Who reads the run now from its start, or goes on where he was cut off, has what the transcript has. Gives the texts."""
+    """Check that new and resumed readers have what the transcript has. Return the texts."""
     fresh = await followed(runs, run)
     assert not any(isinstance(one.event, Rewound) for one in fresh)
     assert [one.position for one in fresh] == sorted({one.position for one in fresh})

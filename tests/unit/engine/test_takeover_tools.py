@@ -1,4 +1,4 @@
-"""A worker dies while tools are called: none is called twice that must not be, and none is forgotten (P10)."""
+"""A worker dies while tools run: no call is repeated that must not be, and none is lost (P10)."""
 
 from collections import Counter
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.anyio
 
 
 class CountedTools:
-    """Tools that count their calls; those of a name in `stuck` never come back, at the first worker."""
+    """Tools that count their calls; at the first worker, those in `stuck` never return."""
 
     def __init__(self, *stuck: str) -> None:
         self.done: Counter[str] = Counter()
@@ -183,7 +183,7 @@ async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
 
 @pytest.mark.promise("P10")
 async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Store) -> None:
-    """Else a worker's death in between would leave two that had begun, and the second one would be called again."""
+    """Else a worker's death in between would leave two begun calls, and repeat the second."""
     counted = CountedTools()
     held, let_go = anyio.Event(), anyio.Event()
 
@@ -220,7 +220,7 @@ async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: St
 
 @pytest.mark.promise("P1", "P10")
 async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(store: Store) -> None:
-    """The turn was committed, its server tool was running, its client call was not yet handed back."""
+    """The turn was committed, its server tool ran, its client call was not handed back yet."""
     counted = CountedTools("pay")
     model = ScriptedModel([words("both done")])
     turn = calls(("paint", {}), ("pay", {}), ("ask", {}))
@@ -280,7 +280,7 @@ async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store:
 
 @pytest.mark.promise("P2", "P4")
 async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store: Store) -> None:
-    """The client saw its call begin at the worker that died; the call was committed with the turn."""
+    """The client saw its call begin at the dead worker; the call was committed with the turn."""
     paying, gate = anyio.Event(), anyio.Event()
 
     @tool(repeatable=True)

@@ -1,4 +1,4 @@
-"""Any row of calls, of tools that read and tools that write, however they end: which run together, what becomes of each."""
+"""Calls of reading and writing tools in any order, with any end: concurrency and results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def asked_in(messages: Sequence[Message]) -> list[CallId]:
 
 
 def answers_in(request: ModelRequest) -> list[ToolMessage]:
-    """What the model is shown of results."""
+    """Return the results that the model is shown."""
     return [message for message in request.messages if isinstance(message, ToolMessage)]
 
 
@@ -74,7 +74,7 @@ async def answer_all(runs: RunService) -> None:
 @examples(60)
 @given(CALLS, RANKS)
 @pytest.mark.promise("P1", "P4", "P5")
-def test_what_reads_runs_together_what_writes_alone_and_each_call_has_one_result_in_the_models_order(
+def test_readers_run_together_writers_alone_and_results_are_in_the_models_order(
     calls: list[Call], ranks: list[int]
 ) -> None:
     asyncio.run(play(calls, ranks))
@@ -97,7 +97,8 @@ async def play(calls: list[Call], ranks: list[int]) -> None:
     assert faults_of(messages, running=False) == []
     ids = asked_in(messages)
     assert owed == [ids[at] for at, call in enumerate(calls) if call.kind == "paint"]
-    # readers are told of the end of each call that is made, and of one result of what the server answers
+    # readers are told of the end of each call that is made, and of one result of what the server
+    # answers
     made = [ids[at] for at, call in enumerate(calls) if call.runs]
     assert [e.call_id for e in said if isinstance(e, ToolCallEnded)] == [*made, *owed]
     resulted = [e.call_id for e in said if isinstance(e, ToolResulted)]

@@ -1,4 +1,4 @@
-"""What it costs to prepare a turn: as much as there is to be shown behind the boundary, however long the record is.
+"""Costs of a turn: they grow with what is shown behind the boundary, not with the record.
 
 Counted in calls of our own functions, not in time.
 """
@@ -35,7 +35,7 @@ _OURS = str(Path(passback.__file__).parent)
 
 
 class Calls:
-    """How many there were so far, in the thread of the event loop."""
+    """The number of calls so far, in the thread of the event loop."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -96,7 +96,7 @@ def talk(messages: int) -> list[Message]:
 
 
 async def cost_of_a_post(record: int, behind: int) -> tuple[int, int]:
-    """Calls until the model is asked, and how many messages it is shown, where so many are behind the boundary."""
+    """Return the calls before the model is asked, and the messages that it is shown."""
     async with open_store("memory:") as store:
         state = State(history_start=record - behind)
         assert await store.park(replace(change(KEY, 0, *talk(record)), state=state))
@@ -124,7 +124,7 @@ async def test_a_post_costs_in_proportion_to_what_is_behind_the_boundary() -> No
 
 
 async def turns_of(turns: int) -> tuple[list[int], list[int]]:
-    """What each turn of a run costs from the one before it on, and how many messages it shows."""
+    """Return each turn's calls since the turn before, and the number of messages that it shows."""
     async with open_store("memory:") as store:
         assert await store.park(replace(change(KEY, 0, *talk(500)), state=State(history_start=500)))
         with counted_calls() as made:
@@ -143,7 +143,8 @@ async def test_each_turn_of_a_run_costs_in_proportion_to_what_is_behind_the_boun
     assert shown == [3 + 2 * turn for turn in range(160)]
     first, second, last = costs[19], costs[79], costs[159]
     assert second - first > 0
-    # from the 20th turn to the 80th, and from there to the 160th: a line has 60 and 80 times the same step
+    # from the 20th turn to the 80th, and from there to the 160th: a line has 60 and 80 times the
+    # same step
     assert last - second <= 1.1 * (second - first) * 80 / 60
 
 

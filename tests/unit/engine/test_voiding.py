@@ -1,4 +1,4 @@
-"""A worker dies whose sub-agents work side by side: the log's writer, and who takes the run over, agree on what is void."""
+"""Voiding after a worker's death with sub-agents: the log's writer and the heir agree on it."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class Worker:
         await self.log.commit(messages, tuple(events))
 
     async def voided(self) -> tuple[RunEvent, ...]:
-        """What a take-over says now."""
+        """Return the voiding that a take-over would announce."""
         return await take_over_events(
             self.store, self.log.run, await self.store.load(self.log.run.key), ()
         )
@@ -152,7 +152,7 @@ async def test_what_was_shown_before_a_turn_that_broke_off_is_void_with_it(worke
 
 
 async def test_what_is_said_again_is_said_in_one_piece(worker: Worker) -> None:
-    """Also where another one spoke between the pieces; of what came behind the last commit nothing is said."""
+    """Also where another one spoke between the pieces; uncommitted text is not repeated."""
     await worker.begins(TurnStarted(MessageId("mc")), by=C)
     for event in (ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("do"), TextDelta("ne")):
         await worker.says(event, by=A)

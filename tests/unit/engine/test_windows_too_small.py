@@ -1,4 +1,4 @@
-"""What does not fit into a model's window, and how runs, workers and sub-agents fare with it."""
+"""Messages that do not fit a model's window: the fate of runs, workers and sub-agents."""
 
 import anyio
 import pytest
@@ -179,7 +179,10 @@ async def test_without_a_window_a_refusal_ends_the_run(memory: Store) -> None:
 
 @pytest.mark.parametrize("estimated", [False, True])
 async def test_the_services_count_corrects_the_estimate(memory: Store, estimated: bool) -> None:
-    """By our estimate there is much room; by the service's count there is not. What is no count of its own teaches nothing."""
+    """By our estimate there is much room; by the service's count there is not.
+
+    A number that is no count of its own teaches nothing.
+    """
     usage = Usage(1_900, 10, estimated=estimated)
     model = ScriptedModel(
         [words("a"), [UsageChunk(usage), *calls(("look", {"size": 10}))], words("b")]
