@@ -62,7 +62,7 @@ class Waiting:
     """A call that is never answered, and those who want to know of it."""
 
     def __init__(self) -> None:
-        self._begun, self._told = anyio.Event(), anyio.Event()
+        self._begun, self._cancelled = anyio.Event(), anyio.Event()
 
     async def wait(self) -> str:
         """Never answers, and notices when nobody waits any more."""
@@ -70,7 +70,7 @@ class Waiting:
         try:
             await anyio.sleep_forever()
         finally:
-            self._told.set()
+            self._cancelled.set()
         return ""
 
     async def begun(self) -> str:
@@ -80,8 +80,8 @@ class Waiting:
 
     async def cancelled(self) -> str:
         """Answers when `wait` was cancelled."""
-        await self._told.wait()
-        return "told"
+        await self._cancelled.wait()
+        return "cancelled"
 
 
 def add(a: int, b: int) -> int:

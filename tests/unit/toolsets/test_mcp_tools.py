@@ -185,7 +185,7 @@ async def test_a_call_that_times_out_is_cancelled_at_the_server() -> None:
     async with running(tools(seconds=1)) as server:
         late = await called(server, "wait")
         assert late == ToolResult("The tool did not answer in 1 s.", is_error=True)
-        assert await called(server, "cancelled") == ToolResult("told")
+        assert await called(server, "cancelled") == ToolResult("cancelled")
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
@@ -198,7 +198,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(transport: st
             assert await called(server, "begun") == ToolResult("begun")
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                assert await called(server, "cancelled") == ToolResult("told")
+                assert await called(server, "cancelled") == ToolResult("cancelled")
 
 
 # ---------------------------------------------------------------- changes
