@@ -158,20 +158,20 @@ async def test_keys_are_in_no_argument_no_document_and_no_log(tmp_path: Path) ->
             running_server(*flags, environment=environment, stderr=stderr) as server,
             client_of(server.url, key=KEY) as alice,
         ):
-            told = [_arguments(pid) for pid in _family(server.process.pid)]
-            assert len(told) >= 3
-            assert all("passback" in each for each in told[:1])
+            texts = [_arguments(pid) for pid in _family(server.process.pid)]
+            assert len(texts) >= 3
+            assert all("passback" in each for each in texts[:1])
             for path in ("/openapi.json", "/readyz", "/nowhere", "/", f"/tool-calls?key={KEY}x"):
                 answer = await alice.http.get(path)
-                told.append(f"{answer.headers} {answer.text}".replace(f"{KEY}x", ""))
+                texts.append(f"{answer.headers} {answer.text}".replace(f"{KEY}x", ""))
                 assert "server" not in answer.headers
             wrong = await alice.http.post(
                 PATH, json={}, headers={"authorization": f"Bearer {KEY}-"}
             )
-            told.append(wrong.text)
-    told.append(log.read_text())
-    assert "owner=alice" in told[-1]
-    assert [each for each in told if KEY in each or "the-key-of" in each] == []
+            texts.append(wrong.text)
+    texts.append(log.read_text())
+    assert "owner=alice" in texts[-1]
+    assert [each for each in texts if KEY in each or "the-key-of" in each] == []
 
 
 def _family(pid: int) -> list[int]:

@@ -101,8 +101,8 @@ async def test_of_equal_keys_the_last_counts(client: Client, conversation: str) 
     text += f'"conversationId":"{conversation}","messages":[{last}]}}'
     answer = await client.http.post(PATH, content=text.encode(), headers=JSON)
     assert answer.headers["x-conversation-id"] == conversation
-    [_, said] = await client.messages(conversation)
-    assert said["content"] == "last"
+    [_, last_message] = await client.messages(conversation)
+    assert last_message["content"] == "last"
     assert (await client.conversation(f"not-{conversation}"))["status"] == 404
 
 
@@ -125,18 +125,18 @@ HOSTILE = {
 async def test_words_stay_words_in_every_form_of_an_answer(
     client: Client, conversation: str, words: str
 ) -> None:
-    said = f"a{words}b"
-    streamed = await client.post(conversation, says(said))  # only frames of ours are read, in ASCII
-    assert (streamed.text, streamed.types) == (said, ["text", "[DONE]"])
-    waited = await client.post(conversation, says(said), path=f"{PATH}?wait=true")
-    assert (waited.json["text"], waited.json["outcome"]) == (said, "completed")
+    text = f"a{words}b"
+    streamed = await client.post(conversation, says(text))  # only frames of ours are read, in ASCII
+    assert (streamed.text, streamed.types) == (text, ["text", "[DONE]"])
+    waited = await client.post(conversation, says(text), path=f"{PATH}?wait=true")
+    assert (waited.json["text"], waited.json["outcome"]) == (text, "completed")
     processed = await client.http.get(f"/process/{conversation}/stream")
     last = agent_api.check_legal(agent_api.events_of(processed.content))
-    assert agent_api.said(last) == said
-    plain = await client.post(conversation, says(said), headers={"accept": "text/plain"})
+    assert agent_api.said(last) == text
+    plain = await client.post(conversation, says(text), headers={"accept": "text/plain"})
     assert plain.body.count(b"\x1e") == 0
     shown = [each["content"] for each in await client.messages(conversation)]
-    assert shown.count(said) == 3
+    assert shown.count(text) == 3
 
 
 @pytest.mark.parametrize("words", HOSTILE.values(), ids=HOSTILE)

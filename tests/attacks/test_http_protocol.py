@@ -238,8 +238,8 @@ async def test_fifty_requests_at_once_are_answered_one_by_one_in_their_order(
 ) -> None:
     requests = [GET + b"X-Request-Id: r%d\r\n\r\n" % number for number in range(50)]
     answers = await answers_to(server.url, b"".join(requests) + LAST)
-    told = [answer.headers["x-request-id"] for answer in answers]
-    assert told == [*(f"r{number}" for number in range(50)), "last"]
+    ids = [answer.headers["x-request-id"] for answer in answers]
+    assert ids == [*(f"r{number}" for number in range(50)), "last"]
 
 
 # ---------------------------------------------------------------- ids that end up in headers

@@ -177,7 +177,7 @@ def _written(value: Any, ids: Ids) -> Any:
     return [_written(each, ids) for each in value] if isinstance(value, list) else value
 
 
-async def told(client: Client, way: Way, ids: Ids) -> tuple[int, list[tuple[str, str]], str]:
+async def answer_to(client: Client, way: Way, ids: Ids) -> tuple[int, list[tuple[str, str]], str]:
     """The whole answer, but for the day, the request's id, and the ids that were asked with."""
     answer = await client.http.request(
         way.method,
@@ -207,7 +207,7 @@ async def test_an_id_of_another_owner_is_as_one_that_never_was(
 ) -> None:
     for bob in owners.bob:  # at her worker, and at another
         for ids in (owners.waiting, owners.running):
-            stolen, unknown = await told(bob, way, ids), await told(bob, way, ids.unknown)
+            stolen, unknown = await answer_to(bob, way, ids), await answer_to(bob, way, ids.unknown)
             assert stolen == unknown
             assert stolen[0] == 404
     assert await owners.state() == untouched
@@ -217,12 +217,12 @@ async def test_what_was_tried_would_have_worked_for_its_owner(owners: Owners) ->
     """The attacks name what is there: the ids lead alice to her conversations."""
     reading = [way for name, way in WAYS.items() if name.startswith(("look", "read", "stream"))]
     for way in reading:
-        assert (await told(owners.alice, way, owners.waiting))[0] == 200
+        assert (await answer_to(owners.alice, way, owners.waiting))[0] == 200
     for name in ("claim a call", "claim an approval"):
         way = WAYS[name]
-        assert (await told(owners.alice, way, owners.waiting))[0] == 200
+        assert (await answer_to(owners.alice, way, owners.waiting))[0] == 200
         dropped = Way("DELETE", f"{way.path}?claimant=bob")
-        assert (await told(owners.alice, dropped, owners.waiting))[0] == 204
+        assert (await answer_to(owners.alice, dropped, owners.waiting))[0] == 204
 
 
 # ---------------------------------------------------------------- names that both have
@@ -230,14 +230,14 @@ async def test_two_owners_may_use_the_same_names_and_meet_nowhere(
     owners: Owners, model: ModelServer, conversation: str
 ) -> None:
     asked = {**user("the same words"), "id": "message-1"}
-    said: list[str] = []
+    texts: list[str] = []
     runs: list[str] = []
     for client, answer in ((owners.alice, "for alice"), (owners.bob[1], "for bob")):
         model.play(says(answer))
-        told = await client.post(conversation, asked, headers=keyed("key-1"))
-        said.append(told.text)
-        runs.append(told.headers["x-run-id"])
-    assert said == ["for alice", "for bob"]
+        posted = await client.post(conversation, asked, headers=keyed("key-1"))
+        texts.append(posted.text)
+        runs.append(posted.headers["x-run-id"])
+    assert texts == ["for alice", "for bob"]
     assert len(set(runs)) == 2
     for client, answer in ((owners.alice, "for alice"), (owners.bob[0], "for bob")):
         messages = await client.messages(conversation)
@@ -268,5 +268,5 @@ async def test_the_inbox_is_each_owners_own_on_every_page(
     assert first["next"]
     for bob in owners.bob:
         for query in ("", f"&after={first['next']}"):
-            told = await bob.http.get(f"/tool-calls?status=owed{query}")
-            assert (told.status_code, told.json()) == (200, empty)
+            inbox = await bob.http.get(f"/tool-calls?status=owed{query}")
+            assert (inbox.status_code, inbox.json()) == (200, empty)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from playwright.async_api import Browser, async_playwright, expect
-from tests.browser.playground import PATIENCE, Playground, open_playground
+from tests.browser.playground import TIMEOUT, Playground, open_playground
 from tests.support.lanes import unmeasured
 from tests.support.programs import program
 from tests.support.server import running_server
@@ -34,7 +34,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 async def browser() -> AsyncGenerator[Browser]:
     executable = program("chromium", variable="TEST_CHROMIUM")
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=executable, args=_FLAGS)
         yield chromium

@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect
 
-PATIENCE = 10_000
+TIMEOUT = 10_000
 """Milliseconds that anything on the page may take."""
 
 RUN_TOOLS = "Run the tools of this conversation"
@@ -51,8 +51,8 @@ class Playground:
         await self.write(text)
         await self.settled()
 
-    async def settled(self, patience: float = PATIENCE) -> None:
-        await expect(self.page.locator("#stop")).to_be_hidden(timeout=patience)
+    async def settled(self, milliseconds: float = TIMEOUT) -> None:
+        await expect(self.page.locator("#stop")).to_be_hidden(timeout=milliseconds)
 
     async def run_tools(self) -> None:
         """Let the page run the tools of a conversation that this browser has not begun."""
@@ -131,7 +131,7 @@ async def open_playground(
     viewport: Any = {"width": size[0], "height": size[1]}
     tab = await browser.new_context(viewport=viewport, **context)
     try:
-        tab.set_default_timeout(PATIENCE)
+        tab.set_default_timeout(TIMEOUT)
         playground = Playground(await tab.new_page(), url)
         playground.page.on("console", playground.hear_console)
         playground.page.on("pageerror", playground.hear_error)
@@ -148,4 +148,4 @@ async def open_playground(
 async def expect_text(playground: Playground, text: str) -> None:
     """Wait for an answer that has this text."""
     answer = playground.page.locator(".answer", has_text=re.compile(re.escape(text)))
-    await expect(answer.first).to_be_visible(timeout=PATIENCE)
+    await expect(answer.first).to_be_visible(timeout=TIMEOUT)

@@ -92,9 +92,9 @@ async def test_stop_ends_the_answer_and_keeps_what_was_said(playground: Playgrou
     await playground.page.get_by_role("button", name="Stop").click()
     await playground.settled()
     assert await playground.notes() == ["Stopped."]
-    (said,) = await playground.answers()
-    assert re.match(r"1 2 3", said)
-    assert "demo model" not in said
+    (text,) = await playground.answers()
+    assert re.match(r"1 2 3", text)
+    assert "demo model" not in text
     await playground.say("hi")
     assert (await playground.answers())[1:] == [HELLO]
 

@@ -27,9 +27,9 @@ async def test_a_page_of_a_foreign_origin_is_told_soon_which_setting_lets_it_in(
         origin = elsewhere.url.replace("127.0.0.1", "evil.test")
         await page.goto(f"{origin}/")
         with anyio.fail_after(20):
-            told = await page.evaluate(PROGRAM, fast_url)
+            failure = await page.evaluate(PROGRAM, fast_url)
             own = await page.evaluate(PROGRAM, origin)
-    code, message = told
+    code, message = failure
     assert code == "connection_lost"
     address, causes = message.split(". Likely causes: ")
     assert address == f"{fast_url} did not answer"

@@ -183,13 +183,13 @@ async def test_no_way_of_a_foreign_page_reads_or_changes_anything(
         async with foreign_page(browser, site.url(host)) as page:
             elsewhere = "evil.test" if host != "evil.test" else "a.rebind.test"
             read = await page.evaluate(f"({WAYS})('{site.url(elsewhere)}', 'victim')")
-            assert {way for way, told in read.items() if told} == READABLE
+            assert {way for way, content in read.items() if content} == READABLE
             with anyio.fail_after(SECONDS):
                 while not read.keys() <= site.ways:  # the page does not wait for beacons
                     await anyio.lowlevel.checkpoint()
             written = Written(page)
             read = await page.evaluate(f"({WAYS})('{url}', 'victim')")
-            assert {way: told for way, told in read.items() if told} == {}
+            assert {way: content for way, content in read.items() if content} == {}
             await written.wait_for("a beacon", "a beacon of JSON", "a form", "a post of text")
             assert written.accepted == []
         assert await everything(url, "victim") == before
@@ -312,10 +312,10 @@ async def test_a_foreign_page_is_not_told_which_conversations_there_are(
     browser: Browser, site: CarelessSite, fast_url: str
 ) -> None:
     """An element shows only if it could load: the same for an id that exists and an unknown one."""
-    await owed(fast_url, "told", "time zone", ZONE)
+    await owed(fast_url, "known", "time zone", ZONE)
     async with foreign_page(browser, site.url("evil.test")) as page:
         shared = await page.evaluate(LOADED, site.url("a.rebind.test") + "/?way=script")
         assert (shared["object"], shared["script"], shared["embed"]) == ("load", "load", "load")
-        there = await page.evaluate(LOADED, f"{fast_url}/conversations/told/messages")
-        missing = await page.evaluate(LOADED, f"{fast_url}/conversations/untold/messages")
+        there = await page.evaluate(LOADED, f"{fast_url}/conversations/known/messages")
+        missing = await page.evaluate(LOADED, f"{fast_url}/conversations/unknown/messages")
     assert there == missing

@@ -171,9 +171,9 @@ async def test_a_conversation_that_fills_the_models_window_is_told_so(browser: B
     ):
         await playground.say("hi " + "word " * 60)
         [warning] = await playground.notes()
-        told = re.fullmatch(r"This conversation fills (\d+) % of what the model .*", warning)
-        assert told is not None
-        assert 60 <= int(told[1]) < 80
+        share = re.fullmatch(r"This conversation fills (\d+) % of what the model .*", warning)
+        assert share is not None
+        assert 60 <= int(share[1]) < 80
         for _ in range(2):
             await playground.say("hi " + "word " * 300)
         step = (await playground.notes())[-1]

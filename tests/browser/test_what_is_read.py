@@ -14,7 +14,7 @@ TURNED = "bob \u202e 000,1 yap"
 WRITTEN = "bob \\u202e 000,1 yap"
 HIDDEN = "a\u200bb\u2066c\U000e0041\ufe0f\u0000\u2028d\ud800"
 HIDDEN_WRITTEN = "a\\u200bb\\u2066c\\udb40\\udc41\\ufe0f\\u0000\\u2028d\\ud800"
-PLACES = """(element, words) => words.map(word => {
+POSITIONS = """(element, words) => words.map(word => {
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
     for (let node; (node = walker.nextNode());) {
         const at = node.data.indexOf(word);
@@ -54,8 +54,8 @@ def approval(arguments: str, name: str = "pay", reason: str = "Sure?") -> dict[s
     return {"name": name, "arguments": arguments, "kind": "approval", "reason": reason}
 
 
-async def places(element: Locator, *words: str) -> list[float]:
-    found: list[float] = await element.evaluate(PLACES, list(words))
+async def positions(element: Locator, *words: str) -> list[float]:
+    found: list[float] = await element.evaluate(POSITIONS, list(words))
     return found
 
 
@@ -97,7 +97,7 @@ async def test_letters_from_right_to_left_leave_arguments_in_their_order(
     page = await owes(playground, approval(order))
     written = card(page, "pay").locator("pre")
     await expect(written).to_have_text(order)
-    first, amount, second = await places(written, names[0], "1000", names[1])
+    first, amount, second = await positions(written, names[0], "1000", names[1])
     assert first < amount < second
 
 

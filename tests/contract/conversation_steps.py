@@ -146,8 +146,8 @@ async def a_turn_that_asks(conversation: RandomConversation, pick: Pick) -> None
 async def finish(conversation: RandomConversation, pick: Pick) -> None:
     if open_answer := conversation.open_answer():
         reason: FinishReason = "tool_calls" if open_answer.calls else "stop"
-        told = [] if pick.seldom() else [some_usage(pick)]
-        open_answer.say(*told, Finish("length" if pick.seldom() else reason), None)
+        usage = [] if pick.seldom() else [some_usage(pick)]
+        open_answer.say(*usage, Finish("length" if pick.seldom() else reason), None)
 
 
 def some_usage(pick: Pick) -> UsageChunk:

@@ -344,7 +344,7 @@ class RandomConversation:
         self, status: Status, messages: Sequence[Message], logs: dict[RunRef, Sequence[Logged]]
     ) -> None:
         gone = _taken_back(self.accepted, logs)
-        said = [each.content for each in messages if isinstance(each, UserMessage)]
+        contents = [each.content for each in messages if isinstance(each, UserMessage)]
         expected = [
             text
             for each in self.accepted
@@ -352,8 +352,8 @@ class RandomConversation:
             if each.answer not in gone and each.answer.run_id not in status.queued
             for text in each.texts
         ]
-        assert [text for text in said if text not in self.doubtful] == expected
-        assert len(said) == len(set(said))
+        assert [text for text in contents if text not in self.doubtful] == expected
+        assert len(contents) == len(set(contents))
         if len(gone) == self._taken_back:
             assert messages[: len(self._before)] == self._before
         self._taken_back = len(gone)
@@ -388,21 +388,21 @@ class RandomConversation:
             ):
                 async with worker.runs.follow(run, after=after) as batches:
                     again = [each async for batch in batches for each in batch]
-                assert again == [each for each in _told(log) if each.position > after]
+                assert again == [each for each in _without_void(log) if each.position > after]
         assert self._logs.keys() == set(self.runs)
         for reader in self.readers:
             await reader.leave()
             await reader.follow(self.workers[0])
-            assert standing(reader.seen) == _told(self._logs[reader.run])
+            assert standing(reader.seen) == _without_void(self._logs[reader.run])
 
 
 def used(messages: Sequence[Message]) -> Usage:
     """The tokens of all messages that tell them, added up."""
-    told = [each.usage for each in messages if isinstance(each, AssistantMessage) and each.usage]
-    return replace(sum(told, Usage()), estimated=False)
+    counts = [each.usage for each in messages if isinstance(each, AssistantMessage) and each.usage]
+    return replace(sum(counts, Usage()), estimated=False)
 
 
-def _told(log: Sequence[Logged]) -> list[Logged]:
+def _without_void(log: Sequence[Logged]) -> list[Logged]:
     """Return what a reader gets that saw nothing that became void."""
     return [each for each in log if not isinstance(each.event, Rewound)]
 

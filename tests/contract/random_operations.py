@@ -339,9 +339,9 @@ async def inbox(walk: RandomOperations, pick: Pick) -> None:
     needs = await walk.status()
     for store in walk.stores:
         found = (await store.inbox(walk.key.owner, limit=1000)).owing
-        told = [each.status for each in found if each.key == walk.key]
-        assert told in ([], [needs])
-        assert not told or (needs.owed and not needs.running)
+        statuses = [each.status for each in found if each.key == walk.key]
+        assert statuses in ([], [needs])
+        assert not statuses or (needs.owed and not needs.running)
 
 
 async def delete(walk: RandomOperations, pick: Pick) -> None:

@@ -60,7 +60,7 @@ class Stage:
         shown: JsonValue = message["content"]
         return shown
 
-    def told(self) -> str:
+    def sent_result(self) -> str:
         """The last result as the model's service is sent it."""
         body = json.loads(encode_request("m", "p", self.model.requests[-1]))
         content: str = body["messages"][-1]["content"]
@@ -80,9 +80,9 @@ async def stage(store_url: str) -> AsyncGenerator[Stage]:
 
 # lone surrogates are no UTF-8, and a body with one is refused
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-_numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+_finite = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 _json = st.recursive(
-    st.none() | st.booleans() | _numbers | _texts,
+    st.none() | st.booleans() | _finite | _texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
     max_leaves=8,
 )
@@ -107,7 +107,7 @@ def _written(value: JsonValue) -> str:
 @given(text=_texts, is_error=st.booleans())
 async def test_a_text_is_passed_on_to_the_letter(stage: Stage, text: str, is_error: bool) -> None:
     assert await stage.answered(text, is_error=is_error) == text
-    assert stage.told() == (f"Error: {text}" if is_error else text)
+    assert stage.sent_result() == (f"Error: {text}" if is_error else text)
 
 
 @_calmly
@@ -115,7 +115,7 @@ async def test_a_text_is_passed_on_to_the_letter(stage: Stage, text: str, is_err
 async def test_json_is_passed_on_with_all_that_is_in_it(stage: Stage, value: JsonValue) -> None:
     shown = await stage.answered(value)
     assert _written(shown) == _written([{"type": "data", "data": value}])
-    assert stage.told() == _written(value)
+    assert stage.sent_result() == _written(value)
 
 
 @_calmly
@@ -124,7 +124,7 @@ async def test_parts_are_passed_on_one_by_one(
     stage: Stage, parts: list[dict[str, JsonValue]]
 ) -> None:
     assert _written(await stage.answered([*parts])) == _written([*parts])
-    assert stage.told() == "\n".join(_line(part) for part in parts)
+    assert stage.sent_result() == "\n".join(_line(part) for part in parts)
 
 
 def _line(part: dict[str, JsonValue]) -> str:
@@ -137,7 +137,7 @@ def _line(part: dict[str, JsonValue]) -> str:
 async def test_what_only_looks_like_parts_is_data(stage: Stage) -> None:
     listing: JsonValue = [{"type": "file", "url": "https://x/", "size": 3}]
     assert await stage.answered(listing) == [{"type": "data", "data": listing}]
-    assert stage.told() == _written(listing)
+    assert stage.sent_result() == _written(listing)
 
 
 @pytest.mark.promise("P11", "P12")
@@ -160,4 +160,4 @@ async def test_a_result_has_a_limit(stage: Stage, most: JsonValue, more: JsonVal
     assert (await ask(stage.app, "GET", f"/conversations/{name}")).json == before.json
     taken = await stage.post(name, {"role": "tool", "toolCallId": call, "content": most})
     assert taken.status == 200
-    assert stage.told() == (most if isinstance(most, str) else _written(most))
+    assert stage.sent_result() == (most if isinstance(most, str) else _written(most))

@@ -42,16 +42,16 @@ def test_a_file_of_ones_own_is_no_reason_to_warn(path: Path, folder: int) -> Non
 def test_a_file_that_is_open_to_others_is_told(path: Path, mode: int) -> None:
     path.touch()
     path.chmod(mode)
-    told = f"The store's file {path} is open to other users of this machine (mode {mode:04o})"
-    assert _warnings(path) == [f"{told}: chmod 600 it."]
+    warning = f"The store's file {path} is open to other users of this machine (mode {mode:04o})"
+    assert _warnings(path) == [f"{warning}: chmod 600 it."]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_folder_in_which_others_may_replace_the_file_is_told(path: Path, mode: int) -> None:
     path.parent.chmod(mode)
-    told = "Other users of this machine can replace the store's file: its folder"
+    warning = "Other users of this machine can replace the store's file: its folder"
     advice = "chmod 700 it, or use a folder of your own."
-    assert _warnings(path) == [f"{told} {path.parent} has mode {mode:04o}. {advice}"]
+    assert _warnings(path) == [f"{warning} {path.parent} has mode {mode:04o}. {advice}"]
 
 
 def test_it_is_told_where_people_look(path: Path) -> None:

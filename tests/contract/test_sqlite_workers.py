@@ -137,15 +137,15 @@ async def assert_whole(store: Store, posted: dict[str, list[str]]) -> None:
     """Check that each acknowledged message is answered once, in order, and each run has one end."""
     loaded = await store.load(KEY)
     record = [*map(str, said_in(loaded.messages))]
-    said, answers = record[::2], record[1::2]
-    assert answers == [f"re:{text}" for text in said]
-    assert len(set(said)) == len(said)
+    texts, answers = record[::2], record[1::2]
+    assert answers == [f"re:{text}" for text in texts]
+    assert len(set(texts)) == len(texts)
     for name, texts_of in posted.items():
-        theirs = [text for text in said if text.startswith(f"{name}-")]
+        theirs = [text for text in texts if text.startswith(f"{name}-")]
         # the last one may have been stored and not acknowledged
         assert theirs[: len(texts_of)] == texts_of
         assert len(theirs) <= len(texts_of) + 1
-    for text in said:
+    for text in texts:
         log = await store.read_log(RunRef(KEY, RunId(f"run-{text}")))
         ends = [isinstance(each.event, RunFinished) for each in log]
         assert ends == [False] * (len(log) - 1) + [True]

@@ -158,10 +158,10 @@ async def test_messages_are_read_by_pages(
 async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> None:
     key = new_key()
     held = await begun(store, key, user("go"))
-    said = asking("c1", "c2")
-    both = owed_answers((said,))
+    asked = asking("c1", "c2")
+    both = owed_answers((asked,))
     await store.commit(
-        Commit(LogWrite(held, 2, (FINISHED,)), 0, (said,), both, ends=True), lease=LONG
+        Commit(LogWrite(held, 2, (FINISHED,)), 0, (asked,), both, ends=True), lease=LONG
     )
     version = (await store.status(key)).version
 

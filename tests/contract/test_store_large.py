@@ -114,9 +114,9 @@ async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Sto
         store.commit(commit, lease=LONG), store.commit(commit, lease=LONG)
     )
     assert (first, again) == (False, False)
-    [said] = (await store.load(key)).messages
-    assert isinstance(said, AssistantMessage)
-    assert said.content == MUCH
+    [answer] = (await store.load(key)).messages
+    assert isinstance(answer, AssistantMessage)
+    assert answer.content == MUCH
     logged = await store.read_log(held.run)
     assert [each.position.seq for each in logged] == [1, 2, 3]
 

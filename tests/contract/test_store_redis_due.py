@@ -271,11 +271,11 @@ async def test_a_claim_shows_the_gap_when_all_that_was_committed_has_been_trimme
 def size_fits(server: RedisServer, run: RunRef, limit: int) -> None:
     """Check that the state's size is the log's, above the limit only if readers see no gap."""
     stem = f"pb:{{{conversation_tag(run.key)}}}"
-    told = int(server.command("HGET", f"{stem}:state", "log_bytes"))
+    counted = int(server.command("HGET", f"{stem}:state", "log_bytes"))
     entries = server.command("XRANGE", f"{stem}:log:{run.run_id}", "-", "+")
     sizes = [len(fields[b"events"]) for _, fields in entries]
-    assert told == sum(sizes)
-    assert told <= limit or len(sizes) <= 2
+    assert counted == sum(sizes)
+    assert counted <= limit or len(sizes) <= 2
 
 
 async def test_an_unknown_run_cannot_be_attended(store: Store) -> None:

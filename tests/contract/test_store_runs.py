@@ -191,16 +191,16 @@ async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
 async def test_a_commit_brings_messages_events_and_owed_calls_together(store: Store) -> None:
     key = new_key()
     held = await begun(store, key, user("paint it"))
-    said = asking("c1", "c2")
-    waiting = owed_answers((user("paint it"), said))
+    asked = asking("c1", "c2")
+    waiting = owed_answers((user("paint it"), asked))
     reveals = (ToolCallEnded(CallId("c1")), RunFinished(HandedBack(waiting)))
 
     await store.commit(
-        Commit(LogWrite(held, 2, reveals), 0, (said,), waiting, ends=True), lease=LONG
+        Commit(LogWrite(held, 2, reveals), 0, (asked,), waiting, ends=True), lease=LONG
     )
 
     loaded = await store.load(key)
-    assert loaded.messages == (user("paint it"), said)
+    assert loaded.messages == (user("paint it"), asked)
     assert loaded.status == Status(
         loaded.status.version,
         held.run.run_id,

@@ -27,7 +27,7 @@ def new_owner() -> OwnerId:
     return OwnerId(f"owner \u00fc {next(_owners)}")
 
 
-def told(run: RunRef, epoch: int, seq: int, spent: Spent, day: str = DAY) -> Spending:
+def spending(run: RunRef, epoch: int, seq: int, spent: Spent, day: str = DAY) -> Spending:
     """Return a lease's report of what it has spent, with its number."""
     return Spending(run, epoch, day, spent, seq)
 
@@ -45,9 +45,9 @@ async def test_runs_of_an_owner_add_up_and_each_counts_for_the_last_that_it_said
 ) -> None:
     owner = new_owner()
     one, other = run_of(owner), run_of(owner)
-    assert await store.spend(told(one, 1, 1, Spent(10, 1.5, 0.25))) == Spent(10, 1.5, 0.25)
-    assert await store.spend(told(other, 1, 1, Spent(5, 0.5))) == Spent(15, 2, 0.25)
-    assert await store.spend(told(one, 1, 2, Spent(30, 2, 0.5))) == Spent(35, 2.5, 0.5)
+    assert await store.spend(spending(one, 1, 1, Spent(10, 1.5, 0.25))) == Spent(10, 1.5, 0.25)
+    assert await store.spend(spending(other, 1, 1, Spent(5, 0.5))) == Spent(15, 2, 0.25)
+    assert await store.spend(spending(one, 1, 2, Spent(30, 2, 0.5))) == Spent(35, 2.5, 0.5)
     assert await store.spend(asked(one)) == Spent(35, 2.5, 0.5)
 
 
@@ -55,44 +55,44 @@ async def test_what_was_reserved_is_given_back(store: Store) -> None:
     """The last that a lease says may be less; of each amount by itself."""
     owner = new_owner()
     one, other = run_of(owner), run_of(owner)
-    await store.spend(told(other, 1, 1, Spent(5, 0.5, 0.5)))
-    assert await store.spend(told(one, 1, 1, Spent(90, 1, 0.5))) == Spent(95, 1.5, 1)
-    assert await store.spend(told(one, 1, 2, Spent(20, 2, 0.25))) == Spent(25, 2.5, 0.75)
-    assert await store.spend(told(one, 1, 3, NOTHING)) == Spent(5, 0.5, 0.5)
+    await store.spend(spending(other, 1, 1, Spent(5, 0.5, 0.5)))
+    assert await store.spend(spending(one, 1, 1, Spent(90, 1, 0.5))) == Spent(95, 1.5, 1)
+    assert await store.spend(spending(one, 1, 2, Spent(20, 2, 0.25))) == Spent(25, 2.5, 0.75)
+    assert await store.spend(spending(one, 1, 3, NOTHING)) == Spent(5, 0.5, 0.5)
 
 
 @pytest.mark.promise("P15")
 async def test_a_count_that_arrives_again_or_late_changes_nothing(store: Store) -> None:
     run = run_of(new_owner())
-    first, second = told(run, 1, 1, Spent(30, 4, 0.5)), told(run, 1, 2, Spent(20, 5, 0.25))
+    first, second = spending(run, 1, 1, Spent(30, 4, 0.5)), spending(run, 1, 2, Spent(20, 5, 0.25))
     for each in (first, first, second, first, second):
         await store.spend(each)
     assert await store.spend(first) == second.spent
-    assert await store.spend(told(run, 1, 0, Spent(99))) == second.spent
+    assert await store.spend(spending(run, 1, 0, Spent(99))) == second.spent
 
 
 async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Store) -> None:
     """The lost one's spending, and its reservation, count, committed or not."""
     run = run_of(new_owner())
-    await store.spend(told(run, 1, 8, Spent(10)))
-    await store.spend(told(run, 4, 1, Spent(3)))
-    assert await store.spend(told(run, 1, 9, Spent(12))) == Spent(15)
+    await store.spend(spending(run, 1, 8, Spent(10)))
+    await store.spend(spending(run, 4, 1, Spent(3)))
+    assert await store.spend(spending(run, 1, 9, Spent(12))) == Spent(15)
 
 
 async def test_each_day_counts_what_was_said_on_it_and_none_less_than_nothing(
     store: Store,
 ) -> None:
     run = run_of(new_owner())
-    await store.spend(told(run, 1, 1, Spent(10, cost=0.5)))
-    assert await store.spend(told(run, 1, 2, Spent(14, cost=0.5), NEXT)) == Spent(4)
+    await store.spend(spending(run, 1, 1, Spent(10, cost=0.5)))
+    assert await store.spend(spending(run, 1, 2, Spent(14, cost=0.5), NEXT)) == Spent(4)
     assert await store.spend(asked(run)) == Spent(10, cost=0.5)
-    assert await store.spend(told(run, 1, 3, Spent(1), NEXT)) == NOTHING
+    assert await store.spend(spending(run, 1, 3, Spent(1), NEXT)) == NOTHING
     assert await store.spend(asked(run)) == Spent(10, cost=0.5)
 
 
 async def test_owners_do_not_count_for_each_other(store: Store) -> None:
     run = run_of(new_owner())
-    await store.spend(told(run, 1, 1, Spent(10)))
+    await store.spend(spending(run, 1, 1, Spent(10)))
     elsewhere = RunRef(ConversationKey(new_owner(), run.key.id), run.run_id)
     assert await store.spend(asked(elsewhere)) == NOTHING
 
@@ -103,17 +103,17 @@ async def test_a_count_that_gets_too_large_to_be_exact_stays_where_it_is(store: 
     owner = new_owner()
     huge = Spent(10**30, cost=1e30)
     run = run_of(owner)
-    most = await store.spend(told(run, 1, 1, huge))
+    most = await store.spend(spending(run, 1, 1, huge))
     assert most.tokens == 2**53 - 1
-    assert await store.spend(told(run_of(owner), 1, 1, huge)) == most
-    assert await store.spend(told(run_of(owner), 1, 1, Spent(5))) == most
-    assert await store.spend(told(run, 1, 2, NOTHING)) == most
+    assert await store.spend(spending(run_of(owner), 1, 1, huge)) == most
+    assert await store.spend(spending(run_of(owner), 1, 1, Spent(5))) == most
+    assert await store.spend(spending(run, 1, 2, NOTHING)) == most
 
 
 async def test_another_worker_reads_the_same_count(store: Store, peer: Store) -> None:
     run = run_of(new_owner())
     tiny = Spent(2**40, 0.001, 0.000000001)
-    await store.spend(told(run, 1, 1, tiny))
+    await store.spend(spending(run, 1, 1, tiny))
     assert await peer.spend(asked(run)) == tiny
 
 
@@ -122,7 +122,7 @@ async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer:
     runs = [run_of(owner) for _ in range(10)]
     await asyncio.gather(
         *(
-            each.spend(told(run, 1, seq, Spent(tokens)))
+            each.spend(spending(run, 1, seq, Spent(tokens)))
             for run in runs
             for seq, tokens in ((1, 4), (2, 2), (3, 3))
             for each in (store, peer)
@@ -133,20 +133,20 @@ async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer:
 
 @settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    said=st.lists(
+    reports=st.lists(
         st.tuples(st.integers(0, 2), st.integers(1, 2), st.integers(0, 4), st.integers(0, 9)),
         max_size=12,
     )
 )
 async def test_what_was_spent_is_the_sum_of_the_newest_that_each_lease_said(
-    store: Store, said: list[tuple[int, int, int, int]]
+    store: Store, reports: list[tuple[int, int, int, int]]
 ) -> None:
     """In whatever order."""
     owner = new_owner()
     runs = [run_of(owner) for _ in range(3)]
     newest: dict[tuple[int, int], tuple[int, int]] = {}
-    for number, epoch, seq, tokens in said:
-        sum_of_day = await store.spend(told(runs[number], epoch, seq, Spent(tokens)))
+    for number, epoch, seq, tokens in reports:
+        sum_of_day = await store.spend(spending(runs[number], epoch, seq, Spent(tokens)))
         if seq > newest.get((number, epoch), (0, 0))[0]:
             newest[number, epoch] = seq, tokens
         assert sum_of_day == Spent(sum(tokens for _, tokens in newest.values()))
@@ -155,7 +155,7 @@ async def test_what_was_spent_is_the_sum_of_the_newest_that_each_lease_said(
 async def test_counts_outlive_the_conversation(store: Store) -> None:
     key = new_key()
     run = RunRef(key, new_run())
-    before = await store.spend(told(run, 1, 1, Spent(10)))
+    before = await store.spend(spending(run, 1, 1, Spent(10)))
     await store.delete(key)
     assert await store.spend(asked(run)) == before
 
@@ -166,7 +166,7 @@ async def test_redis_keeps_counts_for_two_days(redis_url: str, shared_redis: Red
         run = run_of(new_owner())
         await opened.spend(asked(run))
         assert shared_redis.command("KEYS", "*spent*") == []
-        await opened.spend(told(run, 1, 1, Spent(1)))
+        await opened.spend(spending(run, 1, 1, Spent(1)))
     names = shared_redis.command("KEYS", "*spent*")
     ends = {name.decode().partition("}:")[2].partition(":run-")[0] for name in names}
     assert ends == {f"spent:day:{DAY}", "spent:run"}

@@ -51,9 +51,9 @@ MESSAGES: tuple[Message, ...] = (user("a"), user("b"), user("c"), user("d"))
 
 async def state(store: Store, key: ConversationKey) -> State:
     """As both reads tell it."""
-    told = (await store.status(key)).state
-    assert (await store.load(key)).status.state == told
-    return told
+    found = (await store.status(key)).state
+    assert (await store.load(key)).status.state == found
+    return found
 
 
 async def parked(store: Store, how: Change) -> None:

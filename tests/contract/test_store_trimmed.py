@@ -40,7 +40,7 @@ async def small(store_url: str) -> AsyncGenerator[Store]:
 
 
 @dataclass
-class ExtraPromptFunction:
+class WrittenLog:
     """A run's log as its writers know it, whatever the store has kept of it."""
 
     store: Store
@@ -93,22 +93,22 @@ class ExtraPromptFunction:
         return sum(whole) - 1
 
 
-async def told(store: Store, lease: float = LONG) -> ExtraPromptFunction:
+async def begin_log(store: Store, lease: float = LONG) -> WrittenLog:
     held = await begun(store, new_key(), user("hello"), lease=lease)
-    log = ExtraPromptFunction(store, held)
+    log = WrittenLog(store, held)
     log.add(1, *opening(held.run.run_id))
     return log
 
 
 # ---------------------------------------------------------------- one epoch
 async def test_a_log_within_its_room_is_whole(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(5)
     assert await log.readable() == 6
 
 
 async def test_an_old_cursor_has_expired_and_what_is_left_is_whole(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(100)
 
     left = await log.readable()
@@ -124,13 +124,13 @@ async def test_an_old_cursor_has_expired_and_what_is_left_is_whole(small: Store)
 
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_a_trimmed_log_is_read_in_parts_without_a_gap(small: Store, limit: int) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(100)
     assert await log.readable(limit=limit) >= 5
 
 
 async def test_the_newest_entry_is_kept_however_large(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(1, size=10 * ROOM)
     assert await log.readable() >= 1
     await log.append(1, size=20 * ROOM)
@@ -138,7 +138,7 @@ async def test_the_newest_entry_is_kept_however_large(small: Store) -> None:
 
 
 async def test_one_entry_of_many_events_is_read_from_its_middle(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(50)
     words = [str(number) for number in range(200)]
     await small.append([texts(log.lease, log.next(), *words)], lease=LONG)
@@ -147,7 +147,7 @@ async def test_one_entry_of_many_events_is_read_from_its_middle(small: Store) ->
 
 
 async def test_commits_are_trimmed_as_appends_are_and_the_end_is_read(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     for step in range(60):
         await log.commit(step)
     first = log.next()
@@ -159,12 +159,12 @@ async def test_commits_are_trimmed_as_appends_are_and_the_end_is_read(small: Sto
 
 
 async def test_each_log_has_room_of_its_own(small: Store) -> None:
-    before = await told(small)
+    before = await begin_log(small)
     await before.append(10)
     await small.commit(ending(before.lease, 0, before.next()), lease=LONG)
     before.add(before.next(), *ending(before.lease, 0, 1).log.events)
     key = before.lease.run.key
-    log = ExtraPromptFunction(small, await begun(small, key))
+    log = WrittenLog(small, await begun(small, key))
     log.add(1, *opening(log.lease.run.run_id))
     await log.append(100)
 
@@ -174,7 +174,7 @@ async def test_each_log_has_room_of_its_own(small: Store) -> None:
 
 @pytest.mark.promise("P15")
 async def test_a_write_sent_again_does_not_bring_back_what_was_trimmed(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(5)
     old = [LogWrite(log.lease, each.position.seq, (each.event,)) for each in log.events[1:]]
     await log.append(100)
@@ -189,7 +189,7 @@ async def test_a_write_sent_again_does_not_bring_back_what_was_trimmed(small: St
 async def test_a_room_that_grew_smaller_is_kept_from_the_next_write_on(
     peer: Store, small: Store
 ) -> None:
-    log = await told(peer)
+    log = await begin_log(peer)
     await log.append(100)
     log.store = small
     assert await log.readable() == 101
@@ -201,7 +201,7 @@ async def test_a_room_that_grew_smaller_is_kept_from_the_next_write_on(
 # ---------------------------------------------------------------- several epochs
 @pytest.mark.promise("P10")
 async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(50)
     await log.commit(0)
     await log.append(3)
@@ -217,7 +217,7 @@ async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Store) -> None:
 @pytest.mark.promise("P10")
 async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(small: Store) -> None:
     """The first worker's log is void, and its committed part is trimmed."""
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(3)
     await log.commit(0)
     committed = log.events[-1].position
@@ -233,7 +233,7 @@ async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(smal
 
 @pytest.mark.promise("P10")
 async def test_many_take_overs_and_trims_leave_no_gap(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     for count in (2, 30, 0, 60, 1, 0, 25):
         await log.append(count)
         assert await log.readable() >= 1
@@ -246,7 +246,7 @@ async def test_many_take_overs_and_trims_leave_no_gap(small: Store) -> None:
 
 @pytest.mark.promise("P6")
 async def test_a_reap_of_a_trimmed_log_leaves_its_end(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(3)
     await log.commit(0)
     committed = log.events[-1].position
@@ -271,7 +271,7 @@ async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Stor
     events = opening(entry.run.run_id)
     lease = await small.begin(dequeues, entry.run.run_id, events, lease=LONG)
     assert lease is not None
-    log = ExtraPromptFunction(small, lease, list(opened))
+    log = WrittenLog(small, lease, list(opened))
     log.add(1, *events)
 
     for _ in range(60):
@@ -281,7 +281,7 @@ async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Stor
 
 
 async def test_the_events_of_an_ending_are_together(small: Store) -> None:
-    log = await told(small)
+    log = await begin_log(small)
     await log.append(100)
     first = log.next()
     last = tuple(TextDelta(f"last {number}") for number in range(100))

@@ -148,10 +148,10 @@ async def test_without_news_a_wait_lasts(store: Store) -> None:
     async with store.watch(held.run) as watch:
         await quiet(watch)
         await quiet(watch)
-        with anyio.move_on_after(0.3) as patience:
+        with anyio.move_on_after(0.3) as timeout:
             await watch.wait()
 
-    assert patience.cancelled_caught
+    assert timeout.cancelled_caught
 
 
 async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:

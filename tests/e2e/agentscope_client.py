@@ -26,12 +26,12 @@ def main() -> None:
     client = client_of(endpoint=url, headers=headers)
     events = list(client.stream(request))
     later = asyncio.run(_gathered(client, request))
-    told = {
-        "stream": [_told(event) for event in events],
-        "astream": [_told(event) for event in later],
+    report = {
+        "stream": [_as_json(event) for event in events],
+        "astream": [_as_json(event) for event in later],
         "rebuilt": _rebuilt(schemas, events),
     }
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(report))
 
 
 def _package() -> tuple[Any, Any]:
@@ -52,9 +52,9 @@ async def _gathered(client: Any, request: Any) -> list[Any]:
     return [event async for event in client.astream(request)]
 
 
-def _told(event: Any) -> dict[str, Any]:
-    told: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
-    return {**told, "class": type(event).__name__}
+def _as_json(event: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = event.model_dump(mode="json", exclude_none=True)
+    return {**fields, "class": type(event).__name__}
 
 
 def _rebuilt(schemas: Any, events: Iterable[Any]) -> list[str]:

@@ -206,5 +206,5 @@ async def waiting(client: Client, conversation: str) -> AsyncGenerator[tuple[Cli
     yield client, conversation
     assert await client.conversation(conversation) == before
     assert (await client.http.get("/healthz")).status_code == 200
-    told = await client.post(conversation, result(asked.call.id, "UTC"))
-    assert told.text == 'Done. get-time-zone answered: "UTC".'
+    answer = await client.post(conversation, result(asked.call.id, "UTC"))
+    assert answer.text == 'Done. get-time-zone answered: "UTC".'

@@ -47,7 +47,7 @@ class Listener:
         self.ids: dict[str, str] = {}
         self._names: dict[str | None, str] = {}
 
-    def told(self, answer: Answer) -> list[str]:
+    def describe(self, answer: Answer) -> list[str]:
         """Return a line for each event but the start of a run; neighbouring pieces are joined."""
         assert answer.status == 200, answer.body
         lines = [self._line(data) for _, data in merged(answer.frames)]

@@ -11,7 +11,7 @@ async def sub_agents(client: Client) -> None:
     listener = Listener()
     clerk = "planner > clerk"
     words = user("Plan my morning.")
-    assert listener.told(await client.post("c", words, tools=[ZONE], include=ALL)) == [
+    assert listener.describe(await client.post("c", words, tools=[ZONE], include=ALL)) == [
         'calls planner {"task": "Plan a morning with a visit to Tea & Co."}',
         "complete: planner",
         f'calls {clerk} {{"task": "When does Tea & Co open, by the traveller\'s clock?"}}',
@@ -27,7 +27,7 @@ async def sub_agents(client: Client) -> None:
     ]
     given = result(listener.ids[f"{clerk} > get-time-zone"], "Europe/Vienna")
     found = "Tea & Co opens at 9 o'clock, also by the traveller's clock."
-    assert listener.told(await client.post("c", given, include=ALL)) == [
+    assert listener.describe(await client.post("c", given, include=ALL)) == [
         f"{clerk} says: {found}",
         f"{clerk}: {found}",
         "planner says: At 9 o'clock to Tea & Co.",
@@ -43,8 +43,8 @@ async def sub_agents(client: Client) -> None:
 @plays("side_by_side")
 async def side_by_side(client: Client) -> None:
     """Texts of sub-agents may come in any order, each line with its own call."""
-    told = Listener().told(await client.post("c", user("To Graz, please."), include=ALL))
-    assert sorted(told[4:-3]) == [
+    lines = Listener().describe(await client.post("c", user("To Graz, please."), include=ALL))
+    assert sorted(lines[4:-3]) == [
         'calls trains > reserve {"town": "Graz"}',
         'calls weather > forecast {"town": "Graz"}',
         "complete: trains > reserve",
@@ -56,7 +56,7 @@ async def side_by_side(client: Client) -> None:
         "weather says: It will be sunny.",
         "weather: It will be sunny.",
     ]
-    assert told[-3:] == [
+    assert lines[-3:] == [
         "text: It will be sunny, and you have seat 21.",
         "completed end_turn",
         DONE,
@@ -65,12 +65,12 @@ async def side_by_side(client: Client) -> None:
 
 @plays("forks")
 async def forks(client: Client) -> None:
-    told = Listener().told(await client.post("c", user("When can we leave?"), include=ALL))
-    assert sorted(line for line in told if " says: " in line) == [
+    lines = Listener().describe(await client.post("c", user("When can we leave?"), include=ALL))
+    assert sorted(line for line in lines if " says: " in line) == [
         "fork #2 says: 2 months",
         "fork says: 1 months",
     ]
-    assert told[-3] == "text: Page 1 says 1 month, page 2 says 2."
+    assert lines[-3] == "text: Page 1 says 1 month, page 2 says 2."
     asked = [each["message"] for each in await client.messages("c") if each["role"] == "child"]
     tasks = [each["content"] for each in asked if each["role"] == "user"]
     assert sorted(tasks) == ["Page 1: how long?", "Page 2: how long?"]
@@ -141,18 +141,18 @@ async def commands(client: Client) -> None:
 
 @plays("long_conversation")
 async def long_conversation(client: Client) -> None:
-    told: list[list[str]] = []
+    reports: list[list[str]] = []
     for words in (*["How do I keep ferns?"] * 9, "/compact"):
         answer = await client.post("c", user(words), include=["context"])
-        told.append([line for line in Listener().told(answer) if line.startswith("context")])
+        reports.append([line for line in Listener().describe(answer) if line.startswith("context")])
     full, room, asked = '"window": 1400', '"step": "summary"', 9
-    assert [[full in line, room in line] for lines in told for line in lines[-1:]] == [
+    assert [[full in line, room in line] for lines in reports for line in lines[-1:]] == [
         [True, False],
         [True, False],
         [False, True],
         [False, True],
     ]
-    assert [bool(lines) for lines in told] == [False] * 6 + [True] * 4
+    assert [bool(lines) for lines in reports] == [False] * 6 + [True] * 4
     # the history has every word
     messages = await client.messages("c")
     assert roles(messages).count("summary") == 2
@@ -164,21 +164,21 @@ async def long_conversation(client: Client) -> None:
 
 @plays("prompt_layers")
 async def prompt_layers(client: Client) -> None:
-    said = {"intent": "complain", "constraints": ["in English"], "instructions": "Be brief."}
-    assert (await client.post("c", user("Where is it?"), **said)).text == "It is on its way."
+    brief = {"intent": "complain", "constraints": ["in English"], "instructions": "Be brief."}
+    assert (await client.post("c", user("Where is it?"), **brief)).text == "It is on its way."
     [asked, _] = await client.messages("c")
     at = asked.pop("at")
-    assert asked == {"id": asked["id"], "role": "user", "content": "Where is it?", **said}
+    assert asked == {"id": asked["id"], "role": "user", "content": "Where is it?", **brief}
     assert at.endswith("+00:00")
 
 
 @plays("thinking")
 async def thinking(client: Client) -> None:
     words = user("Is 17 prime?")
-    assert Listener().told(await client.post("c", words, include=["reasoning"])) == [
+    assert Listener().describe(await client.post("c", words, include=["reasoning"])) == [
         "reasoning: 17 has no divisor up to 4.",
         "text: It is prime.",
         DONE,
     ]
     # who does not ask for it gets the answer alone
-    assert Listener().told(await client.post("c", words)) == ["text: It is prime.", DONE]
+    assert Listener().describe(await client.post("c", words)) == ["text: It is prime.", DONE]

@@ -14,7 +14,7 @@ def _post(*messages: Json) -> Json:
 async def server_tools(client: Client) -> None:
     answer = await client.post("c", user("Four packets of cocoa"), include=ALL)
     reserve = '{"item": "cocoa", "packets": 2}'
-    assert Listener().told(answer) == [
+    assert Listener().describe(answer) == [
         'calls delivery_days {"item": "cocoa"}',
         'calls in_stock {"item": "cocoa"}',
         'calls supplier {"item": "cocoa"}',
@@ -60,13 +60,13 @@ async def permissions(client: Client) -> None:
     listener = Listener()
     asked = await client.post("c", user("Answer my mail."))
     letter = '{"to": "ann@example.org", "text": "Thank you."}'
-    told = listener.told(asked)
-    assert told[:3] == [
+    lines = listener.describe(asked)
+    assert lines[:3] == [
         'calls read_mail {"number": 1}',
         'calls delete_mail {"number": 1}',
         f"calls send_mail {letter}",
     ]
-    assert told[3:] == [
+    assert lines[3:] == [
         "delete_mail: Not executed: this tool may not be called",
         "complete: read_mail",
         "read_mail: Letter 1: please answer.",
@@ -75,14 +75,14 @@ async def permissions(client: Client) -> None:
     ]
     yes = {"approved": True, "always": True}
     given = {"interruptId": asked.frames[-2].event["id"], "payload": yes}
-    assert listener.told(await client.post("c", resume=given)) == [
+    assert listener.describe(await client.post("c", resume=given)) == [
         "complete: send_mail",
         "send_mail: sent to ann@example.org: Thank you.",
         "text: I have answered it.",
         DONE,
     ]
     # "always": the next one is not asked for, and what is denied stays denied
-    assert Listener().told(await client.post("c", user("Again.")))[3:] == [
+    assert Listener().describe(await client.post("c", user("Again.")))[3:] == [
         "delete_mail: Not executed: this tool may not be called",
         "complete: read_mail",
         "complete: send_mail",
@@ -93,7 +93,7 @@ async def permissions(client: Client) -> None:
     ]
     # by the function: mail to colleagues needs nobody's word
     in_house = "/v1/aibot/bots/in_house/send-message"
-    assert Listener().told(await client.post("d", user("Answer."), path=in_house))[3:] == [
+    assert Listener().describe(await client.post("d", user("Answer."), path=in_house))[3:] == [
         "delete_mail: Not executed: Only Ann may delete letters.",
         "complete: read_mail",
         "complete: send_mail",
@@ -107,10 +107,10 @@ async def permissions(client: Client) -> None:
 @plays("asking")
 async def asking(client: Client) -> None:
     listener = Listener()
-    told = listener.told(
+    lines = listener.describe(
         await client.post("c", user("A table on Friday."), tools=[ZONE], include=ALL)
     )
-    assert [line.split(" {")[0] for line in told] == [
+    assert [line.split(" {")[0] for line in lines] == [
         "calls free_hours",
         "calls get-time-zone",
         "calls ask_user",
@@ -144,10 +144,10 @@ async def asking(client: Client) -> None:
 
 @plays("planning")
 async def planning(client: Client) -> None:
-    told = Listener().told(await client.post("c", user("We marry in May."), include=["plan"]))
+    lines = Listener().describe(await client.post("c", user("We marry in May."), include=["plan"]))
     hall = '{"content": "Find a hall", "priority": "high", "status": "%s"}'
     band = '{"content": "Find a band", "priority": "medium", "status": "%s"}'
-    assert [line for line in told if line.startswith(("plan", "book", "text"))] == [
+    assert [line for line in lines if line.startswith(("plan", "book", "text"))] == [
         f'plan: {{"entries": [{hall % "in_progress"}, {band % "pending"}]}}',
         "book: hall: booked",
         f'plan: {{"entries": [{hall % "completed"}, {band % "in_progress"}]}}',
@@ -167,10 +167,10 @@ async def structured_data(client: Client) -> None:
     invoices = [{"customer": "Bob", "open": 80}, {"customer": "Ann", "open": 120}]
     words = user("Who owes us most?")
     answer = await client.post("c", words, structuredData={"invoices": invoices}, path=WAIT)
-    told = answer.json
-    assert (told["outcome"], told["output"]) == ("completed", {"customer": "Ann", "open": 120})
+    body = answer.json
+    assert (body["outcome"], body["output"]) == ("completed", {"customer": "Ann", "open": 120})
     # what streamed was a draft: the first answer lacked something
-    assert told["text"] == '{"customer": "Ann"}{"customer": "Ann", "open": 120}'
+    assert body["text"] == '{"customer": "Ann"}{"customer": "Ann", "open": 120}'
     messages = await client.messages("c")
     assert roles(messages) == ["user", "assistant", "tool", "assistant", "system", "assistant"]
     assert messages[0]["structuredData"] == {"invoices": invoices}

@@ -173,10 +173,10 @@ class Stage:
             return f"joins {self.runs.index(answer.headers['x-run-id']) + 1}"
         waited = answer.types[:1] == ["run-queued"]
         # what was allowed is made first
-        told = [
+        types = [
             kind for kind in answer.types[waited:] if kind not in {"tool-call-end", "tool-result"}
         ]
-        assert told == ["run-start", "text", "run-end", DONE]
+        assert types == ["run-start", "text", "run-end", DONE]
         return "waits, runs" if waited else "runs"
 
 

@@ -46,8 +46,8 @@ class Meanwhile:
 HALFWAY = "assistant (partial): half "
 ONE = ["user: one", "assistant: half a word"]
 TWO = ["user: two", "assistant: good"]
-TELLS = Post(["zone: UTC", "color: red"])
-TOLD = [*GO, "zone: UTC", "color: red"]
+ANSWERS = Post(["zone: UTC", "color: red"])
+ANSWERED = [*GO, "zone: UTC", "color: red"]
 STOPS = {"interrupt", "rollback"}
 
 
@@ -56,10 +56,10 @@ def goes_on(on_busy: str, how: str, first: str, *history: str, asks: Sequence[st
     return Meanwhile(Post(["user: two"], on_busy=on_busy), how, first, list(history), asks)
 
 
-def while_told(*lines: str, is_: str) -> Meanwhile:
+def while_answered(*lines: str, is_: str) -> Meanwhile:
     """Results and others, while the run that two results have started goes on."""
-    history = [*TOLD, "assistant: half a word"]
-    return Meanwhile(Post(lines), is_, "completed", history, opens=TELLS, given=OWING)
+    history = [*ANSWERED, "assistant: half a word"]
+    return Meanwhile(Post(lines), is_, "completed", history, opens=ANSWERS, given=OWING)
 
 
 def early(
@@ -96,9 +96,9 @@ MEANWHILE = {
         Post(["user: two"], on_busy="rollback"),
         "waits, runs",
         "cancelled",
-        [*TOLD, *TWO],
-        [*TOLD, "user: two"],
-        opens=TELLS,
+        [*ANSWERED, *TWO],
+        [*ANSWERED, "user: two"],
+        opens=ANSWERS,
         given=OWING,
     ),
     "rollback of results and a message": Meanwhile(
@@ -111,12 +111,12 @@ MEANWHILE = {
         given=OWING,
     ),
     # ---------------- what is known, unknown or nothing
-    "the same results": while_told("zone: UTC", "color: red", is_="joins 2"),
-    "one of them": while_told("zone: UTC", is_="joins 2"),
-    "another result": while_told("zone: CET", is_="409 tool_result_conflict"),
-    "another conversation's call": while_told("foreign: x", is_="404 tool_call_not_found"),
-    "nothing": while_told(is_="422 nothing_to_do"),
-    "a known result and a message": while_told(
+    "the same results": while_answered("zone: UTC", "color: red", is_="joins 2"),
+    "one of them": while_answered("zone: UTC", is_="joins 2"),
+    "another result": while_answered("zone: CET", is_="409 tool_result_conflict"),
+    "another conversation's call": while_answered("foreign: x", is_="404 tool_call_not_found"),
+    "nothing": while_answered(is_="422 nothing_to_do"),
+    "a known result and a message": while_answered(
         "zone: UTC", "user: two", is_="409 conversation_busy"
     ),
     # ---------------- results of calls that are not handed back yet

@@ -91,8 +91,8 @@ async def test_a_client_that_sends_all_that_was_said_is_understood_after_an_answ
     model.play(unanswered, unanswered, says("here"))
     first = await _post(one, conversation, user("first"))
     history = [user("first"), *first["output"]]
-    told = {"type": "error", "role": "assistant", "code": "x", "message": "no answer"}
-    second = await _post(other, conversation, *history, told, user("second"))
+    failure = {"type": "error", "role": "assistant", "code": "x", "message": "no answer"}
+    second = await _post(other, conversation, *history, failure, user("second"))
     history += [user("second"), *second["output"]]
     assert said(await _post(one, conversation, *history, user("third"))) == "here"
     asked = [each["content"] for each in await one.messages(conversation) if each["role"] == "user"]

@@ -29,8 +29,8 @@ LIMITS = {
 
 
 def answers() -> Reply:
-    said = says("hello").steps
-    return Reply([*said[:-1], USAGE, said[-1]])
+    steps = says("hello").steps
+    return Reply([*steps[:-1], USAGE, steps[-1]])
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from tests.e2e.workers import SECONDS, Worker, broken_off, held, told
+from tests.e2e.workers import SECONDS, Worker, broken_off, held, transcript
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import DONE, Client, Json, keyed, user
 
@@ -35,7 +35,7 @@ async def test_posts_that_are_enqueued_are_answered_in_their_order(
     assert [answer.text for answer in answers] == ["first answer", "second answer", "third answer"]
     for answer in answers[1:]:
         assert answer.types == ["run-queued", "run-start", "text", "run-end", DONE]
-    assert [(role, content) for role, content, _ in await told(one, conversation)] == [
+    assert [(role, content) for role, content, _ in await transcript(one, conversation)] == [
         ("user", "one"),
         ("assistant", "first answer"),
         ("user", "two"),
@@ -67,8 +67,10 @@ async def test_a_post_that_waits_may_be_cancelled_or_lose_its_client(
             assert (await first.whole()).text == "first answer"
             answered = await one.replay(conversation, run_id=left_run)
     assert answered.text == "third answer"
-    said = [content for role, content, _ in await told(one, conversation) if role == "user"]
-    assert said == ["one", "three"]
+    contents = [
+        content for role, content, _ in await transcript(one, conversation) if role == "user"
+    ]
+    assert contents == ["one", "three"]
     assert len(model.requests) == 2
 
 
@@ -90,7 +92,7 @@ async def test_posts_that_wait_survive_the_worker_that_accepted_them(
         answer = await survivor.post(conversation, two, headers=headers, include=RUN)
     assert (answer.headers["x-run-id"], answer.text) == (waiting, "second answer")
     assert answer.types == ["run-queued", "run-start", "text", "run-end", DONE]
-    assert await told(survivor, conversation) == [
+    assert await transcript(survivor, conversation) == [
         ("user", "one", False),
         ("assistant", "first answer", False),
         ("user", "two", False),

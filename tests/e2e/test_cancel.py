@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 import pytest
-from tests.e2e.workers import SECONDS, Worker, broken_off, held, told, whole, worker
+from tests.e2e.workers import SECONDS, Worker, broken_off, held, transcript, whole, worker
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import DONE, Client, check_refusal, merged, user
 
@@ -38,7 +38,7 @@ async def test_cancel_on_another_worker_ends_the_run_within_a_second_and_hangs_u
     assert answer.types == ["run-start", "text", "run-end", DONE]
     assert answer.frames[-2].event == STOPPED
     assert merged(seen.frames) == merged(answer.frames)
-    assert await told(other, conversation) == [
+    assert await transcript(other, conversation) == [
         ("user", "hi", False),
         ("assistant", "half an answer", True),
     ]
@@ -62,7 +62,10 @@ async def test_a_run_whose_worker_has_just_died_can_be_cancelled(
         ended = await whole(survivor, conversation)
     assert ended.frames[-2].event == CANCELLED
     assert ended.text in {"", "new "}
-    assert [content for _, content, _ in await told(survivor, conversation)][1:] in ([], ["new "])
+    assert [content for _, content, _ in await transcript(survivor, conversation)][1:] in (
+        [],
+        ["new "],
+    )
 
 
 @pytest.mark.promise("P12")
@@ -102,7 +105,10 @@ async def test_a_run_that_was_to_end_with_its_reader_is_cancelled_when_he_leaves
         await model.left.wait()
         ended = await whole(other, conversation)
     assert ended.frames[-2].event == STOPPED
-    assert await told(other, conversation) == [("user", "hi", False), ("assistant", "half ", True)]
+    assert await transcript(other, conversation) == [
+        ("user", "hi", False),
+        ("assistant", "half ", True),
+    ]
 
 
 async def test_a_run_that_was_to_end_with_its_reader_goes_on_while_another_worker_has_one(
@@ -127,7 +133,7 @@ async def test_a_run_that_was_to_end_with_its_reader_goes_on_while_another_worke
         with anyio.fail_after(SECONDS):
             answer = await followed.whole()
     assert (answer.types, answer.text) == (["text", DONE], "half an answer")
-    assert await told(other, conversation) == [
+    assert await transcript(other, conversation) == [
         ("user", "hi", False),
         ("assistant", "half an answer", False),
     ]
@@ -151,4 +157,4 @@ async def test_a_run_that_was_to_end_with_its_reader_does_so_also_when_both_lost
             ended = await whole(hasty_pair[0], conversation)
     assert (ended.frames[-2].event, ended.text) == (STOPPED, "new ")
     history = [("user", "hi", False), ("assistant", "new ", True)]
-    assert await told(hasty_pair[1], conversation) == history
+    assert await transcript(hasty_pair[1], conversation) == history

@@ -123,12 +123,12 @@ async def test_all_that_is_said_counts_also_behind_the_results_of_tools(
 ) -> None:
     with anyio.fail_after(SECONDS):
         assert await ask(server.url, conversation) == (OUTPUT, LEFT)
-    asked, called, result, unfit, told, fit = await raw.messages(conversation)
-    said = {"role": "user", "content": WORDS, "agentId": "second", **POSTED}
-    assert asked == {"id": asked["id"], "at": asked["at"], **said}
+    asked, called, result, unfit, correction, fit = await raw.messages(conversation)
+    expected = {"role": "user", "content": WORDS, "agentId": "second", **POSTED}
+    assert asked == {"id": asked["id"], "at": asked["at"], **expected}
     assert [each["role"] for each in (called, result, unfit, fit)] == [
         *("assistant", "tool", "assistant", "assistant")
     ]
-    assert (told["role"], told["synthetic"]) == ("system", "invalid")
+    assert (correction["role"], correction["synthetic"]) == ("system", "invalid")
     assert model.violations == []
     assert "You are the second." in str(model.requests[-1].json["messages"][0])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.e2e.workers import SECONDS, told, whole, worker
+from tests.e2e.workers import SECONDS, transcript, whole, worker
 from tests.support.model_server import ModelServer, calls, says
 from tests.support.wire import ZONE, check_refusal, result, user
 
@@ -35,7 +35,7 @@ async def test_a_deadline_is_kept_by_another_worker_after_the_first_was_killed(
             ):  # nobody asks for the conversation: it is found by the scan
                 await client.http.get("/healthz")
         assert (await whole(client, conversation)).text == "Then without."
-        assert await told(client, conversation) == [
+        assert await transcript(client, conversation) == [
             ("user", "when?", False),
             ("assistant", "", False),
             ("tool", "UTC", False),

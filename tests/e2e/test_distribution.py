@@ -192,8 +192,8 @@ async def test_the_installed_client_talks_with_the_installed_server(
     command = [installed.python, "-I", "-c", PROGRAM, served.url]
     with anyio.fail_after(SECONDS):
         done = await anyio.run_process(command, cwd=tmp_path)
-    said, *places = done.stdout.decode().splitlines()
-    assert said == 'Done. lamp answered: "blue".'
+    answer, *places = done.stdout.decode().splitlines()
+    assert answer == 'Done. lamp answered: "blue".'
     [packages] = installed.home.glob("lib/*/site-packages")
     names = ("passback", "passback_client")
     assert places == [str(packages / name / "__init__.py") for name in names]

@@ -129,8 +129,8 @@ async def test_the_model_is_told_what_is_remembered_of_the_owner_alone(
     mine.mkdir()
     (mine / "tea.md").write_text("green")
     (mine / "theirs.md").symlink_to(outside / "secret.md")
-    told = {owner: remembered(run_of(owner)) for owner in NASTY_OWNERS}
-    assert told == dict.fromkeys(NASTY_OWNERS, "")
+    prompts = {owner: remembered(run_of(owner)) for owner in NASTY_OWNERS}
+    assert prompts == dict.fromkeys(NASTY_OWNERS, "")
     assert remembered(run_of("ann")).endswith("customer:\n\ngreen")
 
 
@@ -194,9 +194,9 @@ CODE = [
 @pytest.mark.parametrize("code", CODE)
 def test_the_code_of_a_page_is_that_of_an_example(code: str) -> None:
     """But for the model that is played, and what else the example has."""
-    said = statements(code)
-    assert said
-    assert any(said <= statements(path.read_text()) for path in EXAMPLES.glob("*.py"))
+    shown = statements(code)
+    assert shown
+    assert any(shown <= statements(path.read_text()) for path in EXAMPLES.glob("*.py"))
     exec(
         compile(code, "page", "exec"), {"__name__": "page"}
     )  # it has all the imports that it needs

@@ -42,10 +42,10 @@ async def test_the_request_of_a_fork_begins_with_that_of_its_agent(dialect: Dial
         )
         service = {"MODEL_BASE_URL": model.base_url, "MODEL_API_KEY": "key"}
         async with Session(agent, settings=service) as session:
-            said = [event async for event in session.submit("What is in the cellar?")]
+            seen = [event async for event in session.submit("What is in the cellar?")]
             results = [m.content for m in await session.messages() if isinstance(m, ToolMessage)]
     model.assert_obeyed()
-    assert said[-1] == RunFinished(Completed())
+    assert seen[-1] == RunFinished(Completed())
     assert sorted(map(str, results)) == ["here", "there", "two boxes in the cellar"]
     _, calling, *made, _ = model.requests
     before, behind = parts_of(calling)

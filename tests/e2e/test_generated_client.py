@@ -157,7 +157,7 @@ assert isinstance(missing, Error)
 tell(missing.code)
 """
 
-TOLD = [
+PRINTED = [
     ["handed-back", "get-time-zone", "{}", True],
     ["idle", [True]],
     ["completed", "end_turn", 'Done. get-time-zone answered: "UTC".', []],
@@ -206,8 +206,8 @@ async def test_a_generated_client_holds_a_session(asks: Server, tmp_path: Path) 
     )
     assert "Warning" not in made
     python = str(generator.with_name("python"))
-    told = await output_of(python, "-c", PROGRAM, asks.url, folder=tmp_path)
-    assert [json.loads(line) for line in told.splitlines()] == TOLD
+    output = await output_of(python, "-c", PROGRAM, asks.url, folder=tmp_path)
+    assert [json.loads(line) for line in output.splitlines()] == PRINTED
 
 
 async def output_of(*command: str, folder: Path | None = None) -> str:

@@ -107,7 +107,7 @@ async def test_after_a_hostile_answer_the_next_user_message_works(
     stage: Stage, conversation: str, answers: dict[str, Reply]
 ) -> None:
     client, model, dialect = stage.client, stage.model, stage.dialect
-    model.play(answers[dialect.kind], dialect.says("told"))
+    model.play(answers[dialect.kind], dialect.says("set aside"))
     first = await client.post(conversation, user("go"), tools=[COLOR])
     assert (first.status, first.frames[-1].data) == (200, DONE)
     # what is handed out can be executed, and is owed
@@ -117,7 +117,7 @@ async def test_after_a_hostile_answer_the_next_user_message_works(
     assert owed == [call.id for call in first.calls]
     assert len({*owed}) == len(owed)
     model.play(dialect.says("back again"))
-    told = await client.post(conversation, user("and now?"))
-    assert (told.status, told.text, told.types) == (200, "back again", ["text", DONE])
+    reply = await client.post(conversation, user("and now?"))
+    assert (reply.status, reply.text, reply.types) == (200, "back again", ["text", DONE])
     model.assert_obeyed()
     assert json.loads(model.requests[-1].body)["messages"]

@@ -23,7 +23,7 @@ async def test_a_client_that_sends_all_again_is_answered_by_a_server_that_was_st
     sound = {"type": "audio", "data": "https://example.org/a.mp3", "format": "mp3"}
     heard = user("Listen.")
     heard["content"].append(sound)
-    told = {"role": "assistant", "type": "message", "content": [text("A ship.")]}
+    replied = {"role": "assistant", "type": "message", "content": [text("A ship.")]}
 
     async def say(url: str, *messages: Any) -> Any:
         asked = {"session_id": "c", "input": list(messages), "stream": False}
@@ -42,4 +42,4 @@ async def test_a_client_that_sends_all_again_is_answered_by_a_server_that_was_st
         }
         async with running_server(*store, environment=settings) as server:
             for words in ("/help", "And?"):
-                assert await say(server.url, heard, told, user(words)) == (200, "completed")
+                assert await say(server.url, heard, replied, user(words)) == (200, "completed")

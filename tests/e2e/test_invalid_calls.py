@@ -17,7 +17,7 @@ PINK = calls(("p", "set-color", '{"color": "pink"}'))
 BLUE = calls(("b", "set-color", '{"color": "blue"}'))
 
 
-def told(model: ModelServer) -> list[Json]:
+def messages_behind_user(model: ModelServer) -> list[Json]:
     """The messages of the last request, without the user's."""
     messages: list[Json] = model.requests[-1].shown
     return [message for message in messages if message["role"] != "user"]
@@ -35,7 +35,7 @@ async def test_an_invalid_call_is_mended_by_the_model(
     assert answer.call.arguments == {"color": "blue"}
     [refused] = [f.event["result"] for f in answer.frames if f.type == "tool-result"]
     assert refused == REASON
-    call, response = told(model)
+    call, response = messages_behind_user(model)
     assert call["tool_calls"][0]["function"]["arguments"] == '{"color": "pink"}'
     assert response == {"role": "tool", "tool_call_id": "p", "content": f"Error: {REASON}"}
     done = await raw.post(conversation, result(answer.call.id, "done"))
@@ -85,4 +85,4 @@ async def test_a_heavy_call_is_refused_while_others_are_served(
         while not answers:
             assert (await raw.http.get("/healthz")).status_code == 200
     assert answers == ["Well."]
-    assert "Not executed: the arguments" in told(model)[-1]["content"]
+    assert "Not executed: the arguments" in messages_behind_user(model)[-1]["content"]

@@ -50,10 +50,10 @@ async def test_of_four_clients_one_runs_the_call_and_all_read_what_comes_of_it(
 ) -> None:
     await client.post(conversation, user("time zone"), tools=[ZONE])
     seen = await drive("tabs", server.url, conversation, results=ALL)
-    [told] = [m["content"] for m in await client.messages(conversation) if m["role"] == "tool"]
-    assert told in ALL
+    [content] = [m["content"] for m in await client.messages(conversation) if m["role"] == "tool"]
+    assert content in ALL
     assert seen == {
-        "texts": [f'Done. get-time-zone answered: "{told}".'] * len(ALL),
+        "texts": [f'Done. get-time-zone answered: "{content}".'] * len(ALL),
         "runs": ["get-time-zone"],
     }
 

@@ -85,8 +85,8 @@ async def test_a_tool_that_throws_is_told_to_the_model(
 ) -> None:
     seen = await drive("send", server.url, conversation, message="use break-it")
     assert seen["error"] is None, seen
-    [told] = [m for m in await client.messages(conversation) if m["role"] == "tool"]
-    assert (told["content"], told["isError"]) == ("it is broken", True)
+    [failure] = [m for m in await client.messages(conversation) if m["role"] == "tool"]
+    assert (failure["content"], failure["isError"]) == ("it is broken", True)
 
 
 async def test_a_result_that_the_server_refuses_does_not_block_the_others(
@@ -94,9 +94,9 @@ async def test_a_result_that_the_server_refuses_does_not_block_the_others(
 ) -> None:
     seen = await drive("large", server.url, conversation, message=FOUR)
     assert (seen["error"], len(seen["runs"])) == (None, 4), seen
-    told = [m for m in await client.messages(conversation) if m["role"] == "tool"]
-    [refused] = [message for message in told if message.get("isError")]
-    assert (len(told), refused["content"].split(":")[0]) == (4, "The answer was refused")
+    results = [m for m in await client.messages(conversation) if m["role"] == "tool"]
+    [refused] = [message for message in results if message.get("isError")]
+    assert (len(results), refused["content"].split(":")[0]) == (4, "The answer was refused")
 
 
 async def test_its_errors_are_those_of_the_server(server: Server, conversation: str) -> None:
@@ -178,9 +178,9 @@ async def test_of_two_tabs_without_claims_the_first_answer_counts(
 ) -> None:
     await client.post(conversation, user("time zone"), tools=[ZONE])
     seen = await drive("tabs", server.url, conversation, results=results, claims=False)
-    told = [m["content"] for m in await client.messages(conversation) if m["role"] == "tool"]
-    assert len(told) == 1
-    first = f'Done. get-time-zone answered: "{told[0]}".'
+    contents = [m["content"] for m in await client.messages(conversation) if m["role"] == "tool"]
+    assert len(contents) == 1
+    first = f'Done. get-time-zone answered: "{contents[0]}".'
     assert sorted(seen["texts"]) == sorted([first, other])
 
 

@@ -154,8 +154,8 @@ async def test_a_client_tool_is_called_and_its_result_answered(
     asked = await client.post(conversation, user("set color to blue"), tools=[COLOR])
     assert asked.types == ["tool-call-start", "tool-call-args", "tool-call-end", DONE]
     assert (asked.call.name, asked.call.arguments) == ("set-color", {"color": "blue"})
-    told = await client.post(conversation, result(asked.call.id, "it is blue"))
-    assert (told.types, told.text) == (
+    answer = await client.post(conversation, result(asked.call.id, "it is blue"))
+    assert (answer.types, answer.text) == (
         ["text", DONE],
         'Done. set-color answered: "it is blue".',
     )
@@ -248,11 +248,14 @@ async def test_a_result_for_another_conversations_call_is_unknown(
     stolen = await client.post(f"{conversation}-2", result(asked.call.id, "UTC"))
     invented = await client.post(f"{conversation}-2", result("call_0", "UTC"))
     assert (stolen.status, stolen.json["code"]) == (404, "tool_call_not_found")
-    assert (invented.status, _told(invented.json)) == (404, _told(stolen.json))
+    assert (invented.status, _without_request_id(invented.json)) == (
+        404,
+        _without_request_id(stolen.json),
+    )
     assert await client.conversation(f"{conversation}-2") == before
 
 
-def _told(body: Json) -> Json:
+def _without_request_id(body: Json) -> Json:
     return {key: value for key, value in body.items() if key != "request_id"}
 
 

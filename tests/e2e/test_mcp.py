@@ -60,11 +60,11 @@ async def test_a_broken_server_is_told_of_and_the_tools_of_the_others_are_called
             "nobody knows whether it was carried out."
         ),
     ]
-    told = (tmp_path / "log").read_text()
+    text = (tmp_path / "log").read_text()
     for warning in (SILENT, MISSING):
-        assert f"passback: warning: {warning}; its tools are left out until it can be\n" in told
-    assert "sesame" not in told
-    assert "Traceback" not in told
+        assert f"passback: warning: {warning}; its tools are left out until it can be\n" in text
+    assert "sesame" not in text
+    assert "Traceback" not in text
 
 
 def passback(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -33,11 +33,11 @@ def dialect(whole_stage: Stage) -> Dialect:
     return whole_stage.dialect
 
 
-def check_failure(answer: Answer, *, said: str = "") -> Json:
+def check_failure(answer: Answer, *, text: str = "") -> Json:
     """A stream with what was said before, one error, and [DONE]; gives the error."""
     assert answer.status == 200
-    assert answer.text == said
-    assert answer.types == [*(["text"] if said else []), "error", DONE]
+    assert answer.text == text
+    assert answer.types == [*(["text"] if text else []), "error", DONE]
     error = answer.frames[-2].event
     assert error.keys() - {"retryAfter"} == {"type", "error", "code", "retryable"}
     return error
@@ -51,10 +51,10 @@ async def test_a_tool_round_trip_asks_the_model_twice_with_paired_messages(
         dialect.calls(("id-1", "set-color", '{"color": "blue"}')), dialect.says("It is", " blue.")
     )
     first = await client.post(conversation, user("set color"), tools=[COLOR])
-    told = await client.post(conversation, result(first.call.id, "done"))
+    answer = await client.post(conversation, result(first.call.id, "done"))
     assert (first.call.name, first.call.arguments) == ("set-color", {"color": "blue"})
     assert first.call.id.startswith("call_")
-    assert told.text == "It is blue."
+    assert answer.text == "It is blue."
     one, two = model.requests
     assert [request.path for request in (one, two)] == [dialect.path] * 2
     header, before = dialect.key
@@ -75,8 +75,8 @@ async def test_superseded_and_parked_calls_stay_paired_for_the_model(
     second = await client.post(conversation, user("do both"))
     color, zone = second.calls
     await client.post(conversation, result(zone.id, "UTC"))
-    told = await client.post(conversation, result(color.id, "red"))
-    assert told.text == "all set"
+    answer = await client.post(conversation, result(color.id, "red"))
+    assert answer.text == "all set"
     assert len(model.requests) == 4
 
 
@@ -144,17 +144,17 @@ async def test_a_failing_model_is_one_error_and_the_conversation_stays_usable(
     conversation: str,
     failure: tuple[Callable[[Dialect], Reply], str | None, str],
 ) -> None:
-    answer, code, said = failure
+    answer, code, text = failure
     model.play(answer(dialect))
-    error = check_failure(await client.post(conversation, user("go")), said=said)
+    error = check_failure(await client.post(conversation, user("go")), text=text)
     assert error["code"] in ({code} if code else MODEL_CODES)
     model.will(dialect.says("back again"))
     await client.post(conversation, user("again"))
-    told = await client.post(conversation, user("at last"))
-    assert (told.text, told.types) == ("back again", ["text", DONE])
+    next_answer = await client.post(conversation, user("at last"))
+    assert (next_answer.text, next_answer.types) == ("back again", ["text", DONE])
     kept = await client.messages(conversation)
     halves = [message for message in kept if message["content"] == "half"]
-    assert bool(halves) == bool(said)
+    assert bool(halves) == bool(text)
     assert all(message["partial"] for message in halves)
 
 
@@ -166,8 +166,8 @@ async def test_a_client_tools_call_that_is_cut_off_is_never_handed_out(
     assert cut.types == ["tool-call-start", "tool-call-args", "error", DONE]
     assert (await client.conversation(conversation))["owed"] == []
     call_id = cut.frames[0].event["toolCallId"]
-    told = await client.post(conversation, result(call_id, "blue"))
-    assert (told.status, told.json["code"]) == (404, "tool_call_not_found")
+    refused = await client.post(conversation, result(call_id, "blue"))
+    assert (refused.status, refused.json["code"]) == (404, "tool_call_not_found")
     model.will(dialect.says("back again"))
     await client.post(conversation, user("again"))
     assert (await client.post(conversation, user("at last"))).text == "back again"
@@ -190,8 +190,8 @@ async def test_a_cancelled_run_hangs_up_on_a_model_that_has_stalled(
         await stream.next()
         await client.cancel(conversation)
         with anyio.fail_after(5):
-            told = await stream.whole()
+            answer = await stream.whole()
             await model.left.wait()
-    assert told.types == ["text", "usage", DONE]
-    usage = told.frames[-2].event
+    assert answer.types == ["text", "usage", DONE]
+    usage = answer.frames[-2].event
     assert (usage["outputTokens"], usage["estimated"]) == (1, True)

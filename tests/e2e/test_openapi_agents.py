@@ -31,10 +31,10 @@ async def client(server: Server) -> AsyncGenerator[Client]:
 async def test_every_event_of_an_agent_is_described(client: Client, conversation: str) -> None:
     described = Described((await client.http.get("/openapi.json")).json())
 
-    async def order(said: Json, **more: object) -> None:
+    async def order(script: Json, **more: object) -> None:
         body = {
             "conversationId": conversation,
-            "messages": [user(json.dumps(said))],
+            "messages": [user(json.dumps(script))],
             "include": EVERYTHING,
             **more,
         }

@@ -104,18 +104,22 @@ class Described:
     def check(self, answer: httpx.Response) -> None:
         """This answer is one that the document tells of."""
         method, path = answer.request.method, self._template(answer.request.url.path)
-        told = self.document["paths"][path][method.lower()]["responses"][str(answer.status_code)]
+        described = self.document["paths"][path][method.lower()]["responses"][
+            str(answer.status_code)
+        ]
         self.answers.add(f"{method} {path} {answer.status_code}")
-        assert OUR_HEADERS & answer.headers.keys() <= {name.lower() for name in told["headers"]}
+        assert OUR_HEADERS & answer.headers.keys() <= {
+            name.lower() for name in described["headers"]
+        }
         media_type = answer.headers.get("content-type", "").partition(";")[0]
         if media_type == "application/json":
-            self._fits(answer.json(), told["content"][media_type]["schema"])
-            assert answer.is_success or answer.json()["code"] in told["x-codes"]
+            self._fits(answer.json(), described["content"][media_type]["schema"])
+            assert answer.is_success or answer.json()["code"] in described["x-codes"]
         elif media_type == "text/event-stream":
             for frame in FrameReader().feed(answer.content):
-                self._check_event(frame.data, told["content"][media_type]["x-event-schema"])
+                self._check_event(frame.data, described["content"][media_type]["x-event-schema"])
         else:
-            assert "content" not in told
+            assert "content" not in described
             assert answer.content == b""
 
     def check_completeness(self) -> None:

@@ -88,8 +88,8 @@ async def test_a_typed_function_is_called_and_its_result_answered(
         """Paint it."""
         return {"color": color, "size": size}
 
-    told = [event async for event in mine.send("paint", conversation_id=conversation)]
-    [answer] = [event for event in told if isinstance(event, ToolAnswer)]
+    events = [event async for event in mine.send("paint", conversation_id=conversation)]
+    [answer] = [event for event in events if isinstance(event, ToolAnswer)]
     assert (answer.name, answer.content) == ("paint", {"color": "blue", "size": 2})
     kept = [{"type": "data", "data": {"color": "blue", "size": 2}}]
     assert await results_of(raw, conversation) == [(kept, False)]
@@ -110,18 +110,18 @@ async def test_an_answer_has_its_calls_and_what_its_model_calls_used(
     async with Client(played.url, tools=[paint]) as client:
         answer = await client.ask("paint")
     [call] = answer.calls
-    told = (call.name, call.arguments, call.complete, call.result, call.is_error, call.calls)
-    assert told == ("paint", '{"color": "blue"}', True, "blue now", False, ())
+    fields = (call.name, call.arguments, call.complete, call.result, call.is_error, call.calls)
+    assert fields == ("paint", '{"color": "blue"}', True, "blue now", False, ())
     used = [(each.input_tokens, each.output_tokens) for each in answer.model_calls]
     assert used == [(20, 7), (30, 2)]
     assert answer.usage == Usage(50, 9, 0, 0)
     assert answer.model == "openai:mock"
 
 
-def counted(reply: Reply, given: int, said: int) -> Reply:
+def counted(reply: Reply, given: int, written: int) -> Reply:
     """An answer at whose end the model's service tells what it used."""
     *steps, done = reply.steps
-    usage = {"prompt_tokens": given, "completion_tokens": said}
+    usage = {"prompt_tokens": given, "completion_tokens": written}
     return replace(reply, steps=[*steps, {"choices": [], "usage": usage}, done])
 
 
@@ -163,14 +163,14 @@ def tells(*_: object) -> str:
     ids=["any exception", "an error for the model"],
 )
 async def test_a_tool_that_throws_gives_an_error_result(
-    model: ModelServer, mine: Client, raw: RawClient, paint: Tool, told: str
+    model: ModelServer, mine: Client, raw: RawClient, paint: Tool, content: str
 ) -> None:
     model.play(calls(("a", "paint", "{}")), says("A pity."))
     mine.add_tool(paint)
     answer = await mine.ask("paint")
     assert answer.text == "A pity."
     assert answer.conversation_id is not None
-    assert await results_of(raw, answer.conversation_id) == [(told, True)]
+    assert await results_of(raw, answer.conversation_id) == [(content, True)]
 
 
 async def test_wrong_arguments_are_told_to_the_model(
@@ -184,8 +184,8 @@ async def test_wrong_arguments_are_told_to_the_model(
         raise AssertionError(day)
 
     assert (await mine.ask("paint", conversation_id=conversation)).text == "I see."
-    [(told, is_error)] = await results_of(raw, conversation)
-    assert str(told).startswith("The arguments are not valid.\nday: Input should be a valid")
+    [(content, is_error)] = await results_of(raw, conversation)
+    assert str(content).startswith("The arguments are not valid.\nday: Input should be a valid")
     assert is_error
 
 
@@ -274,11 +274,11 @@ async def test_ctrl_c_ends_a_program_that_waits_in_the_plain_client(
             while b"never ending" not in printed:
                 printed += await process.stdout.receive()
             process.send_signal(signal.SIGINT)
-            told = b"".join([chunk async for chunk in process.stderr])
+            errors = b"".join([chunk async for chunk in process.stderr])
             assert await process.wait() != 0
         await model.left.wait()
-    assert told.rstrip().endswith(b"KeyboardInterrupt")
-    assert told.count(b"Traceback") <= 2  # the interruption, and where it was waited for
+    assert errors.rstrip().endswith(b"KeyboardInterrupt")
+    assert errors.count(b"Traceback") <= 2  # the interruption, and where it was waited for
 
 
 async def test_leaving_the_loop_of_the_plain_client_closes_the_connection(

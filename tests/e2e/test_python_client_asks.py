@@ -210,8 +210,8 @@ async def test_a_question_stays_owed_where_nobody_answers_and_a_later_client_doe
         assert await anyio.to_thread.run_sync(use, None) == ""
         [owed] = (await raw_asking.conversation(conversation))["owed"]
         assert owed["kind"] == "question"
-        said = await anyio.to_thread.run_sync(use, lambda _: [Reply(text="So.")])
-    assert said == "Done."
+        text = await anyio.to_thread.run_sync(use, lambda _: [Reply(text="So.")])
+    assert text == "Done."
 
 
 async def test_a_question_is_answered_when_somebody_likes(

@@ -96,7 +96,7 @@ async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_i
 ) -> None:
     flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--timing", "lease=1")
     patient = Retry(attempts=200, first=0.05, longest=0.1)
-    answer, told, ended = Answer(), anyio.Event(), anyio.Event()
+    answer, has_text, ended = Answer(), anyio.Event(), anyio.Event()
     rewinds: list[Rewind] = []
 
     async def read(client: Client) -> None:
@@ -104,7 +104,7 @@ async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_i
             answer.feed(event)
             rewinds.extend([event] if isinstance(event, Rewind) else [])
             if len(answer.text) > 5:
-                told.set()
+                has_text.set()
         ended.set()
 
     with anyio.fail_after(SECONDS):
@@ -115,7 +115,7 @@ async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_i
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(read, client)
-            await told.wait()
+            await has_text.wait()
             first.kill()
             await first.exit_code()
             async with running_server(*flags) as second:
@@ -152,12 +152,12 @@ async def test_a_busy_conversation_is_an_error_or_waited_for_or_interrupted(
 ) -> None:
     gate, watching = anyio.Event(), Watching()
     model.play(held("first ", gate, "answer"), says("second"), broken_off("third"), says("fourth"))
-    said: list[str] = []
+    texts: list[str] = []
 
     async def wait_for_it() -> None:
         async with Client(played.url, retry=QUICK, transport=watching) as patient:
             again = patient.send("two", conversation_id=conversation, wait_while_busy=True)
-            said.append(joined([event async for event in again]))
+            texts.append(joined([event async for event in again]))
 
     async with (
         anyio.create_task_group() as tasks,
@@ -170,7 +170,7 @@ async def test_a_busy_conversation_is_an_error_or_waited_for_or_interrupted(
         await watching.refused.wait()
         gate.set()
         assert joined([event async for event in first]) == "answer"
-    assert said == ["second"]
+    assert texts == ["second"]
     assert (caught.value.status, caught.value.code, caught.value.retryable) == (
         409,
         "conversation_busy",

@@ -46,7 +46,7 @@ async def test_cancel_stops_the_tools_that_run_and_leaves_their_calls_owed(
     model: ModelServer, mine: Client, conversation: str
 ) -> None:
     model.play(calls(("a", "slow", "{}")), says("At last."))
-    begun, told = anyio.Event(), anyio.Event()
+    begun, cancelled = anyio.Event(), anyio.Event()
 
     @mine.tool
     async def slow(context: ToolContext) -> str:
@@ -54,7 +54,7 @@ async def test_cancel_stops_the_tools_that_run_and_leaves_their_calls_owed(
         try:
             await anyio.sleep_forever()
         finally:
-            told.set()
+            cancelled.set()
         return context.call.id
 
     stream = mine.send("go", conversation_id=conversation)
@@ -67,7 +67,7 @@ async def test_cancel_stops_the_tools_that_run_and_leaves_their_calls_owed(
         tasks.start_soon(stop)
         events = [event async for event in stream]
     assert isinstance(events[-1], RunEnd)
-    assert told.is_set()
+    assert cancelled.is_set()
     assert len((await mine.conversation(conversation)).owed) == 1
 
 
@@ -75,13 +75,13 @@ async def test_cancelling_the_reader_tells_plain_tools_and_another_process_can_g
     model: ModelServer, played: Server, mine: Client, conversation: str
 ) -> None:
     model.play(calls(("a", "slow", "{}")), says("At last."))
-    begun, told = anyio.Event(), anyio.Event()
+    begun, cancelled = anyio.Event(), anyio.Event()
 
     @mine.tool
     def slow(context: ToolContext) -> str:
         anyio.from_thread.run_sync(begun.set)
         assert context.cancelled.wait(SECONDS)
-        anyio.from_thread.run_sync(told.set)
+        anyio.from_thread.run_sync(cancelled.set)
         return ""
 
     async def read() -> None:
@@ -92,7 +92,7 @@ async def test_cancelling_the_reader_tells_plain_tools_and_another_process_can_g
         tasks.start_soon(read)
         await begun.wait()
         tasks.cancel_scope.cancel()
-    await told.wait()
+    await cancelled.wait()
     async with Client(played.url, tools=[Tool("slow", "", {}, lambda *_: "done")]) as other:
         events = [event async for event in other.resume(conversation)]
         assert joined(events) == "At last."

@@ -43,7 +43,7 @@ def blocks(heading: str = "") -> list[Block]:
 def exchanges(heading: str) -> list[tuple[str, str]]:
     """The requests of a section with the answers below them."""
     section = blocks(heading)
-    return [(asked.text, told.text) for asked, told in pairwise(section) if asked.is_request]
+    return [(asked.text, answer.text) for asked, answer in pairwise(section) if asked.is_request]
 
 
 def check_answer(answer: str, expected: str) -> None:
@@ -147,8 +147,8 @@ async def test_check_says_what_its_page_shows(tmp_path: Path) -> None:
     command, expected = blocks_of(TROUBLESHOOTING)
     assert command.text.split() == ["passback", "check"]
     environment = {**os.environ, **newcomer(tmp_path)}
-    told = await output_of([sys.executable, "-m", "passback", "check"], environment)
-    assert told.replace(str(tmp_path), "/home/you") == expected.text
+    output = await output_of([sys.executable, "-m", "passback", "check"], environment)
+    assert output.replace(str(tmp_path), "/home/you") == expected.text
 
 
 # ---------------------------------------------------------------- nothing is left unproven
@@ -167,8 +167,8 @@ def test_the_figures_of_readme_are_those_of_the_last_long_run() -> None:
     points = re.findall(r"^\| (kill-[\w-]+) \| (\d+) \|.*\| (\d+) \|$", RELIABILITY, re.MULTILINE)
     stores = sum(int(count) for name, count, _ in points if name == "kill-store")
     workers = sum(int(count) for name, count, _ in points) - stores
-    said = " ".join(README.split())
-    assert f"{workers:,} workers and {stores:,} Redis servers were killed" in said
+    text = " ".join(README.split())
+    assert f"{workers:,} workers and {stores:,} Redis servers were killed" in text
     assert {faults for *_, faults in points} == {"0"}
 
 

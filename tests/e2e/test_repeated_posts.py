@@ -3,7 +3,7 @@
 import anyio
 import httpx
 import pytest
-from tests.e2e.workers import SECONDS, held, told
+from tests.e2e.workers import SECONDS, held, transcript
 from tests.support.model_server import ModelServer, says
 from tests.support.wire import (
     PATH,
@@ -45,7 +45,7 @@ async def test_a_post_that_is_made_ten_times_at_once_and_once_after_the_end_is_o
     streams = [merged(answer.frames) for answer in answers]
     assert streams == [streams[0]] * len(streams)
     assert len(model.requests) == 1
-    assert await told(played_pair[0], conversation) == [
+    assert await transcript(played_pair[0], conversation) == [
         ("user", "hi", False),
         ("assistant", "The only answer.", False),
     ]
@@ -83,7 +83,7 @@ async def test_a_keyed_post_without_a_conversation_finds_the_one_that_it_began(
     names = ("x-conversation-id", "x-run-id")
     assert [again.headers[name] for name in names] == [first.headers[name] for name in names]
     assert again.text == first.text
-    began = await told(played_pair[0], first.headers["x-conversation-id"])
+    began = await transcript(played_pair[0], first.headers["x-conversation-id"])
     assert [role for role, *_ in began] == ["user", "assistant"]
     check_refusal(await ask(played_pair[1], {"messages": [user("bye")]}), 422, "reused")
     assert len(model.requests) == 1

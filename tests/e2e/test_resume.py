@@ -62,9 +62,9 @@ async def test_a_repeated_result_reads_on_where_its_first_post_broke_off(
     slow_client: Client, conversation: str
 ) -> None:
     asked = await slow_client.post(conversation, user("time zone"), tools=[ZONE])
-    told = result(asked.call.id, "UTC")
-    async with slow_client.stream(conversation, [told]) as stream:
+    given = result(asked.call.id, "UTC")
+    async with slow_client.stream(conversation, [given]) as stream:
         [first] = await stream.take(1)
     headers = {"last-event-id": first.id}
-    rest = await slow_client.post(conversation, told, headers=headers)
+    rest = await slow_client.post(conversation, given, headers=headers)
     assert first.event["content"] + rest.text == 'Done. get-time-zone answered: "UTC".'

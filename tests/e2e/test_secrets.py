@@ -48,8 +48,8 @@ class Listener:
 
 
 def check_silence(text: str) -> None:
-    told = [line for line in text.splitlines() if any(canary in line for canary in CANARIES)]
-    assert told == []
+    leaks = [line for line in text.splitlines() if any(canary in line for canary in CANARIES)]
+    assert leaks == []
 
 
 async def run_session(http: httpx.AsyncClient, conversation: str) -> None:

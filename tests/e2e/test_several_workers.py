@@ -63,8 +63,8 @@ async def test_each_worker_answers_at_the_one_address_and_goes_on_where_another_
     async with client_of(two.server.url) as client, two.only(one):
         asked = await client.post(conversation, user("time zone"), tools=[ZONE])
     async with client_of(two.server.url) as client, two.only(other):
-        told = await client.post(conversation, result(asked.call.id, "UTC"))
-    assert told.text == 'Done. get-time-zone answered: "UTC".'
+        answer = await client.post(conversation, result(asked.call.id, "UTC"))
+    assert answer.text == 'Done. get-time-zone answered: "UTC".'
 
 
 @pytest.mark.promise("P3", "P7")

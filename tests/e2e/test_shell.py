@@ -88,9 +88,9 @@ async def test_a_text_whose_run_fails_breaks_off_with_a_line_that_says_why(
 ) -> None:
     model.play(HALF)
     ended = await curl(played, tmp_path, "", *TEXT)
-    words, _, told = ended.output.partition("\x1e")
+    words, _, ending = ended.output.partition("\x1e")
     assert (ended.code, words) == (18, "half\n")
-    assert json.loads(told).items() >= {"outcome": "failed", "code": "model_incomplete"}.items()
+    assert json.loads(ending).items() >= {"outcome": "failed", "code": "model_incomplete"}.items()
     assert ended.headers["x-run-id"].startswith("run_")
 
 

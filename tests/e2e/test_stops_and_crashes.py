@@ -44,8 +44,8 @@ async def test_a_restart_keeps_conversations_and_what_is_owed(
         assert await server.exit_code() == 0
     async with running_server("--store", sqlite) as server, client_of(server.url) as client:
         assert await client.conversation(conversation) == before
-        told = await client.post(conversation, result(asked.call.id, "UTC"))
-    assert told.text == 'Done. get-time-zone answered: "UTC".'
+        final = await client.post(conversation, result(asked.call.id, "UTC"))
+    assert final.text == 'Done. get-time-zone answered: "UTC".'
 
 
 @pytest.mark.promise("P6", "P10")
@@ -67,9 +67,9 @@ async def test_after_a_crash_in_an_answer_the_restarted_server_gives_the_whole_a
         assert answer.types == ["run-start", "text", "run-end", DONE]
         assert answer.text.endswith("49 50 - counted by the demo model.")
         assert (await client.post(conversation, user("count to 3"))).text.startswith("1 2 3")
-        told = [(m["role"], m["content"]) for m in (await client.messages(conversation))[2:]]
-    assert told[:2] == [("user", "count to 50"), ("assistant", answer.text)]
-    assert [role for role, _ in told[2:]] == ["user", "assistant"]
+        messages = [(m["role"], m["content"]) for m in (await client.messages(conversation))[2:]]
+    assert messages[:2] == [("user", "count to 50"), ("assistant", answer.text)]
+    assert [role for role, _ in messages[2:]] == ["user", "assistant"]
 
 
 @pytest.mark.promise("P6", "P10")
@@ -107,12 +107,12 @@ async def test_acknowledged_results_survive_whatever_ends_the_server(
     arguments = ("--store", sqlite, "--timing", "lease=1")
     async with running_server(*arguments) as server, client_of(server.url) as client:
         asked = await client.post(conversation, user("time zone"), tools=[ZONE])
-        told = result(asked.call.id, "UTC")
-        async with client.stream(conversation, [told]):
+        given = result(asked.call.id, "UTC")
+        async with client.stream(conversation, [given]):
             server.kill() if kill else server.terminate()
             await server.exit_code()
     async with running_server(*arguments) as server, client_of(server.url) as client:
-        again = await client.post(conversation, told)
+        again = await client.post(conversation, given)
         assert again.status == 200
         roles = [message["role"] for message in await client.messages(conversation)]
     assert roles[:3] == ["user", "assistant", "tool"]

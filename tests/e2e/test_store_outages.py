@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
-from tests.e2e.workers import LEASE, SECONDS, held, told, whole, worker
+from tests.e2e.workers import LEASE, SECONDS, held, transcript, whole, worker
 from tests.support.model_server import ModelServer
 from tests.support.redis_server import StoppableRedis, stoppable_redis
 from tests.support.wire import (
@@ -129,7 +129,7 @@ async def test_a_run_outlives_a_redis_that_is_away_for_some_seconds(
         assert merged(each) == merged(good.frames)
     assert again.text == "half an answer"
     for name, words in ((conversation, "hi"), (refusals, "refused")):
-        assert await told(one, name) == [
+        assert await transcript(one, name) == [
             ("user", words, False),
             ("assistant", "half an answer", False),
         ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import anyio
 import pytest
-from tests.e2e.workers import CUT, SECONDS, Worker, broken_off, held, told, whole, worker
+from tests.e2e.workers import CUT, SECONDS, Worker, broken_off, held, transcript, whole, worker
 from tests.support.model_server import ModelServer, Reply, calls, event, says
 from tests.support.wire import (
     DONE,
@@ -44,7 +44,7 @@ async def test_a_reader_on_another_worker_is_told_what_is_void(
     assert rewind_of(answer.frames).event["to"] == answer.frames[0].id
     good = await whole(survivor, conversation)
     assert merged(without_void(answer.frames)) == merged(good.frames)
-    assert await told(survivor, conversation) == [
+    assert await transcript(survivor, conversation) == [
         ("user", "hi", False),
         ("assistant", "new answer", False),
     ]
@@ -226,7 +226,7 @@ async def test_a_worker_that_slept_longer_than_its_lease_changes_nothing_when_it
     assert merged(without_void(seen.frames)) == merged(good.frames)
     assert merged((await whole(victim.client, conversation)).frames) == merged(good.frames)
     history = [("user", "hi", False), ("assistant", "new answer", False)]
-    assert await told(survivor, conversation) == history
-    assert await told(victim.client, conversation) == history
+    assert await transcript(survivor, conversation) == history
+    assert await transcript(victim.client, conversation) == history
     model.play(says("fine"))
     assert (await victim.client.post(conversation, user("and now?"))).text == "fine"

@@ -38,9 +38,9 @@ def words(frames: Iterable[Frame]) -> list[str]:
 def recorded(messages: Iterable[Json]) -> list[str]:
     texts: dict[str, str] = {}
     for each in messages:
-        parent, said = each.get("toolCallId", ""), each.get("message", each)
-        if said["role"] == "assistant" and said["content"]:
-            texts[parent] = texts.get(parent, "") + said["content"]
+        parent, message = each.get("toolCallId", ""), each.get("message", each)
+        if message["role"] == "assistant" and message["content"]:
+            texts[parent] = texts.get(parent, "") + message["content"]
     return sorted(texts.values())
 
 

@@ -64,8 +64,8 @@ async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversat
             conversation, asks, tools=[COLOR], include=["reasoning", "usage"]
         ) as stream:
             first = await stream.whole()
-        told = await client.post(conversation, result(first.call.id, "done"))
-        assert told.text == "Done."
+        answer = await client.post(conversation, result(first.call.id, "done"))
+        assert answer.text == "Done."
         [blocks] = answers(model)
     shown = [frame.event for frame in first.frames if frame.type in {"reasoning", "usage"}]
     assert shown == [

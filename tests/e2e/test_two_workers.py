@@ -24,8 +24,8 @@ async def test_a_call_made_on_one_worker_is_answered_on_the_other(
 ) -> None:
     one, other = pair
     asked = await one.post(conversation, user("time zone"), tools=[ZONE])
-    told = await other.post(conversation, result(asked.call.id, "UTC"))
-    assert told.text == 'Done. get-time-zone answered: "UTC".'
+    answer = await other.post(conversation, result(asked.call.id, "UTC"))
+    assert answer.text == 'Done. get-time-zone answered: "UTC".'
     assert await one.conversation(conversation) == await other.conversation(conversation)
 
 
@@ -39,9 +39,9 @@ async def test_a_result_posted_in_the_instant_of_the_calls_end_never_meets_a_con
         takes = tells if number % 4 < 2 else asks
         async with asks.stream(conversation, [user("time zone")], tools=[ZONE]) as stream:
             ended = await stream.until("tool-call-end")
-            told = await takes.post(conversation, result(ended.event["toolCallId"], str(number)))
+            answer = await takes.post(conversation, result(ended.event["toolCallId"], str(number)))
             assert (await stream.whole()).types[-1] == DONE
-        assert (told.status, told.text) == (200, f'Done. get-time-zone answered: "{number}".')
+        assert (answer.status, answer.text) == (200, f'Done. get-time-zone answered: "{number}".')
     assert (await pair[0].conversation(conversation))["messageCount"] == 4 * ROUNDS
 
 

@@ -51,7 +51,7 @@ def held(before: str, gate: anyio.Event, *after: str) -> Reply:
 
 
 # ---------------------------------------------------------------- what is left of a conversation
-async def told(client: Client, conversation: str) -> list[tuple[str, object, bool]]:
+async def transcript(client: Client, conversation: str) -> list[tuple[str, object, bool]]:
     """The history: who said what, and whether it is partial."""
     messages = await client.messages(conversation)
     return [(each["role"], each["content"], each.get("partial", False)) for each in messages]

@@ -52,8 +52,8 @@ def text(index: int, *pieces: str) -> list[bytes]:
 
 def thinking(index: int, thought: str, signature: str) -> list[bytes]:
     start = {"type": "thinking", "thinking": "", "signature": ""}
-    said = {"type": "thinking_delta", "thinking": thought}
-    return block(index, start, said, {"type": "signature_delta", "signature": signature})
+    delta = {"type": "thinking_delta", "thinking": thought}
+    return block(index, start, delta, {"type": "signature_delta", "signature": signature})
 
 
 def redacted(index: int, data: str) -> list[bytes]:
@@ -118,8 +118,8 @@ def thoughts_in(steps: Sequence[Step]) -> list[Json]:
     """The blocks of thinking that these steps bring, whole."""
     blocks: dict[int, Json] = {}
     thoughts: list[Json] = []
-    told = (step for step in steps if isinstance(step, bytes) and step.startswith(b"event: "))
-    for event in (json.loads(step.partition(b"data: ")[2]) for step in told):
+    framed = (step for step in steps if isinstance(step, bytes) and step.startswith(b"event: "))
+    for event in (json.loads(step.partition(b"data: ")[2]) for step in framed):
         match event["type"], event.get("index"):
             case "content_block_start", index:
                 blocks[index] = dict(event["content_block"])

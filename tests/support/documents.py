@@ -46,8 +46,8 @@ async def check_commands(blocks: Sequence[Block], url: str, folder: Path) -> int
     """Run a page's commands in order; each prints what the page shows. Return their number."""
     commands = [block.text for block in blocks if block.language == "sh"]
     expected = [
-        told.text if told and told.language == "text" else ""
-        for block, told in pairwise([*blocks, None])
+        below.text if below and below.language == "text" else ""
+        for block, below in pairwise([*blocks, None])
         if block and block.language == "sh"
     ]
     script = "".join(f"{command}printf '\\0'\n" for command in commands)

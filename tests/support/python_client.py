@@ -141,9 +141,9 @@ async def until_text(events: AsyncIterator[Event]) -> None:
     raise AssertionError("no text came")
 
 
-async def collect(stream: Stream, told: list[Event]) -> None:
+async def collect(stream: Stream, collected: list[Event]) -> None:
     async with stream:
-        told.extend([event async for event in stream])
+        collected.extend([event async for event in stream])
 
 
 def of_kind(events: Sequence[Event], kind: type[Any]) -> list[Any]:

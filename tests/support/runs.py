@@ -169,8 +169,8 @@ async def over(store: Store, run: RunRef) -> None:
 
 async def reply(runs: RunService, *messages: PostedMessage) -> str:
     """Post, and give the text that the run streams."""
-    said = await events(runs, await post(runs, *messages))
-    return "".join(event.text for event in said if isinstance(event, TextDelta))
+    seen = await events(runs, await post(runs, *messages))
+    return "".join(event.text for event in seen if isinstance(event, TextDelta))
 
 
 async def until(runs: RunService, run: RunRef, kind: type[RunEvent]) -> Logged:

@@ -126,14 +126,14 @@ async def replaying(file: Path, *arguments: str) -> AsyncGenerator[str]:
     command = [sys.executable, "-m", "passback", "replay", str(file), "--port", "0", *arguments]
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
         assert process.stdout is not None
-        said = ""
+        printed = ""
         with anyio.fail_after(START_SECONDS):
             async for piece in TextReceiveStream(process.stdout):
-                said += piece
-                if found := _ADDRESS.search(said):
+                printed += piece
+                if found := _ADDRESS.search(printed):
                     break
             else:
-                raise AssertionError(f"it ended before it listened: {said}")
+                raise AssertionError(f"it ended before it listened: {printed}")
         try:
             yield found[1]
         finally:

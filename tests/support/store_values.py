@@ -92,14 +92,14 @@ def texts(lease: Lease, first: int, *words: str) -> LogWrite:
 
 def turn(lease: Lease, step: int, first: int, *events: RunEvent, say: str = "") -> Commit:
     """A commit in the middle of a run."""
-    said = (AssistantMessage(MessageId(f"m-{say}"), say),) if say else ()
-    return Commit(LogWrite(lease, first, events), step, said)
+    messages = (AssistantMessage(MessageId(f"m-{say}"), say),) if say else ()
+    return Commit(LogWrite(lease, first, events), step, messages)
 
 
 def ending(lease: Lease, step: int, first: int, say: str = "") -> Commit:
     """The commit that ends a run."""
-    said = (AssistantMessage(MessageId(f"m-{say}"), say),) if say else ()
-    return Commit(LogWrite(lease, first, (FINISHED,)), step, said, ends=True)
+    messages = (AssistantMessage(MessageId(f"m-{say}"), say),) if say else ()
+    return Commit(LogWrite(lease, first, (FINISHED,)), step, messages, ends=True)
 
 
 def opening(run_id: RunId) -> tuple[RunEvent, ...]:
@@ -143,7 +143,9 @@ async def reaped(store: Store, key: ConversationKey, *messages: Message) -> None
     assert await store.fail_lost(change(key, status.version, *messages), status.run_id, (LOST,))
 
 
-async def said(store: Store, run: RunRef, after: Position = START) -> list[tuple[str, RunEvent]]:
+async def said(
+    store: Store, run: RunRef, after: Position = START
+) -> list[tuple[str, RunEvent]]:
     """A run's log with the places written out."""
     return [(str(each.position), each.event) for each in await store.read_log(run, after=after)]
 

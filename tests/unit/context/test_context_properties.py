@@ -251,9 +251,9 @@ def nearly_full() -> History:
             (*first.tool_calls, *second.tool_calls), (0, 0, 0, 0, 40_000), strict=True
         )
     ]
-    said = [AssistantMessage(MessageId(name), "word ") for name in ("c", "d")]
+    answers = [AssistantMessage(MessageId(name), "word ") for name in ("c", "d")]
     asked = UserMessage(MessageId("first"), "word ")
-    return History([asked, first, *results[:3], second, *results[3:], *said])
+    return History([asked, first, *results[:3], second, *results[3:], *answers])
 
 
 @given(histories(), st.sampled_from([0, 600, 1_000, 2_000, 8_000, 128_000]))

@@ -131,8 +131,8 @@ def test_the_agent_that_was_asked_stays_named() -> None:
 
 # ---------------------------------------------------------------- the system prompt
 def test_guides_stand_behind_the_agents_own_words() -> None:
-    told = static_prompt("You sell.", "Be kind.", ["", "# A", "# B"])
-    assert told == "# Role\nYou sell.\n\n# Rules\nBe kind.\n\n# A\n\n# B"
+    prompt = static_prompt("You sell.", "Be kind.", ["", "# A", "# B"])
+    assert prompt == "# Role\nYou sell.\n\n# Rules\nBe kind.\n\n# A\n\n# B"
     assert static_prompt("") == ""
     assert output_guide({"type": "object"}).endswith(':\n{"type":"object"}')
 
@@ -270,13 +270,13 @@ def test_a_table_is_outlined_by_columns_and_rows(data: JsonValue, shown: JsonVal
     ],
 )
 def test_an_outline_tells_which_columns_of_a_table_hold_texts_for_a_few_fields(
-    fields: list[str], told: str | None
+    fields: list[str], expected: str | None
 ) -> None:
     table: JsonValue = {"mediaType": "text/csv", "text": "\n".join(["n", *fields])}
     shown = outline({"orders": table})
     assert isinstance(shown, dict)
     assert isinstance(orders := shown["orders"], dict)
-    assert orders.get("mixed") == (None if told is None else {"n": told})
+    assert orders.get("mixed") == (None if expected is None else {"n": expected})
     assert outline({"orders": table}) == shown
 
 
@@ -285,8 +285,8 @@ def test_the_tables_of_an_outline_share_what_is_looked_at() -> None:
     table: JsonValue = {"mediaType": "text/csv", "text": "n\nn/a\n" + "1\n" * 9_000}
     shown = outline(dict.fromkeys("abcd", table))
     assert isinstance(shown, dict)
-    told = {"n": "text: 1 of its first 2046 fields is not a number"}
-    assert [each["mixed"] for each in shown.values() if isinstance(each, dict)] == [told] * 4
+    missing = {"n": "text: 1 of its first 2046 fields is not a number"}
+    assert [each["mixed"] for each in shown.values() if isinstance(each, dict)] == [missing] * 4
 
 
 @pytest.mark.promise("P11")
@@ -343,8 +343,8 @@ def test_the_page_has_the_guides() -> None:
 
 def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "mcp.md").read_text()
-    said = {"notes": "Look for a note before you keep it a second time."}
-    guide, block = PromptLayers().instructed(said).split("\n<mcp_server name", 1)
+    notes = {"notes": "Look for a note before you keep it a second time."}
+    guide, block = PromptLayers().instructed(notes).split("\n<mcp_server name", 1)
     assert guide == SERVERS_GUIDE
     assert f"```markdown\n{guide}\n```\n" in page
     assert f"```text\n<mcp_server name{block}\n```\n" in page

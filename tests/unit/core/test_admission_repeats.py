@@ -467,9 +467,9 @@ def test_it_agrees_with_what_the_messages_say(
     posted = replace(posted, on_busy=on_busy)
     for receipts in KNOWN:
         for running, overdue in ((False, False), (True, False), (False, True)):
-            said = unread(messages, posted, receipts, running=running, overdue=overdue)
+            verdict = unread(messages, posted, receipts, running=running, overdue=overdue)
             expected = whole(messages, posted, receipts, running=running, overdue=overdue)
-            assert said in (None, expected)
+            assert verdict in (None, expected)
 
 
 def test_repeats_and_refusals_need_no_messages() -> None:
@@ -482,5 +482,5 @@ def test_repeats_and_refusals_need_no_messages() -> None:
         RunId("r1")
     )
     for running in (False, True):
-        said = unread(IDLE, post(M1), {}, running=running, overdue=False)
-        assert (said is None) is not running
+        verdict = unread(IDLE, post(M1), {}, running=running, overdue=False)
+        assert (verdict is None) is not running

@@ -93,13 +93,13 @@ def test_what_fits(given: Mapping[str, object]) -> None:
     check_arguments(thing, **given)
 
 
-@pytest.mark.parametrize(("given", "told"), MISFITTING)
+@pytest.mark.parametrize(("given", "message"), MISFITTING)
 def test_what_does_not_fit_is_named_and_its_texts_are_not_shown(
-    given: Mapping[str, object], told: str
+    given: Mapping[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:
         check_arguments(thing, **given)
-    assert raised.value.message == f"thing: {told}"
+    assert raised.value.message == f"thing: {message}"
 
 
 def test_an_error_has_no_value_in_its_causes() -> None:
@@ -110,7 +110,7 @@ def test_an_error_has_no_value_in_its_causes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"tokens": "x"}, "tokens: Input should be a valid integer (given: str)"),
         ({"seconds": 0}, "seconds: Input should be greater than 0 (given: 0)"),
@@ -118,10 +118,10 @@ def test_an_error_has_no_value_in_its_causes() -> None:
         ({"cost": math.inf}, "cost: Input should be a finite number (given: inf)"),
     ],
 )
-def test_a_limit_is_a_number(given: Mapping[str, Any], told: str) -> None:
+def test_a_limit_is_a_number(given: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         BudgetLimits(**given)
-    assert raised.value.message == f"BudgetLimits: {told}"
+    assert raised.value.message == f"BudgetLimits: {message}"
 
 
 def test_a_budget_has_limits() -> None:

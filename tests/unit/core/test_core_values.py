@@ -360,9 +360,9 @@ async def test_the_first_pattern_that_fits_the_whole_name_decides(
     patterns: dict[str, Decision], name: str, decision: Decision | None
 ) -> None:
     run = RunRef(KEY, RunId("r"))
-    said = pattern_rule(patterns)(replace(CALL, name=name), run)
-    assert isinstance(said, Awaitable)
-    assert await said == decision
+    answer = pattern_rule(patterns)(replace(CALL, name=name), run)
+    assert isinstance(answer, Awaitable)
+    assert await answer == decision
 
 
 @pytest.mark.parametrize("word", ["", "yes", "ALLOW", None, True, False, "asks"])

@@ -60,16 +60,16 @@ def read(*messages: HistoryMessage) -> ImportedPost:
 def plain(messages: Sequence[HistoryMessage]) -> list[object]:
     """Without ids of messages, all of which are imported."""
     assert all(each.imported for each in messages)
-    told: list[object] = []
+    shown: list[object] = []
     for each in messages:
         match each:
             case AssistantMessage(content=content, tool_calls=calls):
-                told.append((content, *[(one.id, one.name, one.arguments) for one in calls]))
+                shown.append((content, *[(one.id, one.name, one.arguments) for one in calls]))
             case ToolMessage(call_id=call_id, content=content, is_error=is_error, synthetic=why):
-                told.append((call_id, content, is_error, why))
+                shown.append((call_id, content, is_error, why))
             case _:
-                told.append(each.content)
-    return told
+                shown.append(each.content)
+    return shown
 
 
 UNANSWERED = (SYNTHETIC_TEXT["unanswered"], True, "unanswered")

@@ -141,8 +141,8 @@ def test_posts_that_say_something_else_have_other_fingerprints() -> None:
     assert len({each.fingerprint for each in several}) == len(several)
 
 
-def brief(content: str = "a", **said: Any) -> UserMessage:
-    return UserMessage(MessageId("u"), content, brief=MessageContext(**said))
+def brief(content: str = "a", **fields: Any) -> UserMessage:
+    return UserMessage(MessageId("u"), content, brief=MessageContext(**fields))
 
 
 @pytest.mark.promise("P8")

@@ -129,9 +129,9 @@ FLAWS: dict[str, tuple[dict[str, Any], str | None]] = {
 def test_what_is_wrong_with_a_question_is_told_with_its_place(
     arguments: dict[str, Any], flaw: str | None
 ) -> None:
-    told = None if flaw is None else f"at $.questions[1].{flaw}"
+    expected = None if flaw is None else f"at $.questions[1].{flaw}"
     two = {"questions": [{"question": "first"}, *arguments["questions"]]}
-    assert find_question_flaw(json.dumps(two)) == told
+    assert find_question_flaw(json.dumps(two)) == expected
 
 
 def test_labels_are_compared_within_one_question() -> None:
@@ -232,13 +232,13 @@ UNFIT: dict[str, tuple[object, Content, str]] = {
 
 
 @pytest.mark.promise("P12")
-@pytest.mark.parametrize(("questions", "content", "told"), UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize(("questions", "content", "expected"), UNFIT.values(), ids=UNFIT)
 def test_an_answer_that_does_not_fit_is_refused_with_its_place(
-    questions: object, content: Content, told: str
+    questions: object, content: Content, expected: str
 ) -> None:
     with pytest.raises(InvalidAnswer) as raised:
         check(questions, content)
-    assert told in raised.value.message
+    assert expected in raised.value.message
     assert len(raised.value.message) < 200
 
 

@@ -204,7 +204,7 @@ ASKED = UserMessage(
     MessageId("u"), "hi", brief=MessageContext(intent="rest", generation=GENERATION)
 )
 PLAIN = UserMessage(MessageId("p"), "ho")
-SAID = AssistantMessage(MessageId("a"), "yes")
+ANSWER = AssistantMessage(MessageId("a"), "yes")
 CORRECTED = SystemMessage(MessageId("s"), "no JSON", synthetic="invalid")
 KEY = ConversationKey(OwnerId("o"), ConversationId("c"))
 
@@ -226,21 +226,23 @@ def _anthropic(request: ModelRequest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("messages", "told"),
+    ("messages", "expected"),
     [
         ([ASKED], GENERATION),
-        ([ASKED, SAID, PLAIN], Generation()),
-        ([ASKED, SAID], GENERATION),
-        ([PLAIN, SAID, ASKED], GENERATION),
-        ([ASKED, SAID, CORRECTED], GENERATION),
-        ([PLAIN, SAID, CORRECTED], Generation()),
+        ([ASKED, ANSWER, PLAIN], Generation()),
+        ([ASKED, ANSWER], GENERATION),
+        ([PLAIN, ANSWER, ASKED], GENERATION),
+        ([ASKED, ANSWER, CORRECTED], GENERATION),
+        ([PLAIN, ANSWER, CORRECTED], Generation()),
         ([CORRECTED], Generation()),
         ([], Generation()),
         ([replace(PLAIN, brief=MessageContext(intent="rest"))], Generation()),
     ],
 )
-def test_what_the_last_user_message_says_counts(messages: list[Message], told: Generation) -> None:
-    assert _request(*messages).generation == told
+def test_what_the_last_user_message_says_counts(
+    messages: list[Message], expected: Generation
+) -> None:
+    assert _request(*messages).generation == expected
 
 
 def test_the_model_is_not_told_of_it() -> None:

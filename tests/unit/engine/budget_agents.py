@@ -39,8 +39,8 @@ def looks(tokens: int) -> list[Step]:
     return uses(tokens, calls(("look", {})))
 
 
-def reports(said: Sequence[RunEvent]) -> list[Left | None]:
-    return [event.left for event in said if isinstance(event, UsageReported)]
+def reports(seen: Sequence[RunEvent]) -> list[Left | None]:
+    return [event.left for event in seen if isinstance(event, UsageReported)]
 
 
 def of_run(**limits: float) -> Budget:

@@ -58,8 +58,8 @@ async def results(runs: RunService) -> list[object]:
     return [each.content for each in await record(runs) if isinstance(each, ToolMessage)]
 
 
-def of_calls(said: list[RunEvent]) -> list[RunEvent]:
-    return [each for each in said if isinstance(each, ToolCallEnded | ToolResulted)]
+def of_calls(seen: list[RunEvent]) -> list[RunEvent]:
+    return [each for each in seen if isinstance(each, ToolCallEnded | ToolResulted)]
 
 
 def one_of(*names: str) -> ScriptedModel:

@@ -15,7 +15,7 @@ from passback.toolsets.functions import FunctionTool, ToolError, tool
 
 Kind: TypeAlias = Literal["read", "write", "paint", "unknown", "broken"]
 """A server tool that reads or writes, a client's tool, an unknown tool, or broken arguments."""
-Deed: TypeAlias = Literal["returns", "fails", "breaks", "exits", "leaks", "hangs"]
+Ending: TypeAlias = Literal["returns", "fails", "breaks", "exits", "leaks", "hangs"]
 """The way in which a tool ends: `leaks` by a cancellation of its own, `hangs` by its deadline."""
 
 
@@ -24,7 +24,7 @@ class Call:
     """One call of the model, and how its tool ends."""
 
     kind: Kind
-    deed: Deed = "returns"
+    ending: Ending = "returns"
 
     @property
     def runs(self) -> bool:
@@ -33,12 +33,12 @@ class Call:
     @property
     def waits(self) -> bool:
         """Return True if it ends only when it is let go."""
-        return self.runs and self.deed != "hangs"
+        return self.runs and self.ending != "hangs"
 
     @property
     def name(self) -> str:
         kind = "read" if self.kind == "broken" else self.kind
-        return f"{kind}_soon" if self.deed == "hangs" else kind
+        return f"{kind}_soon" if self.ending == "hangs" else kind
 
 
 def turn(calls: Sequence[Call]) -> list[Step]:
@@ -67,7 +67,7 @@ INTERRUPTED = (SYNTHETIC_TEXT["interrupted"], True)
 
 def ending_of(call: Call, at: int) -> tuple[str, bool]:
     """The result of a call that was made, and whether it is an error."""
-    endings: dict[Deed, tuple[str, bool]] = {
+    endings: dict[Ending, tuple[str, bool]] = {
         "returns": (f"{at} done", False),
         "fails": (f"{at} failed", True),
         "breaks": ("The tool failed: RuntimeError.", True),
@@ -75,7 +75,7 @@ def ending_of(call: Call, at: int) -> tuple[str, bool]:
         "leaks": ("The tool failed: StrayCancellation.", True),
         "hangs": ("The tool did not answer in 1e-09 s.", True),
     }
-    return endings[call.deed]
+    return endings[call.ending]
 
 
 @dataclass
@@ -150,7 +150,7 @@ class Stage:
         finally:
             self.inside.discard(at)
             self._move()
-        match self.calls[at].deed:
+        match self.calls[at].ending:
             case "fails":
                 raise ToolError(f"{at} failed")
             case "breaks":

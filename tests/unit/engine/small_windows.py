@@ -35,7 +35,7 @@ def small_window_worker(
     return worker(store, model, *tools, timing=timing, context=Compaction(window), max_turns=20)
 
 
-def told(seen: Sequence[RunEvent]) -> list[RunEvent]:
+def window_events(seen: Sequence[RunEvent]) -> list[RunEvent]:
     return [each for each in seen if isinstance(each, ContextWarned | Compacted | UsageReported)]
 
 

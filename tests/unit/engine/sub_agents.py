@@ -51,8 +51,8 @@ def lead_worker(
     )
 
 
-def said_by_children(said: Sequence[RunEvent]) -> list[RunEvent]:
-    return [event.event for event in said if isinstance(event, Nested)]
+def said_by_children(seen: Sequence[RunEvent]) -> list[RunEvent]:
+    return [event.event for event in seen if isinstance(event, Nested)]
 
 
 def approved(call_id: CallId) -> ApprovalMessage:

@@ -105,10 +105,10 @@ async def test_a_message_while_an_allowed_call_is_made(
         second = await post(runs, says("next", "u2"), on_busy=policy)
         if policy == "enqueue":
             gate.set()
-        said, ending = expected
+        messages, ending = expected
         assert await outcome(runs, second) == Completed()
         assert await outcome(runs, run) == ending
-        assert await contents(runs) == said
+        assert await contents(runs) == messages
         assert [m.call_id for m in await record(runs) if isinstance(m, ApprovalMessage)] == [call]
         assert await post(runs, approval(call)) == run
     assert counted.done == {"pay": 1}
@@ -229,8 +229,8 @@ async def test_an_allowed_call_that_was_being_made_is_repeated_only_if_that_is_h
         await dying.kill()
         assert await outcome(other, run) == Completed()
         assert await results(other) == answers
-        said = of_calls(await events(other, run))
-        assert [e.content for e in said if isinstance(e, ToolResulted)] == answers
+        seen = of_calls(await events(other, run))
+        assert [e.content for e in seen if isinstance(e, ToolResulted)] == answers
         assert await post(other, *map(approval, calls_)) == run
     assert counted.done == done
 

@@ -76,9 +76,9 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
     ):
         [call] = await asked(one)
         run = await post(other, approval(call))
-        said = await events(other, run)
-        turn = next(each.message_id for each in said if isinstance(each, TurnStarted))
-        assert said == [
+        seen = await events(other, run)
+        turn = next(each.message_id for each in seen if isinstance(each, TurnStarted))
+        assert seen == [
             RunStarted(run.run_id),
             ToolCallEnded(call),
             ToolResulted(call, "pay done"),
@@ -86,7 +86,7 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
             TextDelta("paid"),
             RunFinished(Completed()),
         ]
-        assert await events(one, run) == said
+        assert await events(one, run) == seen
         _, _, given, done, _ = await record(one)
         [spec] = await FunctionTools([pay]).specs()
         digest = declaration_digest(spec)
@@ -116,21 +116,21 @@ async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) 
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
+    ("reason", "expected"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
 )
-async def test_a_denied_call_is_told_to_the_model(store: Store, reason: str, told: str) -> None:
+async def test_a_denied_call_is_told_to_the_model(store: Store, reason: str, expected: str) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), words("pity")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:
         [call] = await asked(runs)
         run = await post(runs, denial(call, reason))
-        refused = ToolResulted(call, told, is_error=True, synthetic="denied")
+        refused = ToolResulted(call, expected, is_error=True, synthetic="denied")
         assert of_calls(await events(runs, run)) == [refused]
         assert (await contents(runs))[-1] == "pity"
-        assert await results(runs) == [told]
+        assert await results(runs) == [expected]
     shown = model.requests[1].messages[-1]
     assert isinstance(shown, ToolMessage)
-    assert (shown.content, shown.is_error, shown.synthetic) == (told, True, "denied")
+    assert (shown.content, shown.is_error, shown.synthetic) == (expected, True, "denied")
     assert counted.done == {}
 
 
@@ -165,9 +165,9 @@ async def test_beside_calls_that_need_no_person(store: Store) -> None:
     model = ScriptedModel([called("pay", "look", "paint"), words("so")])
     async with worker(store, model, *tools) as runs:
         run = await post(runs, says(), tools=[PAINT])
-        said = await events(runs, run)
+        seen = await events(runs, run)
         pay, paint = await call_ids(runs)
-        ends = [each.call_id for each in said if isinstance(each, ToolCallEnded)]
+        ends = [each.call_id for each in seen if isinstance(each, ToolCallEnded)]
         assert pay not in ends
         assert ends[-1] == paint
         assert counted.done == {"look": 1}

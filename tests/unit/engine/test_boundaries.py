@@ -102,8 +102,8 @@ async def test_each_turn_adds_its_usage_with_its_message(store: Store) -> None:
     model = ScriptedModel([using(3, *calls(("look", {}))), using(4, *words("so")), words("bye")])
     async with worker(store, model, look) as runs:
         await outcome(runs, await post(runs, says()))
-        told = [each.usage for each in await record(runs) if isinstance(each, AssistantMessage)]
-        assert told == [Usage(3, 1), Usage(4, 1)]
+        usages = [each.usage for each in await record(runs) if isinstance(each, AssistantMessage)]
+        assert usages == [Usage(3, 1), Usage(4, 1)]
         assert await state(store) == State(usage=Usage(7, 2))
         await outcome(runs, await post(runs, says("again", "v")))
         assert await state(store) == State(usage=Usage(7, 2))
@@ -126,8 +126,8 @@ async def test_a_cut_turn_counts_if_some_of_it_is_kept(memory: Store, shown: str
     model = ScriptedModel([using(3, shown, ModelUnavailable("gone"))])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says()))
-        told = [each.usage for each in await record(runs) if isinstance(each, AssistantMessage)]
-        assert told == ([Usage(3, 1)] if shown else [])
+        usages = [each.usage for each in await record(runs) if isinstance(each, AssistantMessage)]
+        assert usages == ([Usage(3, 1)] if shown else [])
         assert (await state(memory)).usage == (Usage(3, 1) if shown else Usage())
 
 

@@ -83,9 +83,9 @@ pytestmark = pytest.mark.anyio
 async def test_a_run_ends_before_the_model_call_that_its_tokens_do_not_allow(store: Store) -> None:
     model = ScriptedModel([looks(60), looks(60), uses(1)])
     async with worker(store, model, look, budget=of_run(tokens=100)) as runs:
-        said = await events(runs, await post(runs, user()))
-        assert said[-1] == RunFinished(BUDGET)
-        assert reports(said) == [Left(3, 40), Left(2, 0)]
+        shown = await events(runs, await post(runs, user()))
+        assert shown[-1] == RunFinished(BUDGET)
+        assert reports(shown) == [Left(3, 40), Left(2, 0)]
         assert faults_of(await record(runs), running=False) == []
         assert await contents(runs) == ["hi", "", "seen", "", "seen"]
         assert len(model.requests) == 2
@@ -96,17 +96,17 @@ async def test_a_run_ends_before_the_model_call_that_its_tokens_do_not_allow(sto
 
 async def test_a_call_that_uses_the_rest_is_the_last(memory: Store) -> None:
     async with worker(memory, ScriptedModel([uses(100)]), budget=of_run(tokens=100)) as runs:
-        said = await events(runs, await post(runs, user()))
-    assert (said[-1], reports(said)) == (RunFinished(Completed()), [Left(3, 0)])
+        seen = await events(runs, await post(runs, user()))
+    assert (seen[-1], reports(seen)) == (RunFinished(Completed()), [Left(3, 0)])
 
 
 async def test_what_a_run_costs_is_limited_by_the_price_of_its_model(memory: Store) -> None:
     model = ScriptedModel([looks(1_000_000)])
     price, budget = Price(0.5, 1.5), of_run(cost=0.75)
     async with worker(memory, model, look, budget=budget, price=price) as runs:
-        said = await events(runs, await post(runs, user()))
+        seen = await events(runs, await post(runs, user()))
         assert (await runs.status(KEY)).state.cost == 1.0
-    assert (said[-1], reports(said)) == (RunFinished(BUDGET), [Left(3, cost=0.0)])
+    assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(3, cost=0.0)])
 
 
 async def test_a_model_that_tells_no_usage_spends_nothing(memory: Store) -> None:
@@ -121,8 +121,8 @@ async def test_what_the_client_owes_is_handed_back_when_the_budget_is_used_up(st
         handed = await outcome(runs, await post(runs, user(), tools=[PAINT]))
         assert isinstance(handed, HandedBack)
         [call] = await call_ids(runs)
-        said = await events(runs, await post(runs, result(call)))
-        assert said[-1] == RunFinished(BUDGET)
+        seen = await events(runs, await post(runs, result(call)))
+        assert seen[-1] == RunFinished(BUDGET)
         assert faults_of(await record(runs), running=False) == []
         assert await call_ids(runs) == []
 
@@ -134,13 +134,13 @@ async def test_a_conversation_that_has_spent_all_says_nothing_more_and_keeps_wha
     model = ScriptedModel([uses(100)])
     async with worker(store, model, budget=of_conversation(tokens=50, seconds=500)) as runs:
         assert await reply(runs, user()) == "ok"
-        said = await events(runs, await post(runs, user("more", "u2")))
-        assert said[-1] == RunFinished(BUDGET)
-        [report] = [event for event in said if isinstance(event, UsageReported)]
+        seen = await events(runs, await post(runs, user("more", "u2")))
+        assert seen[-1] == RunFinished(BUDGET)
+        [report] = [event for event in seen if isinstance(event, UsageReported)]
         assert report.usage == Usage()
         assert report.left is not None
         assert (report.left.turns, report.left.tokens) == (3, 0)
-        assert not any(isinstance(event, TextDelta | TurnStarted) for event in said)
+        assert not any(isinstance(event, TextDelta | TurnStarted) for event in seen)
         assert await contents(runs) == ["hi", "ok", "more"]
         # another conversation has its own
         assert isinstance(await outcome(runs, await post(runs, user(), key=OTHER)), Failed)
@@ -179,8 +179,8 @@ async def test_sub_agents_spend_what_their_run_may_spend(memory: Store) -> None:
     helper = Agent(model=other, name="helper", description="Helps.", tools=[look])
     boss = Agent(model=lead, agents=[helper], budget=of_run(tokens=100))
     async with serving(boss) as runs:
-        said = await events(runs, await post(runs, user()))
-        assert said[-1] == RunFinished(BUDGET)
+        seen = await events(runs, await post(runs, user()))
+        assert seen[-1] == RunFinished(BUDGET)
         assert await tokens_of(runs) == 100
         [stopped] = [each for each in await record(runs) if isinstance(each, ToolMessage)]
     assert (stopped.content, stopped.is_error) == ("[The agent was stopped before its end.]", True)
@@ -192,9 +192,9 @@ async def test_sub_agents_spend_what_their_run_may_spend(memory: Store) -> None:
 async def test_a_model_call_is_cut_when_the_time_is_over_and_its_words_stay(store: Store) -> None:
     model = ScriptedModel([uses(8, ["half an answer", anyio.Event()]), uses(1)])
     async with worker(store, model, budget=of_run(seconds=SOON)) as runs:
-        said = await events(runs, await post(runs, user()))
-        assert said[-1] == RunFinished(BUDGET)
-        assert reports(said) == [Left(3, seconds=0.0)]
+        seen = await events(runs, await post(runs, user()))
+        assert seen[-1] == RunFinished(BUDGET)
+        assert reports(seen) == [Left(3, seconds=0.0)]
         answer = (await record(runs))[-1]
         assert isinstance(answer, AssistantMessage)
         assert (answer.content, answer.partial) == ("half an answer", True)
@@ -224,8 +224,8 @@ async def test_a_conversation_without_time_asks_no_model(memory: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(memory, model, budget=of_conversation(seconds=SOON)) as runs:
         assert await outcome(runs, await post(runs, user())) == BUDGET
-        said = await events(runs, await post(runs, user("more", "u2")))
-        assert (said[-1], reports(said)) == (RunFinished(BUDGET), [Left(4, seconds=0.0)])
+        seen = await events(runs, await post(runs, user("more", "u2")))
+        assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(4, seconds=0.0)])
     assert len(model.requests) == 1
 
 
@@ -250,9 +250,9 @@ async def test_what_a_lost_worker_had_spent_counts_for_the_one_that_goes_on(stor
         run = await post(dying.runs, user())
         await until(dying.runs, run, TextDelta)
         await dying.kill()
-        said = await events(other, run)
-        assert said[-1] == RunFinished(BUDGET)
-        assert reports(said) == [Left(3, 40), Left(2, 0)]
+        seen = await events(other, run)
+        assert seen[-1] == RunFinished(BUDGET)
+        assert reports(seen) == [Left(3, 40), Left(2, 0)]
         assert await tokens_of(other) == 120
     assert len(model.requests) == 1
 
@@ -273,8 +273,8 @@ async def test_a_summary_is_counted_and_may_be_the_last_model_call(memory: Store
     async with serving(agent) as runs:
         for number in range(3):
             await events(runs, await post(runs, user(f"{number}" * 2_000, f"u{number}")))
-        said = await events(runs, await post(runs, user("3" * 1_000, "u3")))
-        assert (said[-1], reports(said)) == (RunFinished(BUDGET), [Left(19, 0)])
+        seen = await events(runs, await post(runs, user("3" * 1_000, "u3")))
+        assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(19, 0)])
         assert await tokens_of(runs) == 100
         assert "summary" in {message.role for message in await record(runs)}
 
@@ -284,8 +284,8 @@ async def test_a_summary_that_was_asked_for_is_counted(memory: Store) -> None:
     async with serving(Agent(model=model, window=2_000)) as runs:
         await reply(runs, user("one"))
         await reply(runs, user("two", "u2"))
-        said = await events(runs, await post(runs, user("/compact", "u3")))
-        assert reports(said) == [Left(20)]
+        seen = await events(runs, await post(runs, user("/compact", "u3")))
+        assert reports(seen) == [Left(20)]
         assert await tokens_of(runs) == 70
 
 
@@ -354,7 +354,7 @@ WHOLE, CUT, NOTHING = Usage(3, 2), Usage(10, 5, estimated=True), Usage()
 
 
 @pytest.mark.parametrize(
-    ("told", "rest"),
+    ("reported", "rest"),
     [
         ([], [UsageReported(WHOLE + CUT)]),
         ([WHOLE], [UsageReported(CUT)]),
@@ -364,13 +364,13 @@ WHOLE, CUT, NOTHING = Usage(3, 2), Usage(10, 5, estimated=True), Usage()
     ],
 )
 async def test_the_rest_is_what_no_event_told_of(
-    memory: Store, told: Sequence[Usage], rest: Sequence[UsageReported]
+    memory: Store, reported: Sequence[Usage], rest: Sequence[UsageReported]
 ) -> None:
     run = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
     meter = Meter(Budget(), State(), Lease(run, 1, "fence"), memory)
     for usage in (None, NOTHING, WHOLE, CUT):
         meter.count_usage(usage, Price())
-    for usage in told:
+    for usage in reported:
         meter.with_remaining([UsageReported(usage)], 1)
     assert list(meter.unreported_usage()) == rest
 

@@ -173,10 +173,10 @@ def used(turns: Sequence[object]) -> list[tuple[int, str]]:
 async def test_of_several_the_one_that_answered_is_told(memory: Store) -> None:
     first, second = named("x:first", [DOWN]), named("x:second", [UsageChunk(Usage(3)), *words("b")])
     async with worker(memory, Fallback([first, second])) as runs:
-        said = await events(runs, await post(runs, user()))
-        assert used(said) == [(3, "x:second")]
-        assert isinstance(said[-1], RunFinished)
-        assert said[-1].model == "x:second"
+        seen = await events(runs, await post(runs, user()))
+        assert used(seen) == [(3, "x:second")]
+        assert isinstance(seen[-1], RunFinished)
+        assert seen[-1].model == "x:second"
         assert await spoken(runs) == [("b", "x:second")]
 
 
@@ -186,10 +186,10 @@ async def test_an_answer_that_was_cut_tells_its_model(memory: Store) -> None:
         run = await post(runs, user())
         await until(runs, run, TextDelta)
         await runs.cancel(run)
-        said = await events(runs, run)
-        assert used(said) == [(5, "x:usual")]
-        assert said[-1] == RunFinished(Cancelled())
-        assert said[-1].model == "x:usual"
+        seen = await events(runs, run)
+        assert used(seen) == [(5, "x:usual")]
+        assert seen[-1] == RunFinished(Cancelled())
+        assert seen[-1].model == "x:usual"
         assert await spoken(runs) == [("half an answer", "x:usual")]
 
 

@@ -105,8 +105,8 @@ async def test_commands_are_answered_without_the_model() -> None:
         assert await reply(runs, user("/oops", "u3")) == "The command failed: OSError."
         assert await reply(runs, user("/exit", "u5")) == "The command failed: StrayExit."
         assert await reply(runs, user("/hm", "u6")) == "The command failed: OSError."
-        told = await reply(runs, user("/help", "u4"))
-        listed = [line.split()[0] for line in told.splitlines()]
+        help_text = await reply(runs, user("/help", "u4"))
+        listed = [line.split()[0] for line in help_text.splitlines()]
         assert listed == [
             "/clear",
             "/compact",
@@ -117,7 +117,7 @@ async def test_commands_are_answered_without_the_model() -> None:
             "/oops",
             "/shout",
         ]
-        assert "Says it aloud." in told
+        assert "Says it aloud." in help_text
         assert [each.name for each in runs.commands()] == [name[1:] for name in listed]
         messages = await record(runs)
     assert [message.role for message in messages] == ["user", "assistant"] * 6
@@ -148,8 +148,8 @@ async def test_a_conversation_is_summed_up_by_hand() -> None:
         assert await reply(runs, user("/compact", "u0")) == "There is nothing to sum up."
         await reply(runs, user("a", "u1"))
         await reply(runs, user("b", "u2"))
-        said = await reply(runs, user("/compact", "u3"))
-        assert said == "What was said before is summed up."
+        text = await reply(runs, user("/compact", "u3"))
+        assert text == "What was said before is summed up."
         assert await reply(runs, user("c", "u4")) == "three"
         [summary] = [m for m in await record(runs) if isinstance(m, SummaryMessage)]
     assert summary.content == "in short: one, two"

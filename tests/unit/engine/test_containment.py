@@ -101,9 +101,9 @@ async def test_half_a_character_from_a_model_becomes_a_mark(store: Store) -> Non
     ]
     async with worker(store, ScriptedModel([script])) as runs:
         run = await post(runs, says(), tools=[PAINT])
-        said = await events(runs, run)
-        assert TextDelta("a\ufffd") in said
-        assert [e.delta for e in said if isinstance(e, ToolCallArguments)] == ['{"x":"\ufffd"}']
+        seen = await events(runs, run)
+        assert TextDelta("a\ufffd") in seen
+        assert [e.delta for e in seen if isinstance(e, ToolCallArguments)] == ['{"x":"\ufffd"}']
         assert isinstance(await outcome(runs, run), HandedBack)
 
 

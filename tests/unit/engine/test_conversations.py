@@ -78,10 +78,10 @@ async def test_a_post_is_answered_and_both_are_kept(store: Store) -> None:
     model = ScriptedModel([says("Hel", "lo")])
     async with worker(store, model) as runs:
         run = await post(runs, support.says("hi"))
-        said = await events(runs, run)
-        started = said[1]
+        seen = await events(runs, run)
+        started = seen[1]
         assert isinstance(started, TurnStarted)
-        assert said == [
+        assert seen == [
             RunStarted(run.run_id),
             started,
             TextDelta("Hel"),
@@ -144,8 +144,8 @@ async def test_an_empty_answer_ends_the_run_and_leaves_no_message(memory: Store)
 async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
     script: list[ModelDelta] = [TextChunk("a"), UsageChunk(Usage(3, 1)), Finish("stop")]
     async with worker(memory, ScriptedModel([script])) as runs:
-        said = await events(runs, await post(runs, support.says()))
-    assert said[-2:] == [
+        seen = await events(runs, await post(runs, support.says()))
+    assert seen[-2:] == [
         UsageReported(Usage(3, 1), Left(turns=3), "scripted"),
         RunFinished(Completed()),
     ]
@@ -157,10 +157,10 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
     model = ScriptedModel([calls(("paint", {"to": "red"})), says("It is red.")])
     async with worker(store, model) as runs:
         run = await post(runs, support.says(), tools=[PAINT])
-        said = await events(runs, run)
+        seen = await events(runs, run)
         (call_id,) = await call_ids(runs)
         owing = (Owed(call_id, "paint", '{"to": "red"}'),)
-        assert said[2:] == [
+        assert seen[2:] == [
             ToolCallStarted(call_id, "paint", client=True),
             ToolCallArguments(call_id, '{"to": "red"}'),
             ToolCallEnded(call_id),
@@ -172,7 +172,7 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
     answered = model.requests[1].messages[1:]
     assert answered == (
         AssistantMessage(
-            said[1].message_id if isinstance(said[1], TurnStarted) else MessageId(""),
+            seen[1].message_id if isinstance(seen[1], TurnStarted) else MessageId(""),
             "",
             (ToolCall(call_id, "paint", '{"to": "red"}', client=True, provider_id="call_0"),),
             model="scripted",
@@ -352,14 +352,14 @@ async def test_a_bad_answer_counts_as_long_and_is_told_to_each() -> None:
     store = _Store(StoreFull("no room", retry_after=2))
     store.answers.set()
     ready = Readiness(store.ping, seconds=60)
-    told = []
+    refusals = []
     for _ in range(3):
         with pytest.raises(StoreFull, match="no room") as raised:
             await ready.check()
-        told.append(raised.value)
+        refusals.append(raised.value)
     assert store.asked == 1
-    assert [each.retry_after for each in told] == [2, 2, 2]
-    assert len(set(map(id, told))) == 3
+    assert [each.retry_after for each in refusals] == [2, 2, 2]
+    assert len(set(map(id, refusals))) == 3
 
 
 async def test_a_probe_that_gives_up_leaves_the_question_to_the_next() -> None:

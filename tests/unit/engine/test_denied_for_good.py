@@ -101,8 +101,8 @@ def asks_about_secrets(call: ToolCall, _run: RunRef) -> Permission:
 async def test_a_denial_for_good_is_of_the_name_whatever_is_declared(store: Store) -> None:
     counted = CountedTools()
     secret, harmless = (calls(("pay", {"what": what})) for what in ("secret", "bread"))
-    said = [secret, words("no"), harmless, words("nor this"), secret, words("nor that")]
-    model = ScriptedModel(said)
+    turns = [secret, words("no"), harmless, words("nor this"), secret, words("nor that")]
+    model = ScriptedModel(turns)
     async with worker(store, model, pays(counted, "Pay."), rules=[asks_about_secrets]) as runs:
         [call] = await asked(runs)
         assert await reply(runs, denial(call, always=True)) == "no"
@@ -237,9 +237,9 @@ async def test_taking_back_that_is_overtaken_for_ever_gives_up(memory: Store) ->
 
 
 async def test_a_sub_agent_is_denied_what_was_denied_for_good(store: Store) -> None:
-    said = [called("erase"), words("left"), called("erase"), words("left again")]
+    turns = [called("erase"), words("left"), called("erase"), words("left again")]
     lead = ScriptedModel([TASK, words("one"), TASK, words("two")])
-    async with lead_worker(store, lead, helper(ScriptedModel(said), erase)) as runs:
+    async with lead_worker(store, lead, helper(ScriptedModel(turns), erase)) as runs:
         assert await reply(runs, says()) == ""
         [call] = await call_ids(runs)
         assert await reply(runs, denial(call, always=True)) == "one"

@@ -223,8 +223,8 @@ async def test_a_failing_model_ends_the_run_and_the_conversation_stays_usable(
 async def test_the_usage_of_a_failed_answer_is_reported(memory: Store) -> None:
     script: list[Step] = [UsageChunk(Usage(5, 0)), ModelUnavailable("gone")]
     async with worker(memory, ScriptedModel([script])) as runs:
-        said = await events(runs, await post(runs, says()))
-    assert said[-2] == UsageReported(Usage(5, 0, estimated=True), Left(turns=3), "scripted")
+        seen = await events(runs, await post(runs, says()))
+    assert seen[-2] == UsageReported(Usage(5, 0, estimated=True), Left(turns=3), "scripted")
 
 
 async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> None:
@@ -233,8 +233,8 @@ async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> No
         run = await post(runs, says())
         await until(runs, run, TextDelta)
         await runs.cancel(run)
-        said = await events(runs, run)
-    assert said[-2:] == [
+        seen = await events(runs, run)
+    assert seen[-2:] == [
         UsageReported(Usage(5, 4, estimated=True), Left(turns=3), "scripted"),
         RunFinished(Cancelled()),
     ]

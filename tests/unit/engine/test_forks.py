@@ -79,13 +79,18 @@ async def forking(
     """A worker whose agent may fork; it is told what it is told in one run only."""
     asked: list[RunRef] = []
 
-    async def told(run: RunRef) -> str:
+    async def owner_prompt(run: RunRef) -> str:
         asked.append(run)
         return f"asked {len(asked)} times"
 
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
     spec = AgentSpec(
-        model, "lead", 5, builder=PromptLayers(), extra_prompt=told, budget=budget or Budget()
+        model,
+        "lead",
+        5,
+        builder=PromptLayers(),
+        extra_prompt=owner_prompt,
+        budget=budget or Budget(),
     )
     spec = replace(spec, output=OutputJudge(schema=schema))
     actor = ServedAgent(spec, ToolSources([FunctionTools([look]), forks]))
@@ -183,7 +188,7 @@ async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
     first = ScriptedModel([ONE, [*calls(("look", {}))], ["half", anyio.Event()]])
     async with forking(store, first, EXPIRING) as dying:
         run = await post(dying, says())
-        while not any(isinstance(each, ChildMessage) for each in await _told(store, run)):
+        while not any(isinstance(each, ChildMessage) for each in await _committed(store, run)):
             await anyio.lowlevel.checkpoint()
         while len(first.requests) < 3:
             await anyio.lowlevel.checkpoint()
@@ -212,7 +217,7 @@ async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Store) -> No
         assert answers(await record(runs)) == ["[The agent was stopped before its end.]"]
 
 
-async def _told(store: Store, run: RunRef) -> Sequence[Message]:
+async def _committed(store: Store, run: RunRef) -> Sequence[Message]:
     return (await store.load(run.key)).messages
 
 

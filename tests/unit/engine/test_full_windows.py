@@ -11,7 +11,7 @@ from tests.unit.engine.small_windows import (
     small_window_worker,
     summary_in,
     talk,
-    told,
+    window_events,
 )
 from tests.unit.engine.sub_agents import TASK, helper, lead_worker
 
@@ -43,7 +43,7 @@ async def test_a_run_says_once_that_the_window_fills(memory: Store) -> None:
     model = ScriptedModel([calls(("look", {"size": 10})), words("hi")])
     async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says("u" * 5_200)))
-    (warned,) = told(seen)
+    (warned,) = window_events(seen)
     assert isinstance(warned, ContextWarned)
     assert (warned.window, 1_300 <= warned.used < 1_600) == (WINDOW, True)
 
@@ -51,7 +51,7 @@ async def test_a_run_says_once_that_the_window_fills(memory: Store) -> None:
 async def test_far_below_the_thresholds_nothing_is_said_and_nothing_changed(memory: Store) -> None:
     model = ScriptedModel([words("hi")])
     async with small_window_worker(memory, model) as runs:
-        assert told(await talk(runs, 100)) == []
+        assert window_events(await talk(runs, 100)) == []
     assert shown(model.requests[0]) == ["0" * 100]
 
 
@@ -107,8 +107,8 @@ async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Store) 
     async with small_window_worker(memory, model) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)
         kept = await record(runs)
-    assert [type(each) for each in told(seen)] == [ContextWarned, UsageReported, Compacted]
-    assert told(seen)[1] == UsageReported(usage, Left(turns=19), "scripted")
+    assert [type(each) for each in window_events(seen)] == [ContextWarned, UsageReported, Compacted]
+    assert window_events(seen)[1] == UsageReported(usage, Left(turns=19), "scripted")
     summary = summary_in(kept)
     assert (summary.content, summary.asked, summary.usage) == ("the notes", "", usage)
     assert [m.id for m in kept][-3:-1] == ["u3", summary.id]
@@ -206,7 +206,7 @@ async def test_a_run_does_not_ask_for_a_summary_again_that_failed(memory: Store)
     model = ScriptedModel([turn, away, turn, turn, words("hi")])
     async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says("u" * 6_400)))
-    assert [type(each) for each in told(seen)] == [ContextWarned]
+    assert [type(each) for each in window_events(seen)] == [ContextWarned]
     assert [len(request.messages) for request in model.requests] == [1, 1, 3, 5, 7]
 
 
@@ -250,9 +250,9 @@ TALK = [words("a"), words("b"), words("c")]
 SIZES = (2_000, 2_000, 2_000, 1_000)
 
 
-def reported(said: list[RunEvent]) -> list[Usage]:
-    told = map(innermost_event, said)
-    return [event.usage for event in told if isinstance(event, UsageReported)]
+def reported(seen: list[RunEvent]) -> list[Usage]:
+    innermost = map(innermost_event, seen)
+    return [event.usage for event in innermost if isinstance(event, UsageReported)]
 
 
 def spent(usage: Usage) -> int:
@@ -305,9 +305,9 @@ async def test_a_run_that_is_cancelled_in_its_summary_tells_what_that_used(asked
             await anyio.wait_all_tasks_blocked()
         await anyio.wait_all_tasks_blocked()
         assert await runs.cancel(run)
-        said = await events(runs, run)
-        assert said[-1] == RunFinished(Cancelled())
-        [usage] = reported(said)
+        seen = await events(runs, run)
+        assert seen[-1] == RunFinished(Cancelled())
+        [usage] = reported(seen)
         assert (usage.estimated, usage.output_tokens) == (True, 3)
         assert usage.input_tokens > 1_000
         assert await tokens_of(runs) == spent(usage)
@@ -324,9 +324,9 @@ async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memor
                 if any(isinstance(innermost_event(each.event), TextDelta) for each in batch):
                     break
         assert await runs.cancel(run)
-        said = await events(runs, run)
-        assert reported(said) == [Usage(10, 1), Usage(20, 2, estimated=True)]
-        assert [type(event) for event in said[-2:]] == [UsageReported, RunFinished]
+        seen = await events(runs, run)
+        assert reported(seen) == [Usage(10, 1), Usage(20, 2, estimated=True)]
+        assert [type(event) for event in seen[-2:]] == [UsageReported, RunFinished]
         assert await tokens_of(runs) == 33
 
 
@@ -336,10 +336,10 @@ async def test_usage_of_a_failed_sub_agent_is_reported_at_the_end(memory: Store)
     )
     other = ScriptedModel([[UsageChunk(Usage(40)), ModelUnavailable("down")]])
     async with lead_worker(memory, lead, helper(other)) as runs:
-        said = await events(runs, await post(runs, says()))
-        assert said[-1] == RunFinished(Completed())
-        told = reported(said)
-        assert told == [Usage(1), Usage(2), Usage(40, estimated=True)]
+        seen = await events(runs, await post(runs, says()))
+        assert seen[-1] == RunFinished(Completed())
+        usages = reported(seen)
+        assert usages == [Usage(1), Usage(2), Usage(40, estimated=True)]
         assert await tokens_of(runs) == 43
         again = await events(runs, await post(runs, says("more", "u2")))
         assert reported(again) == []

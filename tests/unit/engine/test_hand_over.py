@@ -138,9 +138,9 @@ async def test_a_run_that_has_just_begun_is_left_whole(store: Store) -> None:
         faults.first["begin"] = stop
         run = await post(leaving, says())
         assert await outcome(other, run) == Completed()
-        said = await events(other, run)
-        assert said[0] == RunStarted(run.run_id)
-        assert said[-1] == RunFinished(Completed())
+        seen = await events(other, run)
+        assert seen[0] == RunStarted(run.run_id)
+        assert seen[-1] == RunFinished(Completed())
         assert await contents(other) == ["hi", "whole"]
     assert model.requests == []
 
@@ -196,8 +196,8 @@ async def test_a_tool_that_was_running_is_called_again_only_if_that_is_harmless(
         run = await post(leaving, says())
         await started.wait()
         await leaving.drain(0)
-        (told,) = [e for e in await events(other, run) if isinstance(e, ToolResulted)]
-        assert told.is_error is not repeatable
+        (resulted,) = [e for e in await events(other, run) if isinstance(e, ToolResulted)]
+        assert resulted.is_error is not repeatable
         (answer,) = [m for m in await record(other) if isinstance(m, ToolMessage)]
         assert answer.synthetic == (None if repeatable else "interrupted")
         assert await outcome(other, run) == Completed()

@@ -52,7 +52,7 @@ from passback.toolsets.functions import tool
 pytestmark = pytest.mark.anyio
 
 CALL = ToolCall(CallId("x"), "erase", "{}")
-SAID: tuple[HistoryMessage, ...] = (
+HISTORY: tuple[HistoryMessage, ...] = (
     UserMessage(MessageId("h1"), "look"),
     AssistantMessage(MessageId("h2"), "", (CALL, replace(CALL, id=CallId("y")))),
     ToolMessage(MessageId("h3"), CallId("x"), "seen"),
@@ -66,9 +66,9 @@ def erase() -> str:
     return "erased"
 
 
-def importing(*, key: str | None = None, said: tuple[HistoryMessage, ...] = SAID) -> StartRun:
+def importing(*, key: str | None = None, history: tuple[HistoryMessage, ...] = HISTORY) -> StartRun:
     """A post that begins a conversation; what is new has the text `go on`."""
-    posted = [("", each) for each in (*said, says("go on", "new"))]
+    posted = [("", each) for each in (*history, says("go on", "new"))]
     imported = split_history(posted, minting())
     return StartRun(KEY, imported.new, idempotency_key=key, history=imported.history)
 
@@ -87,8 +87,8 @@ async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) 
         run = await start(runs, importing())
         assert await outcome(runs, run) == Completed()
         stored = await record(runs)
-        said = ["look", "", "seen", CLOSED, "so", "go on", "yes"]
-        assert [each.content for each in stored if not isinstance(each, SideMessage)] == said
+        expected = ["look", "", "seen", CLOSED, "so", "go on", "yes"]
+        assert [each.content for each in stored if not isinstance(each, SideMessage)] == expected
         assert [each.imported for each in stored if isinstance(each, AssistantMessage)] == [
             *(True, True, False)
         ]
@@ -99,7 +99,7 @@ async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) 
                 await post(runs, result(CallId(call_id)))
         assert await reply(runs, says("and?", "u3")) == "well"
     [first, _] = model.requests
-    assert [each.content for each in first.messages] == said[:-1]
+    assert [each.content for each in first.messages] == expected[:-1]
 
 
 @pytest.mark.promise("P8")
@@ -124,8 +124,8 @@ async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
         second = await post(runs, says("instead", "u2"), on_busy="rollback")
         assert await outcome(runs, first) == Cancelled()
         assert await outcome(runs, second) == Completed()
-        said = ["look", "", "seen", CLOSED, "so", "instead", "two"]
-        assert await contents(runs) == said
+        expected = ["look", "", "seen", CLOSED, "so", "instead", "two"]
+        assert await contents(runs) == expected
 
 
 @pytest.mark.promise("P10")
@@ -141,14 +141,14 @@ async def test_a_history_is_there_for_who_takes_its_run_over(store: Store) -> No
 
 async def test_what_is_too_large_or_cannot_be_shown_is_not_stored(memory: Store) -> None:
     image = MediaPart("image", "https://example.org/a.png")
-    shown = (UserMessage(MessageId("h1"), (image,)), *SAID[1:])
-    long = (UserMessage(MessageId("h1"), "x" * 10_000), *SAID[1:])
+    shown = (UserMessage(MessageId("h1"), (image,)), *HISTORY[1:])
+    long = (UserMessage(MessageId("h1"), "x" * 10_000), *HISTORY[1:])
     timing = replace(QUICK, history_bytes=10_000)
     async with worker(memory, ScriptedModel([]), timing=timing) as runs:
         with pytest.raises(HistoryTooLarge):
-            await start(runs, importing(said=long))
+            await start(runs, importing(history=long))
         with pytest.raises(UnsupportedAttachment):
-            await start(runs, importing(said=shown))
+            await start(runs, importing(history=shown))
         assert (await memory.status(KEY)).version == 0
 
 
@@ -158,18 +158,18 @@ PICTURE = UserMessage(MessageId("h0"), (IMAGE,))
 
 
 @pytest.mark.parametrize(
-    ("said", "new"),
+    ("history", "new"),
     [
-        ((PICTURE, *SAID), "and?"),
-        ((UserMessage(MessageId("h0"), "x" * 10_000), *SAID), "and?"),
-        (SAID, "/help"),
+        ((PICTURE, *HISTORY), "and?"),
+        ((UserMessage(MessageId("h0"), "x" * 10_000), *HISTORY), "and?"),
+        (HISTORY, "/help"),
     ],
 )
 async def test_a_history_that_is_sent_again_changes_no_answer(
-    memory: Store, said: tuple[HistoryMessage, ...], new: str
+    memory: Store, history: tuple[HistoryMessage, ...], new: str
 ) -> None:
     """The conversation has messages: what could not begin one is not looked at, on no worker."""
-    posted = [("", each) for each in (*said, says(new, "new"))]
+    posted = [("", each) for each in (*history, says(new, "new"))]
     imported = split_history(posted, minting())
     again = StartRun(KEY, imported.new, history=imported.history, resends=True)
     timing, enabled = replace(QUICK, history_bytes=10_000), Commands(enabled=True)
@@ -197,5 +197,5 @@ async def test_what_is_stored_already_is_not_judged_again(
     commands = Commands(enabled=True)
     async with worker(memory, ScriptedModel([words("b")]), commands=commands) as fresh:
         assert await outcome(fresh, await start(fresh, again)) == Completed()
-        told = [each.id for each in await record(fresh) if isinstance(each, UserMessage)]
-        assert told == [stored.id, "n"]
+        ids = [each.id for each in await record(fresh) if isinstance(each, UserMessage)]
+        assert ids == [stored.id, "n"]

@@ -244,8 +244,8 @@ async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Sto
         by_run = dict(zip((run.run_id for run in ran), ends, strict=True))
         assert status.run_id is not None
         assert by_run[status.run_id] == Completed()
-        said = await contents(two)
-        posts = [text for text in said if str(text).startswith("post")]
+        texts = await contents(two)
+        posts = [text for text in texts if str(text).startswith("post")]
         assert len(posts) == len(set(posts))
         if how == "interrupt":
             assert sorted(map(str, posts)) == [f"post {n}" for n in range(10)]
@@ -294,8 +294,8 @@ async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> No
         second = await stop(other, "b", how)
         assert await outcome(other, second) == Completed()
         assert await outcome(other, first) == Cancelled()
-        said = [text for text in await contents(other) if text != "half"]
-        assert said == (["a", "b", "two"] if how == "interrupt" else ["b", "two"])
+        texts = [text for text in await contents(other) if text != "half"]
+        assert texts == (["a", "b", "two"] if how == "interrupt" else ["b", "two"])
 
 
 @pytest.mark.parametrize("how", BOTH)

@@ -125,14 +125,14 @@ CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
 
 
 @pytest.mark.promise("P5")
-@pytest.mark.parametrize(("permission", "rules", "told"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("permission", "rules", "expected"), CASES.values(), ids=CASES)
 async def test_the_first_opinion_counts_and_what_cannot_be_judged_is_not_made(
-    memory: Store, permission: Permission | Decision, rules: list[Rule], told: str
+    memory: Store, permission: Permission | Decision, rules: list[Rule], expected: str
 ) -> None:
     counted = CountedTools()
     async with worker(memory, one_of("pay"), counted.tool("pay", permission), rules=rules) as runs:
-        assert await becomes(runs) == told
-    assert counted.done == ({"pay": 1} if told == DONE else {})
+        assert await becomes(runs) == expected
+    assert counted.done == ({"pay": 1} if expected == DONE else {})
 
 
 async def test_a_rule_sees_the_call_and_its_run(memory: Store) -> None:
@@ -156,8 +156,8 @@ async def test_a_rule_that_fails_is_logged_and_its_words_go_nowhere(
     memory: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with worker(memory, one_of("pay"), CountedTools().tool("pay"), rules=[fails]) as runs:
-        said = await events(runs, await post(runs, says()))
-        assert "secret" not in repr(said)
+        seen = await events(runs, await post(runs, says()))
+        assert "secret" not in repr(seen)
         assert "secret" not in repr(await record(runs))
     assert "permission failed" in caplog.messages
 
@@ -180,8 +180,8 @@ async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
     async with worker(store, model, counted.tool("pay", permission), judge=hasty) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == Completed()
-        told = [(each.content, each.synthetic) for each in await answers_in(runs)]
-        assert told == [(LATE, "denied")] * 2
+        results = [(each.content, each.synthetic) for each in await answers_in(runs)]
+        assert results == [(LATE, "denied")] * 2
     assert counted.done == {}
     assert caplog.messages == ["permission not judged within 0.01 s"] * 2
     assert {getattr(each, "run_id", None) for each in caplog.records} == {run.run_id}
@@ -248,14 +248,14 @@ async def test_a_call_that_needs_approval_hands_the_run_back(store: Store) -> No
     pay = counted.tool("pay", Permission("ask", "It is a lot."))
     async with worker(store, one_of("pay"), pay) as runs:
         run = await post(runs, says())
-        said = await events(runs, run)
+        seen = await events(runs, run)
         (call_id,) = await call_ids(runs)
         owed = (Owed(call_id, "pay", "{}", "approval", "It is a lot."),)
         assert (await runs.status(run.key)).owed == owed
     assert [
-        type(event) for event in said if isinstance(event, ToolCallStarted | ToolCallEnded)
+        type(event) for event in seen if isinstance(event, ToolCallStarted | ToolCallEnded)
     ] == [ToolCallStarted]
-    assert said[-1] == RunFinished(HandedBack(owed))
+    assert seen[-1] == RunFinished(HandedBack(owed))
     assert counted.done == {}
 
 
@@ -265,16 +265,16 @@ async def test_a_denied_call_has_a_result_and_the_model_goes_on(store: Store) ->
     counted = CountedTools()
     tools = [counted.tool("pay", NOT_TODAY), counted.tool("look")]
     async with worker(store, model, *tools) as runs:
-        said = await events(runs, await post(runs, says()))
+        seen = await events(runs, await post(runs, says()))
         paid, looked = (message for message in model.requests[1].messages[2:])
-        assert [event for event in said if isinstance(event, ToolCallEnded | ToolResulted)] == [
+        assert [event for event in seen if isinstance(event, ToolCallEnded | ToolResulted)] == [
             ToolResulted(
                 _call_of(paid), "Not executed: Not today.", is_error=True, synthetic="denied"
             ),
             ToolCallEnded(_call_of(looked)),
             ToolResulted(_call_of(looked), "look done"),
         ]
-        assert said[-1] == RunFinished(Completed())
+        assert seen[-1] == RunFinished(Completed())
     assert counted.done == {"look": 1}
 
 
@@ -298,8 +298,8 @@ async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store
     async with worker(memory, model, send) as runs:
         assert await reply(runs, says()) == "so"
         assert await call_ids(runs) == []
-    told = str(model.requests[1].messages[-1].content)
-    assert told.startswith("Not executed: the arguments do not fit the tool's schema: ")
+    content = str(model.requests[1].messages[-1].content)
+    assert content.startswith("Not executed: the arguments do not fit the tool's schema: ")
 
 
 async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store) -> None:
@@ -312,8 +312,8 @@ async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store
     async with worker(memory, model, counted.tool("pay", "ask")) as runs:
         assert await reply(runs, says()) == "so"
         assert await call_ids(runs) == []
-    told = model.requests[1].messages[-1].content
-    assert told == "Not executed: the arguments have the key 'to' twice in one object."
+    content = model.requests[1].messages[-1].content
+    assert content == "Not executed: the arguments have the key 'to' twice in one object."
 
 
 async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Store) -> None:
@@ -330,9 +330,9 @@ async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(stor
         (call_id,) = await call_ids(runs)
     async with worker(store, model, send, rules=[pattern_rule({"send": "deny"})]) as strict:
         run = await post(strict, approval(call_id))
-        told = [each for each in await events(strict, run) if isinstance(each, ToolResulted)]
+        resulted = [each for each in await events(strict, run) if isinstance(each, ToolResulted)]
         denial = "Not executed: this tool may not be called"
-        assert told == [ToolResulted(call_id, denial, is_error=True, synthetic="denied")]
+        assert resulted == [ToolResulted(call_id, denial, is_error=True, synthetic="denied")]
         [answer] = [m for m in await record(strict) if isinstance(m, ToolMessage)]
         assert (answer.content, answer.synthetic) == (denial, "denied")
     assert counted == []
@@ -398,9 +398,9 @@ UNANSWERABLE: dict[str, tuple[dict[str, JsonValue], str]] = {
 
 
 @pytest.mark.promise("P4")
-@pytest.mark.parametrize(("form", "told"), UNANSWERABLE.values(), ids=UNANSWERABLE)
+@pytest.mark.parametrize(("form", "expected"), UNANSWERABLE.values(), ids=UNANSWERABLE)
 async def test_questions_that_nobody_could_answer_go_back_to_the_model(
-    memory: Store, form: dict[str, JsonValue], told: str
+    memory: Store, form: dict[str, JsonValue], expected: str
 ) -> None:
     model = ScriptedModel([calls(("ask_user", form)), calls(("ask_user", FORM)), words("so")])
     async with worker(memory, model, offers=[ASK_USER]) as runs:
@@ -408,7 +408,7 @@ async def test_questions_that_nobody_could_answer_go_back_to_the_model(
         assert isinstance(ending, HandedBack)
         assert [each.kind for each in ending.owed] == ["question"]
         [answer] = await answers_in(runs)
-        content = f"Not executed: nobody could answer these questions: {told}"
+        content = f"Not executed: nobody could answer these questions: {expected}"
         assert (answer.content, answer.is_error, answer.synthetic) == (content, True, "invalid")
         assert ToolResulted(
             answer.call_id, content, is_error=True, synthetic="invalid"

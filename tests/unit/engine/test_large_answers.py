@@ -72,20 +72,20 @@ async def test_answers_that_end_together_take_no_more_than_two_and_a_half_times_
         async def read(number: int) -> int:
             """Forgets what it has read."""
             key = ConversationKey(OwnerId("owner"), ConversationId(f"conversation-{number}"))
-            run, said = await post(runs, says(), key=key), 0
+            run, size = await post(runs, says(), key=key), 0
             async with runs.follow(run) as batches:
                 async for batch in batches:
                     texts = (each.event for each in batch)
-                    said += sum(len(each.text) for each in texts if isinstance(each, TextDelta))
-            return said
+                    size += sum(len(each.text) for each in texts if isinstance(each, TextDelta))
+            return size
 
         tracemalloc.start()
         try:
-            said = await asyncio.gather(*map(read, range(ANSWERS)))
+            size = await asyncio.gather(*map(read, range(ANSWERS)))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert said == [SIZE] * ANSWERS
+    assert size == [SIZE] * ANSWERS
     assert peak <= 2.5 * SIZE * ANSWERS
 
 
@@ -95,18 +95,18 @@ async def test_a_late_reader_gets_the_whole_answer(store: Store) -> None:
     model = ScriptedModel([[*pieces, last, Finish("stop")]])
     async with worker(store, model) as runs:
         run = await post(runs, says())
-        said = ""
+        text = ""
         async with runs.follow(run) as batches:
             async for batch in batches:
-                said += "".join(e.event.text for e in batch if isinstance(e.event, TextDelta))
-                if len(said) == len("".join(pieces)):
+                text += "".join(e.event.text for e in batch if isinstance(e.event, TextDelta))
+                if len(text) == len("".join(pieces)):
                     break
             late = asyncio.create_task(followed(runs, run))
             last.set()
             seen = await late
-    assert said == "".join(pieces)
+    assert text == "".join(pieces)
     assert [each.position.seq for each in seen] == list(range(1, len(seen) + 1))
-    assert "".join(e.event.text for e in seen if isinstance(e.event, TextDelta)) == said
+    assert "".join(e.event.text for e in seen if isinstance(e.event, TextDelta)) == text
     assert seen[-1].event == RunFinished(Completed())
 
 

@@ -230,8 +230,8 @@ async def test_who_asks_for_what_was_trimmed_is_told_so(small: Store) -> None:
         assert near.seen == here.seen[8 * AT_ONCE :]
         await assert_expired(other, run, START)
         assert await followed(other, run, here.seen[-1].position) == []
-        said = "".join(f"w{number}" for number in range(AT_ONCE)) * 8
-        assert await contents(other) == ["hi", said]
+        text = "".join(f"w{number}" for number in range(AT_ONCE)) * 8
+        assert await contents(other) == ["hi", text]
 
 
 @pytest.mark.promise("P3")

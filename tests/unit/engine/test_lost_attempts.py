@@ -21,21 +21,21 @@ LOST, OWN = Usage(40, 0), Usage(7, 2)
 DOWN = ModelUnavailable("down")
 
 
-def told(usage: Usage) -> UsageChunk:
+def usage_chunk(usage: Usage) -> UsageChunk:
     return UsageChunk(usage)
 
 
 def failing(*usage: Usage) -> ScriptedModel:
     """A model that tells what each of its answers used, and then fails."""
-    return ScriptedModel([[told(each), DOWN] for each in usage])
+    return ScriptedModel([[usage_chunk(each), DOWN] for each in usage])
 
 
 async def test_usage_of_failed_attempts_is_reported_and_spent(store: Store) -> None:
-    last = ScriptedModel([[told(OWN), *says("so")]])
+    last = ScriptedModel([[usage_chunk(OWN), *says("so")]])
     model = Fallback([failing(LOST), failing(Usage(1)), last])
     async with worker(store, model, price=Price(1.0, 1.0)) as runs:
-        said = await events(runs, await post(runs, user()))
-        assert said[-2] == UsageReported(Usage(48, 2), Left(turns=3), "scripted")
+        seen = await events(runs, await post(runs, user()))
+        assert seen[-2] == UsageReported(Usage(48, 2), Left(turns=3), "scripted")
         state = (await runs.status(KEY)).state
         # the message has its own: what it says of the model's window is not to be doubled
         assert (state.usage, state.tokens, state.cost) == (OWN, 50, 50 / 1_000_000)
@@ -47,10 +47,10 @@ async def test_it_is_reported_when_the_last_one_fails_too(memory: Store) -> None
     model = Fallback([failing(LOST, LOST), ScriptedModel([says("so"), [DOWN]])])
     async with worker(memory, model) as runs:
         for post_id, ending in (("u1", None), ("u2", Failed("model_unavailable", "down", True))):
-            said = await events(runs, await post(runs, user("hi", post_id)))
-            assert said[-2] == UsageReported(LOST, Left(turns=3), "scripted")
+            seen = await events(runs, await post(runs, user("hi", post_id)))
+            assert seen[-2] == UsageReported(LOST, Left(turns=3), "scripted")
             if ending:
-                assert said[-1] == RunFinished(ending)
+                assert seen[-1] == RunFinished(ending)
         assert await tokens_of(runs) == 80
 
 
@@ -59,12 +59,12 @@ async def test_it_counts_before_the_next_model_call(memory: Store) -> None:
     steps: list[Step] = calls(("look", {}))
     model = Fallback([failing(LOST), ScriptedModel([steps, says("never")])])
     async with worker(memory, model, look, budget=of_run(tokens=40)) as runs:
-        said = await events(runs, await post(runs, user()))
-    assert (said[-1], reports(said)) == (RunFinished(BUDGET), [Left(3, 0)])
+        seen = await events(runs, await post(runs, user()))
+    assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(3, 0)])
 
 
 async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> None:
-    texts = [says("a"), says("b"), says("c"), [told(OWN), *says("notes")], says("d")]
+    texts = [says("a"), says("b"), says("c"), [usage_chunk(OWN), *says("notes")], says("d")]
     # the attempt is told as a list of models tells it
     texts[3] = [AnsweredBy("other"), LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
     async with small_window_worker(memory, ScriptedModel(texts)) as runs:
@@ -79,12 +79,12 @@ async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> Non
 @pytest.mark.promise("P11")
 async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
     """No sum that overflows lifts a limit, whichever client and attempt reports it."""
-    wild = [told(Usage(10**30, -5, 10**30, -1)), *says("so")]
+    wild = [usage_chunk(Usage(10**30, -5, 10**30, -1)), *says("so")]
     model = ScriptedModel([[LostUsageChunk(Usage(-(10**30), 10**30)), *wild], says("never")])
     async with worker(store, model, budget=of_owner(tokens=5_000)) as runs:
-        said = await events(runs, await post(runs, user()))
+        seen = await events(runs, await post(runs, user()))
         most = 10**12
-        assert said[-2] == UsageReported(
+        assert seen[-2] == UsageReported(
             Usage(most, most, most), Left(turns=3, tokens=0), "scripted"
         )
         assert await outcome(runs, await post(runs, user("more", "u2"))) == BUDGET
@@ -93,8 +93,10 @@ async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
 async def test_what_was_lost_does_not_make_the_window_smaller(memory: Store) -> None:
     """Counts of the service teach how its window fills; another attempt's would teach it wrong."""
     many = Usage(100_000)
-    answers = ScriptedModel([[told(Usage(700)), *says("a")], [told(Usage(1_300)), *says("b")]])
+    answers = ScriptedModel(
+        [[usage_chunk(Usage(700)), *says("a")], [usage_chunk(Usage(1_300)), *says("b")]]
+    )
     async with small_window_worker(memory, Fallback([failing(many, many), answers])) as runs:
         await outcome(runs, await post(runs, user("x" * 2_000, "u1")))
-        said = await events(runs, await post(runs, user("x" * 2_000, "u2")))
-    assert [type(each) for each in said if isinstance(each, Compacted)] == []
+        seen = await events(runs, await post(runs, user("x" * 2_000, "u2")))
+    assert [type(each) for each in seen if isinstance(each, Compacted)] == []

@@ -230,9 +230,9 @@ async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory
     ):
         run = await post(dying, says(), tools=[PAINT])
         await started.wait()
-        said = await events(other, run)
-        assert said[-1] == RunFinished(LOST_RUN)
-        assert [event.is_error for event in said if isinstance(event, ToolResulted)] == [True]
+        seen = await events(other, run)
+        assert seen[-1] == RunFinished(LOST_RUN)
+        assert [event.is_error for event in seen if isinstance(event, ToolResulted)] == [True]
         assert owed_answers(await record(other)) == ()
         assert await call_ids(other) == []
         assert await reply(other, says("again")) == "next"

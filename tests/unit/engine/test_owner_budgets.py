@@ -121,8 +121,8 @@ async def test_a_call_that_fails_gives_back_what_it_did_not_use(memory: Store) -
     model = ScriptedModel([[ModelUnavailable("away")], uses(90)])
     async with worker(memory, model, budget=of_owner(tokens=100)) as runs:
         assert isinstance(await outcome(runs, await post(runs, says())), Failed)
-        said = await events(runs, await post(runs, says("more", "u2")))
-    assert reports(said) == [Left(3, 10)]
+        seen = await events(runs, await post(runs, says("more", "u2")))
+    assert reports(seen) == [Left(3, 10)]
 
 
 async def test_nobody_is_counted_without_a_limit_of_owners(memory: Store) -> None:

@@ -146,8 +146,8 @@ async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
         second = await post(runs, says("again", "u2"))
         assert await outcome(runs, second) == Completed()
     assert asked == [first, second]
-    told = [request.system for request in model.requests]
-    assert told == ["be brief\n\nRun 1.", "be brief\n\nRun 1.", "be brief\n\nRun 2."]
+    prompts = [request.system for request in model.requests]
+    assert prompts == ["be brief\n\nRun 1.", "be brief\n\nRun 1.", "be brief\n\nRun 2."]
     assert {request.static for request in model.requests} == {len("be brief")}
 
 
@@ -168,14 +168,14 @@ async def test_a_message_says_when_it_came_where_the_agent_is_told(memory: Store
     async with worker(memory, model, builder=PromptLayers(), tells_time=True) as runs:
         await events(runs, await post(runs, says()))
         await events(runs, await post(runs, briefed(name="u2")))
-        told = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
-    times = [datetime.fromisoformat(brief.at) for brief in told if brief]
+        contexts = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
+    times = [datetime.fromisoformat(brief.at) for brief in contexts if brief]
     now = datetime.now(UTC)
     assert len(times) == 2
     assert all(now - timedelta(minutes=1) < each <= now for each in times)
-    assert [brief and replace(brief, at="") for brief in told] == [MessageContext(), BRIEF]
+    assert [brief and replace(brief, at="") for brief in contexts] == [MessageContext(), BRIEF]
     [first, _, second] = model.requests[1].messages
-    assert f"<time>{told[0] and told[0].at}</time>" in str(first.content)
+    assert f"<time>{contexts[0] and contexts[0].at}</time>" in str(first.content)
     assert "<time>" in str(second.content)
 
 
@@ -227,9 +227,9 @@ async def test_what_was_posted_before_the_boundary_counts(store: Store) -> None:
         [scripted.calls(("look", {})), scripted.says("{}"), scripted.says('{"a":1}')]
     )
     async with worker(store, model, look) as runs:
-        told = await events(runs, await post(runs, result(CallId("c"))))
+        shown = await events(runs, await post(runs, result(CallId("c"))))
         results = [str(each.content) for each in await record(runs) if each.role == "tool"]
-    assert OutputAccepted({"a": 1}) in told
+    assert OutputAccepted({"a": 1}) in shown
     assert results == ["done", '{"data":[1]}']
     assert [request.output_schema for request in model.requests] == [schema] * 3
 
@@ -270,8 +270,8 @@ async def test_a_model_is_shown_no_forged_tag_and_the_record_keeps_the_words(sto
         kept = _words_of_others(await record(runs))
     assert kept == [FORGED, f'{{"found":"{FORGED}"}}', FORGED, "next"]
     shown = [SHOWN, f'{{"found":"{SHOWN}"}}', SHOWN, "next"]
-    told = [_words_of_others(request.messages) for request in model.requests]
-    assert told == [shown[:1], shown[:2], shown[:3], shown]
+    texts = [_words_of_others(request.messages) for request in model.requests]
+    assert texts == [shown[:1], shown[:2], shown[:3], shown]
 
 
 def _words_of_others(messages: Sequence[Message]) -> list[str]:
@@ -316,8 +316,8 @@ def gives_no_text(_run: RunRef) -> Any:
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("function", [hangs, fails, gives_no_text])
 async def test_the_model_is_told_what_cannot_be_found_out(function: ExtraPromptFunction) -> None:
-    told = extra_prompt(function, shown="# Context\n{}".format, seconds=0.1)
-    assert await told(RUN) == f"# Context\n{EXTRA_PROMPT_MISSING}"
+    prompt = extra_prompt(function, shown="# Context\n{}".format, seconds=0.1)
+    assert await prompt(RUN) == f"# Context\n{EXTRA_PROMPT_MISSING}"
 
 
 @pytest.mark.promise("P11")
@@ -325,9 +325,9 @@ async def test_a_text_has_a_limit_and_says_where_it_was_cut() -> None:
     full = await extra_prompt(lambda _: "ü" * (EXTRA_PROMPT_BYTES // 2))(RUN)
     assert full == "ü" * (EXTRA_PROMPT_BYTES // 2)
     cut = await extra_prompt(lambda _: "a" + "ü" * EXTRA_PROMPT_BYTES)(RUN)
-    kept, said = cut.split("\n")
+    kept, note = cut.split("\n")
     assert kept == "a" + "ü" * (EXTRA_PROMPT_BYTES // 2 - 1)
-    assert said == f"[Cut here: {EXTRA_PROMPT_BYTES + 1} bytes more.]"
+    assert note == f"[Cut here: {EXTRA_PROMPT_BYTES + 1} bytes more.]"
 
 
 async def test_all_that_ask_at_once_are_told_the_same() -> None:
@@ -339,13 +339,13 @@ async def test_all_that_ask_at_once_are_told_the_same() -> None:
         await anyio.lowlevel.checkpoint()
         return f"the {len(asked)}. time"
 
-    once, said = ExtraPromptOnce(counted, RUN), list[str]()
+    once, texts = ExtraPromptOnce(counted, RUN), list[str]()
 
     async def ask() -> None:
-        said.append(await once())
+        texts.append(await once())
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
         tasks.start_soon(ask)
-    assert (asked, said, await once()) == ([RUN], ["the 1. time"] * 2, "the 1. time")
+    assert (asked, texts, await once()) == ([RUN], ["the 1. time"] * 2, "the 1. time")
     assert await ExtraPromptOnce(None, RUN)() == ""

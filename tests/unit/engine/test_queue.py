@@ -186,9 +186,9 @@ async def test_posts_to_two_workers_at_once_all_run_once(store: Store) -> None:
                 tasks.start_soon(say, (one, two)[number % 2], f"post {number}")
         for run in ran:
             assert await outcome(one, run) == Completed()
-        said = await contents(two)
-        assert sorted(map(str, said[::2])) == sorted(f"post {n}" for n in range(40))
-        assert said[1::2] == [f"answer {n}" for n in range(40)]
+        texts = await contents(two)
+        assert sorted(map(str, texts[::2])) == sorted(f"post {n}" for n in range(40))
+        assert texts[1::2] == [f"answer {n}" for n in range(40)]
 
 
 # ---------------------------------------------------------------- leaving the queue
@@ -493,11 +493,11 @@ class Unwatchable(Unbounded):
 
 @pytest.mark.promise("P6")
 async def test_a_run_that_cannot_be_set_up_fails_alone(memory: Store) -> None:
-    async def told(_run: RunRef) -> str:
+    async def prompt(_run: RunRef) -> str:
         return ""
 
     model = ScriptedModel([])
-    async with worker(memory, model, context=Unwatchable(), extra_prompt=told) as runs:
+    async with worker(memory, model, context=Unwatchable(), extra_prompt=prompt) as runs:
         for key in (KEY, OTHER, KEY):
             run = await post(runs, says(), key=key)
             assert await outcome(runs, run) == BROKEN_RUN

@@ -78,14 +78,14 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
     model = ScriptedModel([["Let me see. ", *calls(("add", {"a": 2, "b": 3}))], words("5")])
     async with worker(store, model, add) as runs:
         run = await post(runs, support.says())
-        said = await events(runs, run)
+        seen = await events(runs, run)
         messages = await record(runs)
-        turns = [event.message_id for event in said if isinstance(event, TurnStarted)]
+        turns = [event.message_id for event in seen if isinstance(event, TurnStarted)]
         answer, outcome_of_call, end = messages[1:]
         assert isinstance(answer, AssistantMessage)
         assert isinstance(outcome_of_call, ToolMessage)
         call_id = answer.tool_calls[0].id
-        assert said == [
+        assert seen == [
             RunStarted(run.run_id),
             TurnStarted(turns[0]),
             TextDelta("Let me see. "),
@@ -108,10 +108,10 @@ async def test_server_calls_run_before_client_calls_are_handed_back(store: Store
     model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), words("done")])
     async with worker(store, model, add) as runs:
         run = await post(runs, support.says(), tools=[PAINT])
-        said = await events(runs, run)
+        seen = await events(runs, run)
         (call_id,) = await call_ids(runs)
-        server_id = next(e.call_id for e in said if isinstance(e, ToolResulted))
-        assert said[-4:] == [
+        server_id = next(e.call_id for e in seen if isinstance(e, ToolResulted))
+        assert seen[-4:] == [
             ToolCallEnded(server_id),
             ToolResulted(server_id, "2"),
             ToolCallEnded(call_id),
@@ -130,11 +130,11 @@ async def test_invalid_calls_are_answered_and_the_model_retries(store: Store) ->
     ]
     model = ScriptedModel([bad, words("Sorry.")])
     async with worker(store, model) as runs:
-        said = await events(runs, await post(runs, support.says(), tools=[PAINT]))
+        seen = await events(runs, await post(runs, support.says(), tools=[PAINT]))
         messages = await record(runs)
-    started = next(e for e in said if isinstance(e, ToolCallStarted))
+    started = next(e for e in seen if isinstance(e, ToolCallStarted))
     reason = "Not executed: the arguments are not a JSON object: {"
-    assert [e for e in said if isinstance(e, ToolCallStarted | ToolCallEnded | ToolResulted)] == [
+    assert [e for e in seen if isinstance(e, ToolCallStarted | ToolCallEnded | ToolResulted)] == [
         started,
         ToolResulted(started.call_id, reason, is_error=True, synthetic="invalid"),
     ]
@@ -143,7 +143,7 @@ async def test_invalid_calls_are_answered_and_the_model_retries(store: Store) ->
         (reason, True, "invalid"),
         ("Not executed: there is no tool named 'fly'.", True, "invalid"),
     ]
-    assert said[-1] == RunFinished(Completed())
+    assert seen[-1] == RunFinished(Completed())
 
 
 async def test_an_invalid_call_beside_a_client_call_is_not_owed(memory: Store) -> None:
@@ -183,8 +183,8 @@ def _waiting(asked: list[str], *, together: int) -> FunctionTool:
 
 
 def _made(*commands: str) -> list[ToolCall]:
-    said = [json.dumps({"command": command}) for command in commands]
-    return [ToolCall(CallId(text), "shell", text) for text in said]
+    arguments = [json.dumps({"command": command}) for command in commands]
+    return [ToolCall(CallId(text), "shell", text) for text in arguments]
 
 
 async def test_what_only_reads_by_its_arguments_is_asked_about_all_calls_at_once() -> None:
@@ -206,15 +206,15 @@ async def test_who_takes_over_asks_about_each_call_once_and_at_once() -> None:
 
 
 # ---------------------------------------------------------------- progress
-def told(said: Sequence[RunEvent]) -> list[str]:
-    return [event.text for event in said if isinstance(event, ToolProgressed)]
+def progress_in(seen: Sequence[RunEvent]) -> list[str]:
+    return [event.text for event in seen if isinstance(event, ToolProgressed)]
 
 
 async def said_while(store: Store, does: FunctionTool) -> list[str]:
     """Return the events of readers while a model calls the tool."""
     script = ScriptedModel([calls((does.spec.name, {})), words("done")])
     async with worker(store, script, does) as runs:
-        return told(await events(runs, await post(runs, says())))
+        return progress_in(await events(runs, await post(runs, says())))
 
 
 async def test_a_function_in_a_thread_tells_of_its_progress(memory: Store) -> None:
@@ -240,10 +240,10 @@ async def test_progress_and_results_have_the_same_for_half_a_character(
 
     script = ScriptedModel([calls(("halve", {})), words("done")])
     async with worker(memory, script, halve) as runs:
-        said = await events(runs, await post(runs, says()))
-    results = [event.content for event in said if isinstance(event, ToolResulted)]
+        seen = await events(runs, await post(runs, says()))
+    results = [event.content for event in seen if isinstance(event, ToolResulted)]
     mended = "half \ufffd" if isinstance(value, str) else '["half \ufffd"]'
-    assert (told(said), results) == ([mended], [mended])
+    assert (progress_in(seen), results) == ([mended], [mended])
 
 
 async def test_words_have_a_length(memory: Store) -> None:
@@ -274,10 +274,10 @@ async def test_what_a_generator_yields_is_told_in_the_same_bounds(memory: Store)
 
     script = ScriptedModel([calls(("count", {}), ("count_in_a_thread", {})), words("done")])
     async with worker(memory, script, count, count_in_a_thread) as runs:
-        said = await events(runs, await post(runs, says()))
-    results = [event for event in said if isinstance(event, ToolResulted)]
+        seen = await events(runs, await post(runs, says()))
+    results = [event for event in seen if isinstance(event, ToolResulted)]
     assert [(event.content, event.is_error) for event in results] == [("counted", False)] * 2
-    steps = told(said)
+    steps = progress_in(seen)
     assert steps.count("number 0") == 2
     assert len(steps) < 200
 
@@ -300,7 +300,7 @@ async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
 
     script = ScriptedModel([calls(("leave", {}), ("meddle", {})), words("done")])
     async with worker(memory, script, leave, meddle) as runs:
-        assert told(await events(runs, await post(runs, says()))) == []
+        assert progress_in(await events(runs, await post(runs, says()))) == []
 
 
 async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memory: Store) -> None:
@@ -346,8 +346,8 @@ async def test_what_is_told_while_a_result_is_being_stored_comes_behind_it(memor
 
     script = ScriptedModel([calls(("quick", {}), ("slow", {})), words("so")])
     async with worker(faults.store, script, quick, slow) as runs:
-        said = await events(runs, await post(runs, says()))
-    kinds = [type(event) for event in said if isinstance(event, ToolResulted | ToolProgressed)]
+        seen = await events(runs, await post(runs, says()))
+    kinds = [type(event) for event in seen if isinstance(event, ToolResulted | ToolProgressed)]
     assert kinds == [ToolResulted, ToolProgressed, ToolResulted]
 
 
@@ -364,9 +364,9 @@ async def test_a_plan_is_told_and_kept(store: Store) -> None:
     ]
     async with worker(store, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
         run = await post(runs, says())
-        said = await events(runs, run)
+        seen = await events(runs, run)
         plan = (PlanEntry("look", "high", "in_progress"), PlanEntry("answer"))
-        assert [event for event in said if isinstance(event, PlanUpdated)] == [PlanUpdated(plan)]
+        assert [event for event in seen if isinstance(event, PlanUpdated)] == [PlanUpdated(plan)]
         assert (await runs.status(KEY)).state.plan == plan
         assert await outcome(runs, await post(runs, says("go on", "u2"))) == Completed()
         assert (await runs.status(KEY)).state.plan == ()
@@ -396,11 +396,11 @@ async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str
         await until(runs, first, TextDelta)
         assert (await runs.status(KEY)).state.plan == plan_of("third")
         second = await post(elsewhere, says("right", "u3"), on_busy="rollback")
-        said = await events(elsewhere, second)
+        shown = await events(elsewhere, second)
         assert await outcome(runs, first) == Cancelled()
         # who follows is told, for he has seen the other one
         taken_back = PlanUpdated(plan_of(*before))
-        assert said[:3] == [RunQueued(second.run_id), RunStarted(second.run_id), taken_back]
+        assert shown[:3] == [RunQueued(second.run_id), RunStarted(second.run_id), taken_back]
         assert (await runs.status(KEY)).state.plan == plan_of(*before)
         later = await events(runs, await post(runs, says("go on", "u4")))
         assert not any(isinstance(each, PlanUpdated) for each in later)
@@ -439,8 +439,8 @@ async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
 async def test_a_bad_plan_is_told_to_the_model(memory: Store, entries: JsonValue, why: str) -> None:
     script = [calls(("update_plan", {"entries": entries})), words("so")]
     async with worker(memory, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
-        said = await events(runs, await post(runs, says()))
-        [resulted] = [event for event in said if isinstance(event, ToolResulted)]
+        seen = await events(runs, await post(runs, says()))
+        [resulted] = [event for event in seen if isinstance(event, ToolResulted)]
         assert (resulted.is_error, resulted.synthetic) == (True, "invalid")
         assert f"The plan is not valid: {why}" in str(resulted.content)
         assert (await runs.status(KEY)).state.plan == ()

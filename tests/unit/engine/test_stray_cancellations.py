@@ -106,10 +106,10 @@ async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -
 
 async def test_a_stray_cancelled_context_is_missing_in_one_run(memory: Store) -> None:
     model = ScriptedModel([goes_on(), says("so")])
-    told = extra_prompt(tells)
+    prompt = extra_prompt(tells)
 
     async def at_last(run: RunRef) -> str:
-        return "" if run.key == OTHER else await told(run)
+        return "" if run.key == OTHER else await prompt(run)
 
     assert await beside_another(memory, model, extra_prompt=at_last) == Completed()
     assert model.requests[1].system.endswith(EXTRA_PROMPT_MISSING)

@@ -74,21 +74,21 @@ def asks(schema: JsonObject | None = SCHEMA, name: str = "u") -> UserMessage:
     return replace(says("which?", name), brief=MessageContext(output_schema=schema))
 
 
-def ends(told: list[RunEvent]) -> list[RunEvent]:
-    return [each for each in told if isinstance(each, OutputAccepted | RunFinished)]
+def ends(seen: list[RunEvent]) -> list[RunEvent]:
+    return [each for each in seen if isinstance(each, OutputAccepted | RunFinished)]
 
 
 async def test_an_answer_that_fits_is_the_output(store: Store) -> None:
     model = ScriptedModel([scripted.says(BLUE)])
     async with worker(store, model) as runs:
-        told = await events(runs, await post(runs, asks()))
-        assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+        seen = await events(runs, await post(runs, asks()))
+        assert ends(seen) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
         assert await contents(runs) == ["which?", BLUE]
     assert model.requests[0].output_schema == SCHEMA
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         (PINK, 'at $.colour: "pink" is not one of ["blue", "red"]'),
         ("Blue, of course.", "it is not a JSON object"),
@@ -100,14 +100,14 @@ async def test_an_answer_that_fits_is_the_output(store: Store) -> None:
     ],
 )
 async def test_the_model_is_told_what_is_wrong_and_answers_again(
-    memory: Store, said: str, reason: str
+    memory: Store, text: str, reason: str
 ) -> None:
-    model = ScriptedModel([scripted.says(said), scripted.says(BLUE)])
+    model = ScriptedModel([scripted.says(text), scripted.says(BLUE)])
     async with worker(memory, model) as runs:
-        told = await events(runs, await post(runs, asks()))
+        seen = await events(runs, await post(runs, asks()))
         [refused] = [each for each in await record(runs) if isinstance(each, SystemMessage)]
-    assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
-    assert "".join(each.text for each in told if isinstance(each, TextDelta)) == said + BLUE
+    assert ends(seen) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+    assert "".join(each.text for each in seen if isinstance(each, TextDelta)) == text + BLUE
     text = f"Your answer was not accepted: {reason}\n{AGAIN}"
     assert (refused.content, refused.synthetic) == (text, "invalid")
     assert model.requests[1].messages[-1] == UserMessage(refused.id, text)
@@ -118,37 +118,37 @@ async def test_the_model_is_told_what_is_wrong_and_answers_again(
 async def test_a_fence_around_the_answer_is_no_part_of_it(memory: Store, fence: str) -> None:
     model = ScriptedModel([scripted.says(fence.replace("{}", BLUE))])
     async with worker(memory, model) as runs:
-        told = await events(runs, await post(runs, asks()))
-    assert ends(told)[0] == OutputAccepted({"colour": "blue"})
+        seen = await events(runs, await post(runs, asks()))
+    assert ends(seen)[0] == OutputAccepted({"colour": "blue"})
 
 
 async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Store) -> None:
     cut: list[scripted.Step] = [TextChunk(BLUE), Finish("length")]
     async with worker(memory, ScriptedModel([cut, scripted.says(BLUE)])) as runs:
-        told = await events(runs, await post(runs, asks()))
+        seen = await events(runs, await post(runs, asks()))
         [refused] = [each for each in await record(runs) if isinstance(each, SystemMessage)]
-    assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+    assert ends(seen) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
     assert "too long" in str(refused.content)
 
 
 async def test_a_model_that_refuses_gives_no_output(memory: Store) -> None:
     refusal: list[scripted.Step] = [TextChunk("I will not."), Finish("refusal")]
     async with worker(memory, ScriptedModel([refusal])) as runs:
-        told = await events(runs, await post(runs, asks()))
-    assert ends(told) == [RunFinished(Completed("refusal"))]
+        seen = await events(runs, await post(runs, asks()))
+    assert ends(seen) == [RunFinished(Completed("refusal"))]
 
 
 @pytest.mark.promise("P6")
 async def test_without_a_valid_answer_only_the_run_fails(store: Store) -> None:
     model = ScriptedModel([*[scripted.says(PINK)] * 3, scripted.says("hello")])
     async with worker(store, model) as runs:
-        told = await events(runs, await post(runs, asks()))
+        seen = await events(runs, await post(runs, asks()))
         failed = Failed(
             "output_invalid",
             "the model's answer did not fit the output schema, again and again",
             True,
         )
-        assert ends(told) == [RunFinished(failed)]
+        assert ends(seen) == [RunFinished(failed)]
         assert await contents(runs) == ["which?", *[PINK, WRONG] * 3]
         assert await outcome(runs, await post(runs, says("never mind", "u2"))) == Completed()
     assert len(model.requests) == 4
@@ -167,16 +167,16 @@ async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: 
         scripted.says(BLUE),
     ]
     async with worker(store, ScriptedModel(script), look) as runs:
-        told = await events(runs, await post(runs, asks(), tools=[COLOR]))
+        seen = await events(runs, await post(runs, asks(), tools=[COLOR]))
         [owed] = await call_ids(runs)
-        assert isinstance(told[-1], RunFinished)
-        assert isinstance(told[-1].outcome, HandedBack)
-        told = await events(runs, await post(runs, result(owed)))
-    assert ends(told) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
+        assert isinstance(seen[-1], RunFinished)
+        assert isinstance(seen[-1].outcome, HandedBack)
+        seen = await events(runs, await post(runs, result(owed)))
+    assert ends(seen) == [OutputAccepted({"colour": "blue"}), RunFinished(Completed())]
 
 
 @pytest.mark.parametrize(
-    ("brief", "said", "accepted"),
+    ("brief", "text", "accepted"),
     [
         (None, PINK, {"colour": "pink"}),
         (MessageContext(intent="x"), PINK, {"colour": "pink"}),
@@ -184,13 +184,13 @@ async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: 
     ],
 )
 async def test_the_agents_own_schema_counts_where_a_post_has_none(
-    memory: Store, brief: MessageContext | None, said: str, accepted: Any
+    memory: Store, brief: MessageContext | None, text: str, accepted: Any
 ) -> None:
-    model = ScriptedModel([scripted.says(said)])
+    model = ScriptedModel([scripted.says(text)])
     judge = OutputJudge(schema={"type": "object"})
     async with worker(memory, model, output=judge) as runs:
-        told = await events(runs, await post(runs, replace(says(), brief=brief)))
-    assert ends(told)[0] == OutputAccepted(accepted)
+        seen = await events(runs, await post(runs, replace(says(), brief=brief)))
+    assert ends(seen)[0] == OutputAccepted(accepted)
 
 
 class Even(BaseModel):
@@ -212,11 +212,11 @@ async def test_a_model_of_the_authors_judges_answers_too_and_the_model_is_told()
     script = ['{"number": 3}', '{"number": -2}', '{"number": 2}', '{"number": 1}']
     model = ScriptedModel([scripted.says(each) for each in script])
     async with serving(Agent(model=model, output_schema=Even)) as runs:
-        told = await events(runs, await post(runs, says()))
-        assert ends(told) == [OutputAccepted({"number": 2}), RunFinished(Completed())]
+        seen = await events(runs, await post(runs, says()))
+        assert ends(seen) == [OutputAccepted({"number": 2}), RunFinished(Completed())]
         # where a post has a schema, that one alone counts
-        told = await events(runs, await post(runs, asks({"type": "object"}, "u2")))
-        assert ends(told)[0] == OutputAccepted({"number": 1})
+        seen = await events(runs, await post(runs, asks({"type": "object"}, "u2")))
+        assert ends(seen)[0] == OutputAccepted({"number": 1})
     objections = [each.content for each in model.requests[2].messages if each.role == "user"]
     assert objections[1:] == [
         f"Your answer was not accepted: number: has to be even\n{AGAIN}",
@@ -286,15 +286,15 @@ async def test_the_model_is_told_what_is_wrong_and_calls_anew(store: Store) -> N
     model = ScriptedModel([scripted.calls(PINK_CALL), scripted.calls(BLUE_CALL)])
     async with worker(store, model) as runs:
         run = await post(runs, says(), tools=[COLOR_TOOL])
-        told = await events(runs, run)
-        [first, second] = [e.call_id for e in told if isinstance(e, ToolCallStarted)]
+        seen = await events(runs, run)
+        [first, second] = [e.call_id for e in seen if isinstance(e, ToolCallStarted)]
         assert await call_ids(runs) == [second]
-    shown = [e for e in told if isinstance(e, ToolCallEnded | ToolResulted | RunFinished)]
+    shown = [e for e in seen if isinstance(e, ToolCallEnded | ToolResulted | RunFinished)]
     refusal = ToolResulted(first, REASON, is_error=True, synthetic="invalid")
     assert shown[:2] == [refusal, ToolCallEnded(second)]
     assert isinstance(shown[2], RunFinished)
     assert isinstance(shown[2].outcome, HandedBack)
-    assert ToolCallArguments(first, json.dumps(PINK_CALL[1])) in told
+    assert ToolCallArguments(first, json.dumps(PINK_CALL[1])) in seen
     asked = model.requests[1].messages
     assert _answers(asked) == [(REASON, True, "invalid")]
     # the model sees what it asked for
@@ -354,13 +354,13 @@ async def test_a_server_tool_with_bad_arguments_says_so(store: Store) -> None:
 
     script = [scripted.calls(("add", {"a": "one"}), ("add", {"a": 1})), scripted.says("2")]
     async with worker(store, ScriptedModel(script), add) as runs:
-        told = await events(runs, await post(runs, says()))
-        [first, second] = [e.call_id for e in told if isinstance(e, ToolCallStarted)]
+        seen = await events(runs, await post(runs, says()))
+        [first, second] = [e.call_id for e in seen if isinstance(e, ToolCallStarted)]
         why = (
             "The arguments are not valid.\n"
             "a: Input should be a valid integer, unable to parse string as an integer"
         )
-        assert [e for e in told if isinstance(e, ToolCallEnded | ToolResulted)] == [
+        assert [e for e in seen if isinstance(e, ToolCallEnded | ToolResulted)] == [
             ToolCallEnded(first),
             ToolCallEnded(second),
             ToolResulted(first, why, is_error=True, synthetic="invalid"),

@@ -83,11 +83,11 @@ async def test_an_agent_gives_a_task_and_gets_the_others_last_words(store: Store
     other = ScriptedModel([says("in the cellar")])
     async with lead_worker(store, lead, helper(other)) as runs:
         run = await post(runs, user("where?"))
-        said = await events(runs, run)
+        seen = await events(runs, run)
         messages = await record(runs)
-    assert TextDelta("in the cellar") in said_by_children(said)
-    assert TextDelta("in the cellar") not in said
-    [resulted] = [event for event in said if isinstance(event, ToolResulted)]
+    assert TextDelta("in the cellar") in said_by_children(seen)
+    assert TextDelta("in the cellar") not in seen
+    [resulted] = [event for event in seen if isinstance(event, ToolResulted)]
     assert resulted.content == "in the cellar"
     assert answers(messages) == ["in the cellar"]
     [asked] = other.requests
@@ -121,24 +121,26 @@ async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
     other = ScriptedModel([calls(("look", {"where": "cellar"})), says("not there")])
     lead = ScriptedModel([TASK, says("Sorry.")])
     async with lead_worker(memory, lead, helper(other, look)) as runs:
-        said = await events(runs, await post(runs, user()))
-    results = [e for e in said_by_children(said) if isinstance(e, ToolResulted)]
+        seen = await events(runs, await post(runs, user()))
+    results = [e for e in said_by_children(seen) if isinstance(e, ToolResulted)]
     assert [each.content for each in results] == ["nothing in the cellar"]
 
 
 @pytest.mark.parametrize(
-    ("turn", "told"),
+    ("turn", "expected"),
     [
         ([ModelRejected("no")], "The agent failed: no"),
         (["half", Finish("length")], "half\n[The agent was stopped before its end.]"),
         (says(""), "The agent is done, and says nothing."),
     ],
 )
-async def test_a_sub_agents_end_is_told_to_the_other(memory: Store, turn: Turn, told: str) -> None:
+async def test_a_sub_agents_end_is_told_to_the_other(
+    memory: Store, turn: Turn, expected: str
+) -> None:
     lead = ScriptedModel([TASK, says("ok")])
     async with lead_worker(memory, lead, helper(ScriptedModel([turn]))) as runs:
         assert await reply(runs, user()) == "ok"
-        assert answers(await record(runs)) == [told]
+        assert answers(await record(runs)) == [expected]
 
 
 async def test_a_task_that_is_none_is_an_error_for_the_model(memory: Store) -> None:
@@ -187,16 +189,16 @@ async def test_sub_agents_work_side_by_side_whatever_their_tools_do() -> None:
     lead = Agent(model=ScriptedModel([tasks, says("ok")]), agents=[meeting("one"), meeting("two")])
     with anyio.fail_after(5):
         async with Session(lead) as session:
-            said = [event async for event in session.submit("go")]
+            seen = [event async for event in session.submit("go")]
             messages = await session.messages()
     assert sorted(map(str, answers(messages))) == ["one", "two"]
     # events of both come in between each other, each with its own call
-    parents = [event.call_id for event in said if isinstance(event, Nested)]
-    begun = [event.call_id for event in said if isinstance(event, ToolCallStarted)]
+    parents = [event.call_id for event in seen if isinstance(event, Nested)]
+    begun = [event.call_id for event in seen if isinstance(event, ToolCallStarted)]
     assert {*parents} == {*begun}
     texts = {
         event.call_id: event.event.text
-        for event in said
+        for event in seen
         if isinstance(event, Nested) and isinstance(event.event, TextDelta)
     }
     assert [texts[call_id] for call_id in begun] == ["one", "two"]
@@ -326,8 +328,8 @@ async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) 
             assert await outcome(runs, run) == Completed()
             assert answers(await record(runs)) == ["perhaps paid"] * 2
     assert sorted(made) == ["cake", "tea"]
-    told = [request.messages[-1].content for request in found.requests]
-    assert told == [SYNTHETIC_TEXT["interrupted"]] * 2
+    shown = [request.messages[-1].content for request in found.requests]
+    assert shown == [SYNTHETIC_TEXT["interrupted"]] * 2
 
 
 @pytest.mark.promise("P10")
@@ -356,8 +358,8 @@ async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Store) -> No
             assert await outcome(runs, run) == Completed()
             assert answers(await record(runs)) == ["perhaps paid"]
     assert made == ["paid"]
-    told = second.requests[0].messages[-1].content
-    assert told == "This call was stopped before it was answered; it may or may not have run."
+    shown = second.requests[0].messages[-1].content
+    assert shown == "This call was stopped before it was answered; it may or may not have run."
 
 
 async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: Store) -> None:
@@ -379,15 +381,15 @@ async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(sto
     lead = ScriptedModel([TASK, says("Done.")])
     async with lead_worker(store, lead, helper(other)) as runs:
         run = await post(runs, user(), tools=[PAINT])
-        said = await events(runs, run)
+        seen = await events(runs, run)
         ended = await outcome(runs, run)
         assert isinstance(ended, HandedBack)
         [owed] = ended.owed
         assert (await runs.status(run.key)).owed == (owed,)
-        [parent] = [e.call_id for e in said if isinstance(e, ToolCallStarted)]
+        [parent] = [e.call_id for e in seen if isinstance(e, ToolCallStarted)]
         assert (owed.name, owed.parent_id) == ("paint", parent)
         # the client may act on it: said last, when the lease is free
-        assert said[-2] == Nested(parent, ToolCallEnded(owed.id))
+        assert seen[-2] == Nested(parent, ToolCallEnded(owed.id))
     async with lead_worker(store, lead, helper(other)) as runs:  # another worker
         again = await post(runs, result(owed.id, "blue"))
         assert await outcome(runs, again) == Completed()
@@ -427,10 +429,10 @@ async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store)
     between = helper(ScriptedModel(asks), agents=[deepest])
     async with lead_worker(store, ScriptedModel([TASK, says("Done.")]), between) as runs:
         run = await post(runs, user(), tools=[PAINT])
-        said = await events(runs, run)
+        seen = await events(runs, run)
         [owed] = (await runs.status(run.key)).owed
-        told = [event for event in said if f"{ToolCallEnded(owed.id)}" in f"{event}"]
-        assert told == said[-2:-1]
+        ended = [event for event in seen if f"{ToolCallEnded(owed.id)}" in f"{event}"]
+        assert ended == seen[-2:-1]
         again = await post(runs, result(owed.id, "blue"))
         assert await outcome(runs, again) == Completed()
         assert answers(await record(runs)) == ["it is painted"]
@@ -449,9 +451,9 @@ async def test_turns_of_a_task_count_together(store: Store) -> None:
             async with lead_worker(store, lead, helper(other)) as another:
                 run = await post(another, result(ended.owed[0].id, "blue"))
                 await outcome(another, run)
-        said = answers(await record(runs))
+        contents = answers(await record(runs))
     assert (ended, asked, len(other.requests)) == (Completed(), 3, 3)
-    assert said == ["[The agent was stopped before its end.]"]
+    assert contents == ["[The agent was stopped before its end.]"]
 
 
 async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
@@ -463,8 +465,8 @@ async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
         with pytest.raises(UnknownToolCall):
             await post(runs, result(call_id, "erased"))
         again = await post(runs, approved(call_id))
-        said = said_by_children(await events(runs, again))
-        assert [e for e in said if isinstance(e, ToolResulted)] == [ToolResulted(call_id, "erased")]
+        seen = said_by_children(await events(runs, again))
+        assert [e for e in seen if isinstance(e, ToolResulted)] == [ToolResulted(call_id, "erased")]
         assert answers(await record(runs)) == ["gone"]
 
 
@@ -485,9 +487,9 @@ async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
     async with lead_worker(store, lead, helper(other, erase)) as runs:
         await events(runs, await post(runs, user()))
         [call_id] = await call_ids(runs)
-        said = said_by_children(await events(runs, await post(runs, denial(call_id))))
+        seen = said_by_children(await events(runs, await post(runs, denial(call_id))))
         text = "This call was not allowed."
-        assert said[0] == ToolResulted(call_id, text, is_error=True, synthetic="denied")
+        assert seen[0] == ToolResulted(call_id, text, is_error=True, synthetic="denied")
         assert answers(await record(runs)) == ["left alone"]
 
 

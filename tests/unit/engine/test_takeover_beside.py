@@ -131,14 +131,14 @@ def going_on(*, deep: bool = False) -> Agents:
 
 async def half_said(reader: Reading, agents: Agents) -> None:
     """Wait until both have got to where they are stuck."""
-    while not any(isinstance(each, ToolCallStarted) and each.client for each in told_to(reader)):
+    while not any(isinstance(each, ToolCallStarted) and each.client for each in events_of(reader)):
         await anyio.wait_all_tasks_blocked()
     agents.heard.set()
-    await until_told(reader, TextDelta("half of two"))
+    await until_shown(reader, TextDelta("half of two"))
 
 
-async def until_told(reader: Reading, event: RunEvent) -> None:
-    while event not in told_to(reader):
+async def until_shown(reader: Reading, event: RunEvent) -> None:
+    while event not in events_of(reader):
         await anyio.wait_all_tasks_blocked()
 
 
@@ -148,7 +148,7 @@ async def until_answered(reader: Reading, calls: int) -> None:
         await anyio.wait_all_tasks_blocked()
 
 
-def told_to(reader: Reading) -> list[RunEvent]:
+def events_of(reader: Reading) -> list[RunEvent]:
     return [innermost_event(event) for event in reader.events]
 
 
@@ -162,7 +162,7 @@ async def reading_for_a_while(runs: RunService, run: RunRef) -> AsyncGenerator[R
         tasks.cancel_scope.cancel()
 
 
-def texts_told(seen: Sequence[Logged]) -> Texts:
+def shown_texts(seen: Sequence[Logged]) -> Texts:
     texts: Texts = {}
     for logged in seen:
         path, event = unwrap_event(logged.event)
@@ -171,16 +171,16 @@ def texts_told(seen: Sequence[Logged]) -> Texts:
     return texts
 
 
-def texts_recorded(messages: Sequence[Message]) -> Texts:
+def recorded_texts(messages: Sequence[Message]) -> Texts:
     texts: Texts = {}
     for message in messages:
-        path, said = unwrap_message(message)
-        if isinstance(said, AssistantMessage) and said.content:
-            texts[path] = texts.get(path, "") + str(said.content)
+        path, inner = unwrap_message(message)
+        if isinstance(inner, AssistantMessage) and inner.content:
+            texts[path] = texts.get(path, "") + str(inner.content)
     return texts
 
 
-async def assert_told_as_recorded(
+async def assert_shown_as_recorded(
     runs: RunService, run: RunRef, *followers: Sequence[Logged]
 ) -> list[str]:
     """Check that new and resumed readers have what the transcript has. Return the texts."""
@@ -191,12 +191,12 @@ async def assert_told_as_recorded(
         for count, last in enumerate(seen, 1):
             rest = await followed(runs, run, last.position)
             assert standing([*seen[:count], *rest]) == fresh
-    told = [innermost_event(one.event) for one in fresh]
-    begun = [event.call_id for event in told if isinstance(event, ToolCallStarted)]
-    answered = [event.call_id for event in told if isinstance(event, ToolResulted)]
+    shown = [innermost_event(one.event) for one in fresh]
+    begun = [event.call_id for event in shown if isinstance(event, ToolCallStarted)]
+    answered = [event.call_id for event in shown if isinstance(event, ToolResulted)]
     assert sorted(begun) == sorted(answered)
-    assert texts_told(fresh) == texts_recorded(await record(runs))
-    return sorted(texts_told(fresh).values())
+    assert shown_texts(fresh) == recorded_texts(await record(runs))
+    return sorted(shown_texts(fresh).values())
 
 
 # ---------------------------------------------------------------- deaths
@@ -213,7 +213,7 @@ async def test_half_a_turn_is_void_though_a_sub_agent_beside_it_has_committed(
             await half_said(elsewhere, first)
             await victim.kill()
             await other.status(KEY)
-        texts = await assert_told_as_recorded(other, run, reader.seen)
+        texts = await assert_shown_as_recorded(other, run, reader.seen)
         assert standing(elsewhere.seen) == await followed(other, run)
     whole = ["ok", "out", "two looks and says", "whole of one"]
     assert texts == [each for each in whole if deep or each != "out"]
@@ -229,7 +229,7 @@ async def test_nothing_void_is_shown_to_one_who_comes_before_the_take_over(store
     committed = (await store.status(KEY)).committed
     shown = [one for one in await store.read_log(run) if one.position <= committed]
     assert [type(one.event) for one in shown][:2] == [RunStarted, TurnStarted]
-    assert texts_told(shown) == {}
+    assert shown_texts(shown) == {}
 
 
 async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
@@ -246,7 +246,7 @@ async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
                 await half_said(late, second)
             await next_victim.kill()
         await other.status(KEY)
-        texts = await assert_told_as_recorded(other, run, reader.seen, late.seen)
+        texts = await assert_shown_as_recorded(other, run, reader.seen, late.seen)
     assert texts == ["ok", "two looks and says", "whole of one"]
 
 
@@ -261,7 +261,7 @@ async def test_a_run_that_too_many_have_died_of_ends_without_half_a_turn(store: 
             await half_said(reader, first)
         await victim.kill()
         await other.status(KEY)
-        assert await assert_told_as_recorded(other, run, reader.seen) == ["two looks"]
+        assert await assert_shown_as_recorded(other, run, reader.seen) == ["two looks"]
         assert isinstance(await outcome(other, run), Failed)
 
 
@@ -275,12 +275,12 @@ async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: S
     async with after.worker(store, peek) as other, first.killable_worker(store, peek) as victim:
         run = await post(victim.runs, user(), tools=[PAINT])
         async with reading_for_a_while(victim.runs, run) as reader:
-            await until_told(reader, TextDelta("half of one "))
+            await until_shown(reader, TextDelta("half of one "))
             first.heard.set()
             await until_answered(reader, 1)
         await victim.kill()
         await other.status(KEY)
-        texts = await assert_told_as_recorded(other, run, reader.seen)
+        texts = await assert_shown_as_recorded(other, run, reader.seen)
     assert texts == ["ok", "whole of one"]
 
 
@@ -292,7 +292,7 @@ async def test_half_a_turn_is_void_when_its_worker_stops(store: Store) -> None:
         async with reading(leaving, run) as reader:
             await half_said(reader, first)
             await leaving.drain(0)
-        texts = await assert_told_as_recorded(other, run, reader.seen)
+        texts = await assert_shown_as_recorded(other, run, reader.seen)
         assert (await store.status(KEY)).attempt == 1
     assert texts == ["ok", "two looks and says", "whole of one"]
 
@@ -315,7 +315,7 @@ async def test_a_log_that_has_lost_the_beginning_of_an_open_turn_is_no_gap(tmp_p
         for position in (START, reader.seen[-1].position):
             with pytest.raises(CursorExpired, match="the messages are all there"):
                 await followed(other, run, position)
-        recorded = texts_recorded(await record(other))
+        recorded = recorded_texts(await record(other))
     assert sorted(recorded.values()) == [f"{much} and says", "ok", "whole of one"]
 
 

@@ -128,19 +128,19 @@ async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
         for _ in answered:
             await until(other, run, ToolResulted)
         await dying.kill()
-        said = await events(other, run)
-        assert said[-1] == RunFinished(Completed())
+        seen = await events(other, run)
+        assert seen[-1] == RunFinished(Completed())
         assert counted.done == done
         given = await tool_messages(other)
         by_call = {message.call_id: message for message in given}
-        ended = [event.call_id for event in said if isinstance(event, ToolCallEnded)]
+        ended = [event.call_id for event in seen if isinstance(event, ToolCallEnded)]
         shown = [by_call[call_id].content for call_id in ended]
         assert shown == (answers or [f"{name} done" for name in called])
         for message in given:
             assert message.is_error is (message.content == INTERRUPTED)
             assert message.synthetic == ("interrupted" if message.is_error else None)
         assert {
-            event.call_id: event.content for event in said if isinstance(event, ToolResulted)
+            event.call_id: event.content for event in seen if isinstance(event, ToolResulted)
         } == {message.call_id: message.content for message in given}
         assert len(given) == len(called)
 
@@ -231,9 +231,9 @@ async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(st
         run = await post(dying.runs, says(), tools=[PAINT, ASK])
         await counted.begun.wait()
         await dying.kill()
-        said = await events(other, run)
+        seen = await events(other, run)
         one, two = await call_ids(other)
-        assert [event for event in said if isinstance(event, ToolCallEnded)][1:] == [
+        assert [event for event in seen if isinstance(event, ToolCallEnded)][1:] == [
             ToolCallEnded(one),
             ToolCallEnded(two),
         ]

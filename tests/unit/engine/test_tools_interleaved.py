@@ -134,7 +134,7 @@ async def cancel(calls: list[Call], ranks: list[int], stop_at: int) -> None:
         run = await post(runs, user(), tools=[PAINT])
         await stage.direct(ranks, stop_at=stop_at, stop=partial(runs.cancel, run))
         begun = [*stage.begun]
-        said = await events(runs, run)
+        seen = await events(runs, run)
         assert await outcome(runs, run) == Cancelled()
         assert await call_ids(runs) == []
         messages = await record(runs)
@@ -144,8 +144,8 @@ async def cancel(calls: list[Call], ranks: list[int], stop_at: int) -> None:
     assert [refusals_of(request) for request in model.requests] == [[], []]
     ids, answers = asked_in(messages), answers_in(model.requests[1])
     assert [answer.call_id for answer in answers] == ids
-    told = [event.call_id for event in said if isinstance(event, ToolResulted)]
-    assert len(told) == len({*told})
+    resulted = [event.call_id for event in seen if isinstance(event, ToolResulted)]
+    assert len(resulted) == len({*resulted})
     for at, (call, answer) in enumerate(zip(calls, answers, strict=True)):
         if call.runs:
             # what had ended is kept, if it was written down by then

@@ -122,11 +122,11 @@ async def test_a_turn_repeated_behind_a_summary_keeps_its_commits(worker: Worker
     await worker.commits(summary, events=[Nested(A, event) for event in made])
     await worker.begins(TurnStarted(MessageId("m2")), TextDelta("half"), by=A)
     first: list[RunEvent] = [TurnStarted(MessageId("m1")), *made]
-    said: list[RunEvent] = [Nested(A, event) for event in first]
-    assert await worker.voided() == (await committed(worker), *said)
+    seen: list[RunEvent] = [Nested(A, event) for event in first]
+    assert await worker.voided() == (await committed(worker), *seen)
     await worker.commits(DONE)
-    said += [Nested(A, TurnStarted(MessageId("m2"))), Nested(A, TextDelta("half"))]
-    assert await worker.voided() == (await committed(worker), *said)
+    seen += [Nested(A, TurnStarted(MessageId("m2"))), Nested(A, TextDelta("half"))]
+    assert await worker.voided() == (await committed(worker), *seen)
 
 
 async def test_a_turn_without_a_word_is_committed_with_its_usage(worker: Worker) -> None:
@@ -147,8 +147,8 @@ async def test_what_was_shown_before_a_turn_that_broke_off_is_void_with_it(worke
     last = ChildMessage(B, AssistantMessage(MessageId("mc"), "out"))
     await worker.begins(TurnStarted(MessageId("mc")), TextDelta("out"), by=B)
     await worker.commits(last)
-    said: list[RunEvent] = [TurnStarted(MessageId("mc")), TextDelta("out")]
-    assert await worker.voided() == (await committed(worker), *(Nested(B, event) for event in said))
+    seen: list[RunEvent] = [TurnStarted(MessageId("mc")), TextDelta("out")]
+    assert await worker.voided() == (await committed(worker), *(Nested(B, event) for event in seen))
 
 
 async def test_what_is_said_again_is_said_in_one_piece(worker: Worker) -> None:
