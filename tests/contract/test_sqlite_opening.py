@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.store_values import begun, new_key
+from tests.support.store_values import begin_run, new_key
 
 from passback.stores.sqlite import SqliteStore
 from passback.stores.sqlite.file import prepare_file
@@ -24,7 +24,7 @@ async def test_several_workers_may_open_a_new_file_at_once(path: Path) -> None:
     async def open_one() -> None:
         async with SqliteStore(path) as store:
             opened.append(store)
-            await begun(store, new_key())
+            await begin_run(store, new_key())
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -44,7 +44,7 @@ async def test_a_new_file_that_another_process_holds_for_a_moment_is_waited_for(
 
             async def open_it() -> None:
                 async with SqliteStore(path) as store:
-                    await begun(store, new_key())
+                    await begin_run(store, new_key())
                     opened.set()
 
             tasks.start_soon(open_it)

@@ -6,7 +6,7 @@ from tests.support.store_values import (
     LONG,
     answer,
     asking,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
@@ -80,7 +80,7 @@ async def test_each_change_makes_another_version(store: Store) -> None:
     versions = [(await store.status(key)).version]
     await store.park(change(key, 0, user("a")))
     versions.append((await store.status(key)).version)
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     versions.append((await store.status(key)).version)
     await store.commit(turn(held, 0, 2), lease=LONG)
     versions.append((await store.status(key)).version)
@@ -131,7 +131,7 @@ async def test_a_park_sent_twice_is_applied_once(store: Store) -> None:
 async def test_any_id_names_a_conversation_of_its_own(store: Store, name: str) -> None:
     mine = ConversationKey(OwnerId("owner"), ConversationId(name))
     theirs = ConversationKey(OwnerId(f"owner{name[:1]}"), ConversationId(name[1:]))
-    held = await begun(store, mine, user("mine"))
+    held = await begin_run(store, mine, user("mine"))
 
     assert (await store.load(mine)).messages == (user("mine"),)
     assert await store.status(theirs) == Status()
@@ -157,7 +157,7 @@ async def test_messages_are_read_by_pages(
 
 async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("go"))
+    held = await begin_run(store, key, user("go"))
     asked = asking("c1", "c2")
     both = owed_answers((asked,))
     await store.commit(

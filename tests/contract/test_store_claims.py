@@ -8,7 +8,7 @@ from tests.support.store_values import (
     LONG,
     answer,
     asking,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
@@ -31,7 +31,7 @@ TAB, OTHER = "a tab \u2028\ud800", "other " * 20
 async def owing(store: Store) -> ConversationKey:
     """A conversation whose client owes A and B."""
     key = new_key()
-    held = await begun(store, key, user("go"))
+    held = await begin_run(store, key, user("go"))
     end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]))
     await store.commit(end, lease=LONG)
     return key
@@ -112,7 +112,7 @@ async def test_a_claim_needs_the_version_that_it_was_judged_by(store: Store, sta
     if state == "changed":
         version -= 1
     elif state == "running":
-        await begun(store, key, answer(A))
+        await begin_run(store, key, answer(A))
         version += 1
     before = await store.status(key)
     assert (
@@ -129,7 +129,7 @@ async def test_with_the_answer_the_claim_is_gone(store: Store) -> None:
     left = owed_answers([ASKED, answer(A)])
     assert await store.park(replace(change(key, version, answer(A)), owed=left))
     assert await claims(store, key) == [B]
-    await begun(store, key, answer(B))
+    await begin_run(store, key, answer(B))
     assert await claims(store, key) == []
 
 

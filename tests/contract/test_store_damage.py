@@ -12,7 +12,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
@@ -111,7 +111,7 @@ def damage(store_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> D
 async def test_a_damaged_conversation_fails_alone_in_an_append_and_a_renewal(
     store: Store, damage: Damage
 ) -> None:
-    leases = [await begun(store, new_key(), user("hello")) for _ in range(3)]
+    leases = [await begin_run(store, new_key(), user("hello")) for _ in range(3)]
     first, damaged, last = leases
     damage.state(damaged.run.key)
 
@@ -131,7 +131,7 @@ async def test_a_damaged_conversation_fails_alone_in_an_append_and_a_renewal(
 async def test_a_damaged_conversation_fails_alone_beside_other_callers(
     store: Store, damage: Damage
 ) -> None:
-    damaged, healthy = [await begun(store, new_key(), user("hello")) for _ in range(2)]
+    damaged, healthy = [await begin_run(store, new_key(), user("hello")) for _ in range(2)]
     before = await store.load(healthy.run.key)
     damage.state(damaged.run.key)
 
@@ -199,7 +199,7 @@ async def test_an_unreadable_record_is_an_error_of_its_own_reader_that_quotes_no
 async def test_an_unreadable_message_does_not_stop_its_own_run(
     store: Store, damage: Damage
 ) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     damage.record(held, "messages")
 
     assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
@@ -213,7 +213,7 @@ async def with_all_parts(store: Store) -> Lease:
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     await store.park(Change(key, new_nonce(), 0, (user("hello"),), tools=tools))
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     assert await store.enqueue(waiting(key)) == "queued"
     return held
 

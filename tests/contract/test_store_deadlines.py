@@ -8,7 +8,7 @@ from tests.support.store_values import (
     LONG,
     answer,
     asking,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
@@ -31,7 +31,7 @@ async def handed_back(
     store: Store, key: ConversationKey, within: float | None, *, lease: float = LONG
 ) -> Lease:
     """A run that ends with calls that the client owes."""
-    held = await begun(store, key, user("go"), lease=lease)
+    held = await begin_run(store, key, user("go"), lease=lease)
     end = replace(
         ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=within
     )
@@ -95,7 +95,7 @@ async def test_results_that_are_stored_leave_the_deadline_as_it_is(store: Store)
 async def test_the_next_run_has_no_deadline_until_it_hands_back(store: Store) -> None:
     key = new_key()
     await handed_back(store, key, 0)
-    held = await begun(store, key, answer("a"), answer("b"))
+    held = await begin_run(store, key, answer("a"), answer("b"))
     status = await store.status(key)
     assert (status.answer_by, status.overdue, status.running) == (None, False, True)
     assert await found(store) == []
@@ -109,14 +109,14 @@ async def test_the_next_run_has_no_deadline_until_it_hands_back(store: Store) ->
 async def test_a_run_that_was_not_the_last_has_no_say(store: Store) -> None:
     key = new_key()
     await handed_back(store, key, 0)
-    await begun(store, key, answer("a"), answer("b"), lease=0)
+    await begin_run(store, key, answer("a"), answer("b"), lease=0)
     status = await store.status(key)
     assert (status.lapsed, status.overdue) == (True, False)
 
 
 async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("go"))
+    held = await begin_run(store, key, user("go"))
     await store.enqueue(waiting(key))
     end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=0)
     assert await store.commit(end, lease=LONG) is True
@@ -126,7 +126,7 @@ async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(stor
 @pytest.mark.promise("P15")
 async def test_a_hand_back_that_is_sent_again_keeps_the_first_deadline(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("go"))
+    held = await begin_run(store, key, user("go"))
     end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=60)
     await store.commit(end, lease=LONG)
     first = await store.status(key)

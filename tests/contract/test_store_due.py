@@ -8,12 +8,12 @@ import pytest
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
-    reaped,
+    take_over_run,
     turn,
     user,
     waiting,
@@ -38,7 +38,7 @@ async def until_found(store: Store, key: ConversationKey) -> None:
 
 # ---------------------------------------------------------------- runs whose lease is over
 async def test_a_run_whose_lease_is_over_is_given_to_one_caller(store: Store, peer: Store) -> None:
-    keys = [(await begun(store, new_key(), lease=0)).run.key for _ in range(10)]
+    keys = [(await begin_run(store, new_key(), lease=0)).run.key for _ in range(10)]
     given: Counter[ConversationKey] = Counter()
 
     async def look(here: Store) -> None:
@@ -56,14 +56,14 @@ async def test_a_run_whose_lease_is_over_is_given_to_one_caller(store: Store, pe
 
 
 async def test_a_conversation_that_its_finder_left_alone_is_found_again(store: Store) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     assert await found(store, lease=0.02) == [held.run.key]
     await until_found(store, held.run.key)
     await until_found(store, held.run.key)
 
 
 async def test_no_more_than_the_limit_is_given(store: Store) -> None:
-    keys = {(await begun(store, new_key(), lease=0)).run.key for _ in range(3)}
+    keys = {(await begin_run(store, new_key(), lease=0)).run.key for _ in range(3)}
 
     batches = [await store.take_due(2, lease=LONG) for _ in range(3)]
 
@@ -77,24 +77,24 @@ async def test_no_more_than_the_limit_is_given(store: Store) -> None:
 )
 async def test_a_found_conversation_has_its_own_name(store: Store, name: str) -> None:
     key = ConversationKey(OwnerId("owner"), ConversationId(name))
-    await begun(store, key, lease=0)
+    await begin_run(store, key, lease=0)
     assert await found(store) == [key]
 
 
 async def test_a_run_that_is_held_is_not_found(store: Store) -> None:
-    await begun(store, new_key())
-    renewed = await begun(store, new_key(), lease=0)
+    await begin_run(store, new_key())
+    renewed = await begin_run(store, new_key(), lease=0)
     await store.renew([renewed], lease=LONG)
-    committed = await begun(store, new_key(), lease=0)
+    committed = await begin_run(store, new_key(), lease=0)
     await store.commit(turn(committed, 0, 2), lease=LONG)
-    taken = await begun(store, new_key(), lease=0)
-    await claimed(store, taken.run.key)
+    taken = await begin_run(store, new_key(), lease=0)
+    await take_over_run(store, taken.run.key)
 
     assert await found(store) == []
 
 
 async def test_a_run_that_was_held_long_is_found_when_its_lease_is_over(store: Store) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     await store.renew([held], lease=0.2)
     await found(store, lease=0)
     await until_found(store, held.run.key)
@@ -102,16 +102,16 @@ async def test_a_run_that_was_held_long_is_found_when_its_lease_is_over(store: S
 
 
 async def test_a_run_that_was_released_is_found_at_once(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.release(held)
     assert await found(store) == [held.run.key]
 
 
 async def test_a_run_is_found_again_whenever_it_was_taken_over(store: Store) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     for _ in range(3):
         await until_found(store, held.run.key)
-        await claimed(store, held.run.key, lease=0)
+        await take_over_run(store, held.run.key, lease=0)
 
 
 # ---------------------------------------------------------------- after the end
@@ -120,7 +120,7 @@ async def commit(store: Store, held: Lease) -> None:
 
 
 async def reap(store: Store, held: Lease) -> None:
-    await reaped(store, held.run.key)
+    await fail_lost_run(store, held.run.key)
 
 
 async def delete(store: Store, held: Lease) -> None:
@@ -140,7 +140,7 @@ End = Callable[[Store, Lease], Awaitable[None]]
 
 @pytest.mark.parametrize("end", [commit, reap, delete, leave])
 async def test_what_has_ended_is_not_found(store: Store, end: End) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     await end(store, held)
     assert await found(store, lease=0) == []
     assert await found(store, lease=0) == []
@@ -154,7 +154,7 @@ async def test_a_conversation_that_was_only_written_to_is_not_found(store: Store
 # ---------------------------------------------------------------- posts that wait
 @pytest.mark.parametrize("end", [commit, reap])
 async def test_posts_that_wait_while_nothing_runs_are_found(store: Store, end: End) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     await store.enqueue(waiting(held.run.key))
     await end(store, held)
 
@@ -164,14 +164,14 @@ async def test_posts_that_wait_while_nothing_runs_are_found(store: Store, end: E
 
 
 async def test_posts_that_wait_behind_a_run_are_not_found(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.enqueue(waiting(held.run.key))
     assert await found(store) == []
 
 
 async def test_a_post_that_came_when_nothing_ran_is_found(store: Store) -> None:
     """Nobody looks when the worker that ended the run has died."""
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     first, second = waiting(held.run.key), waiting(held.run.key)
     await store.enqueue(first)
     await store.commit(ending(held, 0, 2), lease=0)

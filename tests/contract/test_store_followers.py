@@ -6,7 +6,7 @@ from typing import cast
 import anyio
 import pytest
 from tests.support.killable_worker import Faults
-from tests.support.store_values import LONG, begun, new_key, texts
+from tests.support.store_values import LONG, begin_run, new_key, texts
 
 from passback.core.changes import Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError
@@ -25,7 +25,7 @@ CALL = ToolCallStarted(CallId("c"), "pick", client=True)
 
 @pytest.fixture
 async def held(store: Store) -> Lease:
-    return await begun(store, new_key())
+    return await begin_run(store, new_key())
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def appended(store: Store, held: Lease, until: LeaseState) -> None:
 async def test_a_write_says_whether_somebody_waits_for_what_it_brings(redis_url: str) -> None:
     async with open_store(redis_url) as store, open_store(redis_url) as peer:
         assert store.sees_followers
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
         assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
         async with peer.watch(held.run):
             await appended(store, held, "followed")
@@ -100,7 +100,7 @@ async def test_what_another_post_may_depend_on_takes_the_text_before_it_along(
 @pytest.mark.redis
 async def test_text_that_somebody_waits_for_elsewhere_is_not_held_back(redis_url: str) -> None:
     async with open_store(redis_url) as store, open_store(redis_url) as peer:
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
         log = log_of(
             held, writer := LogWriter(store, delay=0.001, lease=LONG, write_timeout=SECONDS)
         )
@@ -152,8 +152,8 @@ async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
     """Within half a lease, and only where the store can tell."""
     ticks = Ticks(store, sees_followers=sees_followers)
     writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, write_timeout=SECONDS)
-    ticks.pressing = log_of(await begun(store, new_key()), writer)
-    ticks.patient = log_of(await begun(store, new_key()), writer)
+    ticks.pressing = log_of(await begin_run(store, new_key()), writer)
+    ticks.patient = log_of(await begin_run(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.run)
         ticks.patient.append([TextDelta("word")])
@@ -169,7 +169,7 @@ async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
 ) -> None:
     """Else the text of every run would wait four times as long as the pause behind a failure."""
     faults, writer = refusing(store)
-    failing, patient = log_of(held, writer), log_of(await begun(store, new_key()), writer)
+    failing, patient = log_of(held, writer), log_of(await begin_run(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.run)
         failing.append([CALL])

@@ -3,12 +3,12 @@
 import pytest
 from tests.support.store_values import (
     LONG,
-    begun,
-    claimed,
+    begin_run,
     ending,
     new_key,
-    said,
+    read_events,
     state,
+    take_over_run,
     texts,
     turn,
     user,
@@ -23,19 +23,19 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P5", "P10")]
 
 
 async def test_events_that_do_not_follow_on_what_is_stored_are_not_written(store: Store) -> None:
-    held = await begun(store, new_key(), user("hello"))
-    whole = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
+    whole = await begin_run(store, new_key(), user("hello"))
     before = await state(store, held.run)
 
     answers = await store.append([texts(held, 3, "b"), texts(whole, 2, "a")], lease=0)
 
     assert answers == ["lost", "held"]
     assert await state(store, held.run) == before
-    assert [place for place, _ in await said(store, whole.run)] == ["1-1", "1-2"]
+    assert [place for place, _ in await read_events(store, whole.run)] == ["1-1", "1-2"]
 
 
 async def test_events_of_which_only_some_are_stored_are_not_written(store: Store) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     assert await store.append([texts(held, 2, "a", "b")], lease=LONG) == ["held"]
     before = await state(store, held.run)
 
@@ -45,7 +45,7 @@ async def test_events_of_which_only_some_are_stored_are_not_written(store: Store
 
 
 async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(store: Store) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     before = await state(store, held.run)
 
     with pytest.raises(LeaseLost):
@@ -58,15 +58,20 @@ async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(st
 
 async def test_after_a_gap_the_run_is_taken_over_from_its_last_commit(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"), lease=0)
+    held = await begin_run(store, key, user("hello"), lease=0)
     await store.commit(turn(held, 1, 2, TextDelta("a"), say="first"), lease=0)
     assert await store.append([texts(held, 4, "c")], lease=LONG) == ["lost"]
 
     status = await store.status(key)
     assert (status.running, status.lapsed) == (True, True)
-    taken = await claimed(store, key)
+    taken = await take_over_run(store, key)
     await store.commit(ending(taken, 1, 2, say="second"), lease=LONG)
 
     record = said_in((await store.load(key)).messages)
     assert record == ["hello", "first", "second"]
-    assert [place for place, _ in await said(store, held.run)] == ["1-1", "1-2", "2-1", "2-2"]
+    assert [place for place, _ in await read_events(store, held.run)] == [
+        "1-1",
+        "1-2",
+        "2-1",
+        "2-2",
+    ]

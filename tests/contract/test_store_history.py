@@ -6,13 +6,13 @@ import pytest
 from tests.support.store_values import (
     LONG,
     answer,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
     new_run,
-    reaped,
+    take_over_run,
     turn,
     user,
     waiting,
@@ -49,18 +49,18 @@ async def test_the_bytes_of_a_history_are_counted_with_whatever_writes_messages(
     key = new_key()
     await parked(store, change(key, 0, *MESSAGES))
     sizes = [await assert_counted(store, key)]
-    held = await begun(store, key, user("begins"))
+    held = await begin_run(store, key, user("begins"))
     sizes.append(await assert_counted(store, key))
     await store.commit(turn(held, 0, 2, say="says"), lease=LONG)
     sizes.append(await assert_counted(store, key))
     await store.renew([held], lease=0)
-    held = await claimed(store, key, answer("takes over"))
+    held = await take_over_run(store, key, answer("takes over"))
     sizes.append(await assert_counted(store, key))
     await store.commit(ending(held, 0, 2, say="ends"), lease=LONG)
     sizes.append(await assert_counted(store, key))
-    held = await begun(store, key, user("again"))
+    held = await begin_run(store, key, user("again"))
     await store.renew([held], lease=0)
-    await reaped(store, key, answer("closes"))
+    await fail_lost_run(store, key, answer("closes"))
     sizes.append(await assert_counted(store, key))
     assert sizes == sorted(set(sizes))
     assert await store.delete(key)
@@ -74,7 +74,7 @@ async def test_a_write_that_arrives_again_is_not_counted_again(store: Store) -> 
     assert await store.park(first)
     assert await store.park(first)
     await assert_counted(store, key)
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     end = ending(held, 0, 2, say="ends")
     for _ in range(2):
         await store.commit(end, lease=LONG)
@@ -85,11 +85,11 @@ async def test_a_write_that_arrives_again_is_not_counted_again(store: Store) -> 
 async def test_what_lies_before_the_boundary_does_not_count(store: Store, boundary: int) -> None:
     key = new_key()
     await parked(store, change(key, 0, *MESSAGES))
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     end = replace(ending(held, 0, 2, say="ends"), state=State(history_start=boundary))
     await store.commit(end, lease=LONG)
     await assert_counted(store, key)
-    held = await begun(store, key, user("more"))
+    held = await begin_run(store, key, user("more"))
     await store.commit(replace(turn(held, 0, 2, say="says"), state=State(cost=1.0)), lease=LONG)
     await assert_counted(store, key)
     await store.commit(
@@ -113,7 +113,7 @@ async def test_what_is_taken_back_does_not_count(store: Store, keep: int, bounda
 async def test_messages_that_are_more_than_asked_for_are_left_out(store: Store) -> None:
     key, run_id = new_key(), new_run()
     await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=1)))
-    await begun(store, key)
+    await begin_run(store, key)
     entry = waiting(key, run_id)
     assert await store.enqueue(entry) == "queued"
     size = await assert_counted(store, key)

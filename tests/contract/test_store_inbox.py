@@ -9,11 +9,11 @@ from tests.support.store_values import (
     LOST,
     answer,
     asking,
-    begun,
+    begin_run,
     change,
     ending,
+    fail_lost_run,
     new_nonce,
-    reaped,
     user,
 )
 
@@ -41,7 +41,7 @@ def key_of(name: str, owner: OwnerId = ANN) -> ConversationKey:
 
 
 async def hands_back(store: Store, key: ConversationKey, turn: AssistantMessage) -> None:
-    held = await begun(store, key, user("go"))
+    held = await begin_run(store, key, user("go"))
     end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
     await store.commit(end, lease=LONG)
 
@@ -102,7 +102,7 @@ async def test_owners_never_meet(store: Store) -> None:
 
 
 async def test_what_owes_nothing_is_not_there(store: Store) -> None:
-    held = await begun(store, key_of("talks"), user("hi"))
+    held = await begin_run(store, key_of("talks"), user("hi"))
     assert await listed(store) == []
     await store.commit(ending(held, 0, 2), lease=LONG)
     await store.park(change(key_of("parked"), 0, user("hi")))
@@ -119,7 +119,7 @@ async def test_what_was_answered_leaves_and_what_is_handed_back_anew_is_the_newe
     assert await store.park(replace(parking, owed=owed_answers(left)))
     assert await listed(store) == ["one", "two"]
 
-    held = await begun(store, key, answer("one-2"))
+    held = await begin_run(store, key, answer("one-2"))
     assert await listed(store) == ["two"]
     turn = asking("again")
     end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
@@ -134,9 +134,9 @@ async def test_what_is_over_is_not_there(store: Store, gone: str) -> None:
         await store.delete(key_of("one"))
     else:
         answers = answer("one-1"), answer("one-2")
-        held = await begun(store, key_of("one"), *answers, lease=0 if gone == "lost" else LONG)
+        held = await begin_run(store, key_of("one"), *answers, lease=0 if gone == "lost" else LONG)
         if gone == "lost":
-            await reaped(store, key_of("one"))
+            await fail_lost_run(store, key_of("one"))
             assert (await store.read_log(held.run))[-1].event == LOST
         else:
             await store.commit(ending(held, 0, 2), lease=LONG)
@@ -171,7 +171,7 @@ async def test_a_cursor_keeps_its_place_whatever_becomes_of_what_was_before_it(
     page = await store.inbox(ANN, limit=4)
     assert [each.key.id for each in page.owing] == ["a", "b"]
     await store.delete(key_of("b"))
-    await begun(store, key_of("a"), answer("a-1"), answer("a-2"))
+    await begin_run(store, key_of("a"), answer("a-1"), answer("a-2"))
     await owing(store, "new")
 
     rest = await store.inbox(ANN, after=page.next, limit=1000)
@@ -205,11 +205,11 @@ async def test_many_who_hand_back_at_once_are_all_there(store: Store, peer: Stor
 
 @pytest.mark.promise("P15")
 async def test_a_hand_back_that_is_sent_again_is_there_once(store: Store) -> None:
-    held = await begun(store, key_of("one"), user("go"))
+    held = await begin_run(store, key_of("one"), user("go"))
     turn = asking("a")
     end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
     await store.commit(end, lease=LONG)
     await store.commit(end, lease=LONG)
     assert await listed(store) == ["one"]
-    await begun(store, key_of("one"), answer("a"))
+    await begin_run(store, key_of("one"), answer("a"))
     assert await listed(store) == []

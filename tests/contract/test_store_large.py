@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from redis.asyncio import Redis
-from tests.support.store_values import LONG, begun, change, ending, new_key, texts
+from tests.support.store_values import LONG, begin_run, change, ending, new_key, texts
 
 from passback.core.changes import Lease
 from passback.core.errors import StoreUnavailable
@@ -30,7 +30,7 @@ async def test_a_small_commit_does_not_wait_for_the_large_ones_before_it(store: 
         await store.commit(ending(held, 1, 2, say), lease=LONG)
         done.append(say[:5])
 
-    leases = [await begun(store, new_key()) for _ in range(LARGE_ONES + 1)]
+    leases = [await begin_run(store, new_key()) for _ in range(LARGE_ONES + 1)]
     with anyio.fail_after(SECONDS):
         async with asyncio.TaskGroup() as tasks:
             for held in leases[:-1]:
@@ -50,7 +50,7 @@ async def test_a_small_batch_of_events_does_not_wait_for_the_large_ones_before_i
         assert await store.append([texts(held, 2, text)], lease=LONG) == ["held"]
         done.append(text[:5])
 
-    leases = [await begun(store, new_key()) for _ in range(LARGE_ONES + 1)]
+    leases = [await begin_run(store, new_key()) for _ in range(LARGE_ONES + 1)]
     with anyio.fail_after(SECONDS):
         async with asyncio.TaskGroup() as tasks:
             for held in leases[:-1]:
@@ -79,9 +79,9 @@ async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
         assert await store.append([texts(held, 2, "small")], lease=LONG) == ["held"]
         done.append("small")
 
-    lapsed = [await begun(store, new_key(), lease=0) for _ in range(LARGE_ONES)]
+    lapsed = [await begin_run(store, new_key(), lease=0) for _ in range(LARGE_ONES)]
     versions = [(await store.status(held.run.key)).version for held in lapsed]
-    small = await begun(store, new_key())
+    small = await begin_run(store, new_key())
     with anyio.fail_after(SECONDS):
         async with asyncio.TaskGroup() as tasks:
             for held, version in zip(lapsed, versions, strict=True):
@@ -97,7 +97,7 @@ async def test_large_commits_have_no_more_connections_than_one_of_them_needs(
     redis_url: str,
 ) -> None:
     async with open_store(redis_url) as store, Redis.from_url(redis_url) as observer:
-        leases = [await begun(store, new_key()) for _ in range(LARGE_ONES)]
+        leases = [await begin_run(store, new_key()) for _ in range(LARGE_ONES)]
         before = (await observer.info("stats"))["total_connections_received"]
         commits = [store.commit(ending(held, 1, 2, MUCH), lease=LONG) for held in leases]
         with anyio.fail_after(SECONDS):
@@ -107,7 +107,7 @@ async def test_large_commits_have_no_more_connections_than_one_of_them_needs(
 
 
 async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Store) -> None:
-    held = await begun(store, key := new_key())
+    held = await begin_run(store, key := new_key())
     assert await store.append([texts(held, 2, MUCH)], lease=LONG) == ["held"]
     commit = ending(held, 1, 3, MUCH)
     first, again = await asyncio.gather(
@@ -135,7 +135,7 @@ async def test_waiting_for_the_large_writes_before_has_an_end() -> None:
 
 
 async def test_who_stops_waiting_for_his_turn_keeps_nobody_else_from_it(store: Store) -> None:
-    leases = [await begun(store, new_key()) for _ in range(3)]
+    leases = [await begin_run(store, new_key()) for _ in range(3)]
     first, leaves, last = (
         asyncio.create_task(store.commit(ending(held, 1, 2, MUCH), lease=LONG)) for held in leases
     )

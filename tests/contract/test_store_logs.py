@@ -5,10 +5,10 @@ from tests.support.store_values import (
     FINISHED,
     LONG,
     LOST,
-    begun,
+    begin_run,
     ending,
+    fail_lost_run,
     new_key,
-    reaped,
     texts,
 )
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_log_is_read_from_any_position(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
     await store.append([texts(held, 5, "d")], lease=LONG)
     await store.commit(ending(held, 0, 6), lease=LONG)
@@ -45,9 +45,9 @@ async def test_a_log_is_read_from_any_position(store: Store) -> None:
 
 async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, lease=0)
+    held = await begin_run(store, key, lease=0)
     await store.append([texts(held, 2, "a", "b")], lease=0)
-    await reaped(store, key)
+    await fail_lost_run(store, key)
 
     rest = await store.read_log(held.run, after=Position(held.epoch, 2))
     beyond = await store.read_log(held.run, after=Position(held.epoch, 99))
@@ -58,7 +58,7 @@ async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Stor
 
 
 async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     for first in range(2, 62, 3):
         await store.append([texts(held, first, "a", "b", "c")], lease=LONG)
 
@@ -72,7 +72,7 @@ async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(st
 
 
 async def test_a_write_sent_twice_is_logged_once(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     write = texts(held, 2, "a", "b")
 
     assert await store.append([write], lease=LONG) == ["held"]
@@ -86,9 +86,9 @@ async def test_the_log_of_an_unknown_run_is_an_error_and_an_earlier_run_keeps_it
     store: Store,
 ) -> None:
     key = new_key()
-    first = await begun(store, key)
+    first = await begin_run(store, key)
     await store.commit(ending(first, 0, 2), lease=LONG)
-    second = await begun(store, key)
+    second = await begin_run(store, key)
 
     with pytest.raises(UnknownRun):
         await store.read_log(RunRef(key, RunId("another")))

@@ -7,15 +7,15 @@ import pytest
 from tests.support.store_values import (
     LONG,
     asking,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
     new_nonce,
     new_run,
     opening,
-    reaped,
+    take_over_run,
     turn,
     user,
     waiting,
@@ -80,12 +80,12 @@ async def test_a_run_keeps_its_mark_and_its_tether_to_its_end(store: Store) -> N
 
     assert await marks() == (1, True)
     await store.commit(turn(held, 0, 2, say="said"), lease=0)
-    lease = await claimed(store, key)
+    lease = await take_over_run(store, key)
     assert await marks() == (1, True)
     await store.commit(ending(lease, 0, 2), lease=LONG)
     assert await marks() == (1, True)
 
-    await begun(store, key)
+    await begin_run(store, key)
     assert await marks() == (0, False)
 
 
@@ -93,7 +93,7 @@ async def test_a_run_keeps_its_mark_and_its_tether_to_its_end(store: Store) -> N
 @pytest.mark.parametrize("cut", [True, False])
 async def test_a_run_that_was_cut_is_known_until_the_next_begins(store: Store, cut: bool) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     finished = (RunFinished(CancelledOutcome()),)
     await store.commit(
         Commit(LogWrite(held, 2, finished), 0, ends=True, stopped_early=cut), lease=LONG
@@ -102,7 +102,7 @@ async def test_a_run_that_was_cut_is_known_until_the_next_begins(store: Store, c
 
     await store.park(change(key, (await store.status(key)).version, user("a")))
     assert (await store.status(key)).stopped_early is cut
-    await begun(store, key)
+    await begin_run(store, key)
     assert (await store.status(key)).stopped_early is False
 
 
@@ -141,7 +141,7 @@ async def test_messages_may_be_taken_back_without_others_in_their_place(store: S
 async def test_what_is_owed_follows_when_messages_are_taken_back(store: Store) -> None:
     key = new_key()
     asked = (user("a"), asking("c"))
-    held = await begun(store, key, user("a"))
+    held = await begin_run(store, key, user("a"))
     end = turn(held, 0, 2, RunFinished(CancelledOutcome()))
     await store.commit(
         replace(end, append=asked[1:], owed=owed_answers(asked), ends=True), lease=LONG
@@ -207,7 +207,7 @@ async def followed(store: Store, key: ConversationKey) -> bool:
 async def test_a_run_that_is_followed_is_known_in_other_processes(
     store: Store, peer: Store
 ) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     assert not await followed(peer, held.run.key)
 
     await store.keep_followed(held.run, seconds=LONG)
@@ -220,7 +220,7 @@ async def test_a_run_that_is_followed_is_known_in_other_processes(
 
 
 async def test_who_follows_is_forgotten_after_a_time(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.keep_followed(held.run, seconds=0.05)
     with anyio.fail_after(5):
         while await followed(store, held.run.key):
@@ -229,13 +229,13 @@ async def test_who_follows_is_forgotten_after_a_time(store: Store) -> None:
 
 async def test_a_run_is_followed_through_a_take_over_and_not_beyond_its_end(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, lease=0)
+    held = await begin_run(store, key, lease=0)
     await store.keep_followed(held.run, seconds=LONG)
-    lease = await claimed(store, key)
+    lease = await take_over_run(store, key)
     assert await followed(store, key)
 
     await store.commit(ending(lease, 0, 2), lease=LONG)
-    await begun(store, key)
+    await begin_run(store, key)
 
     assert not await followed(store, key)
 
@@ -246,22 +246,22 @@ async def test_what_does_not_go_on_is_not_followed(store: Store) -> None:
     await store.keep_followed(nobody, seconds=LONG)
     assert await store.status(key) == Status()
 
-    ended = await begun(store, key, lease=0)
-    await reaped(store, key)
+    ended = await begin_run(store, key, lease=0)
+    await fail_lost_run(store, key)
     entry_of_none = RunRef(key, RunId("another"))
     before = await store.status(key)
     await store.keep_followed(ended.run, seconds=LONG)
     assert not await followed(store, key)
     assert await store.status(key) == before
 
-    await begun(store, key)
+    await begin_run(store, key)
     for run in (ended.run, entry_of_none):
         await store.keep_followed(run, seconds=LONG)
     assert not await followed(store, key)
 
 
 async def test_a_run_that_waits_is_not_followed_as_the_one_that_goes_on(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     entry = waiting(held.run.key)
     await store.enqueue(entry)
     await store.keep_followed(entry.run, seconds=LONG)

@@ -10,13 +10,13 @@ from tests.support.store_values import (
     FINISHED,
     LONG,
     asking,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
     new_run,
     opening,
-    said,
+    read_events,
     texts,
     turn,
     user,
@@ -64,13 +64,13 @@ async def everything(store: Store, key: ConversationKey) -> tuple[LoadedConversa
     runs = [RunRef(key, run_id) for run_id in loaded.status.queued]
     if loaded.status.run_id:
         runs.append(RunRef(key, loaded.status.run_id))
-    return loaded, [await said(store, run) for run in runs]
+    return loaded, [await read_events(store, run) for run in runs]
 
 
 # ---------------------------------------------------------------- waiting
 async def test_posts_wait_in_their_order_and_are_read_whole(store: Store) -> None:
     key = new_key()
-    await begun(store, key, user("hello"))
+    await begin_run(store, key, user("hello"))
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     named = frozenset([MessageId("m-first|1|")])
     post = StartRun(key, (user("first"),), tools, "key", named, "rollback", "cancel")
@@ -88,7 +88,7 @@ async def test_posts_wait_in_their_order_and_are_read_whole(store: Store) -> Non
 
 
 async def test_a_post_that_waits_disturbs_neither_the_version_nor_the_lease(store: Store) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     before = await store.status(held.run.key)
 
     (entry,) = await queue_of(store, held, 1)
@@ -97,14 +97,14 @@ async def test_a_post_that_waits_disturbs_neither_the_version_nor_the_lease(stor
     assert after == replace(before, queued=(entry.run.run_id,))
     assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
     await store.commit(turn(held, 0, 3, FINISHED, say="said"), lease=LONG)
-    assert [place for place, _ in await said(store, held.run)] == ["1-1", "1-2", "1-3"]
+    assert [place for place, _ in await read_events(store, held.run)] == ["1-1", "1-2", "1-3"]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 @pytest.mark.promise("P11")
 async def test_a_queue_takes_no_more_than_its_limit(store: Store, limit: int) -> None:
     key = new_key()
-    await begun(store, key)
+    await begin_run(store, key)
     for number in range(limit):
         assert await store.enqueue(waiting(key, str(number), limit=limit)) == "queued"
     before = await everything(store, key)
@@ -121,7 +121,7 @@ async def test_a_queue_takes_no_more_than_its_limit(store: Store, limit: int) ->
 
 async def test_a_queue_that_is_full_still_knows_its_posts_again(store: Store) -> None:
     key = new_key()
-    await begun(store, key)
+    await begin_run(store, key)
     entry = waiting(key, receipts={"key:k": Receipt("ab" * 32, RunId("r"))}, limit=1)
     assert await store.enqueue(entry) == "queued"
     assert await store.enqueue(entry) == "queued"
@@ -131,7 +131,7 @@ async def test_a_queue_that_is_full_still_knows_its_posts_again(store: Store) ->
 @pytest.mark.promise("P11")
 async def test_many_workers_at_once_do_not_pass_the_limit(store: Store, peer: Store) -> None:
     key = new_key()
-    await begun(store, key)
+    await begin_run(store, key)
     entries = [waiting(key, str(number), limit=5) for number in range(20)]
     answers: dict[RunId, EnqueueAnswer] = {}
 
@@ -154,7 +154,7 @@ async def test_many_workers_at_once_do_not_pass_the_limit(store: Store, peer: St
 async def test_a_post_does_not_wait_for_nothing(store: Store, exists: bool) -> None:
     key = new_key()
     if exists:
-        await store.commit(ending(await begun(store, key), 0, 2), lease=LONG)
+        await store.commit(ending(await begin_run(store, key), 0, 2), lease=LONG)
     before = await store.load(key)
     entry = waiting(key, receipts={"key:k": Receipt("ab" * 32, RunId("r"))}, stops=True)
 
@@ -166,7 +166,7 @@ async def test_a_post_does_not_wait_for_nothing(store: Store, exists: bool) -> N
 
 
 async def test_a_post_waits_behind_others_when_nothing_runs(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     (first,) = await queue_of(store, held, 1)
     await store.commit(ending(held, 0, 2), lease=LONG)
     second = waiting(held.run.key)
@@ -181,7 +181,7 @@ async def test_a_post_waits_behind_others_when_nothing_runs(store: Store) -> Non
 async def test_of_two_posts_with_one_receipt_only_the_first_waits(store: Store, name: str) -> None:
     """Both were judged before either was stored."""
     key = new_key()
-    await begun(store, key)
+    await begin_run(store, key)
     taken = {name: Receipt("ab" * 32, RunId("r1"))}
     first = waiting(key, receipts={**taken, "message:other": Receipt("ef" * 32, RunId("r1"))})
     second = waiting(key, receipts={name: Receipt("ab" * 32, RunId("r2"))}, stops=True)
@@ -201,7 +201,7 @@ async def test_of_two_posts_with_one_receipt_only_the_first_waits(store: Store, 
 async def test_a_post_that_stops_what_runs_asks_for_it_in_the_same_write(
     store: Store, stops: bool
 ) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.enqueue(waiting(held.run.key, stops=stops))
     expected = "cancelled" if stops else "held"
     assert await store.append([texts(held, 2, "a")], lease=LONG) == [expected]
@@ -209,7 +209,7 @@ async def test_a_post_that_stops_what_runs_asks_for_it_in_the_same_write(
 
 
 async def test_a_post_that_stops_what_runs_does_not_stop_what_runs_later(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     (first,) = await queue_of(store, held, 1)
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert await store.enqueue(waiting(held.run.key, stops=True)) == "queued"
@@ -221,7 +221,7 @@ async def test_a_post_that_stops_what_runs_does_not_stop_what_runs_later(store: 
 
 
 async def test_a_repeat_does_not_stop_the_run_that_began_meanwhile(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     entry = waiting(held.run.key, stops=True)
     await store.enqueue(entry)
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -237,7 +237,7 @@ async def test_a_repeat_does_not_stop_the_run_that_began_meanwhile(store: Store)
 # ---------------------------------------------------------------- a turn comes
 async def test_the_end_of_a_run_tells_whether_posts_wait(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     (entry,) = await queue_of(store, held, 1)
     assert await store.commit(turn(held, 0, 2), lease=LONG) is False
     assert await store.commit(ending(held, 1, 2), lease=LONG) is True
@@ -251,9 +251,11 @@ async def test_the_end_of_a_run_tells_whether_posts_wait(store: Store) -> None:
 
 async def test_the_first_of_the_queue_begins_and_the_log_goes_on(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     first, second = await queue_of(store, held)
-    assert [event for _, event in await said(store, first.run)] == [RunQueued(first.run.run_id)]
+    assert [event for _, event in await read_events(store, first.run)] == [
+        RunQueued(first.run.run_id)
+    ]
     await store.commit(ending(held, 0, 2), lease=LONG)
 
     following = await popping(store, first)
@@ -279,7 +281,7 @@ async def test_the_first_of_the_queue_begins_and_the_log_goes_on(store: Store) -
 
 async def test_only_the_first_of_the_queue_may_begin(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     first, second = await queue_of(store, held)
     assert await popping(store, first) is None
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -293,7 +295,7 @@ async def test_only_the_first_of_the_queue_may_begin(store: Store) -> None:
 
 
 async def test_nothing_can_be_popped_from_an_empty_queue(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.commit(ending(held, 0, 2), lease=LONG)
     before = await store.load(held.run.key)
 
@@ -306,20 +308,20 @@ async def test_nothing_can_be_popped_from_an_empty_queue(store: Store) -> None:
 async def test_a_run_may_begin_before_those_that_wait(store: Store) -> None:
     """The owed results of a client do not wait behind posts."""
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     entries = await queue_of(store, held)
     asked = (asking("c"),)
     end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed_answers(asked), ends=True)
     assert await store.commit(end, lease=LONG)
 
-    await begun(store, key)
+    await begin_run(store, key)
 
     assert (await store.status(key)).queued == tuple(entry.run.run_id for entry in entries)
 
 
 @pytest.mark.promise("P15")
 async def test_a_begin_of_the_queue_sent_twice_pops_once(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     first, second = await queue_of(store, held)
     await store.commit(ending(held, 0, 2), lease=LONG)
     version = (await store.status(held.run.key)).version
@@ -337,7 +339,7 @@ async def test_a_begin_of_the_queue_sent_twice_pops_once(store: Store) -> None:
 
 # ---------------------------------------------------------------- leaving the queue
 async def test_a_run_that_waits_leaves_the_queue_when_it_is_cancelled(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     first, second = await queue_of(store, held)
     before = await store.status(held.run.key)
 
@@ -346,14 +348,14 @@ async def test_a_run_that_waits_leaves_the_queue_when_it_is_cancelled(store: Sto
     after = await store.status(held.run.key)
     assert after == replace(before, version=after.version, queued=(second.run.run_id,))
     assert (await store.load(held.run.key)).queue == (second.queued,)
-    assert [event for _, event in await said(store, first.run)] == [*first.events, CANCELLED]
+    assert [event for _, event in await read_events(store, first.run)] == [*first.events, CANCELLED]
     assert await store.renew([held], lease=LONG) == ["held"]
     await store.cancel(first.run, CANCELLED)
-    assert [event for _, event in await said(store, first.run)] == [*first.events, CANCELLED]
+    assert [event for _, event in await read_events(store, first.run)] == [*first.events, CANCELLED]
 
 
 async def test_a_run_in_the_middle_of_the_queue_can_leave(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     first, second, third = await queue_of(store, held, 3)
 
     assert await store.cancel(second.run, CANCELLED)
@@ -362,7 +364,7 @@ async def test_a_run_in_the_middle_of_the_queue_can_leave(store: Store) -> None:
 
 
 async def test_a_run_that_left_the_queue_does_not_come_back(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     (entry,) = await queue_of(store, held, 1)
     await store.cancel(entry.run, CANCELLED)
 
@@ -370,11 +372,11 @@ async def test_a_run_that_left_the_queue_does_not_come_back(store: Store) -> Non
     assert (await store.status(held.run.key)).queued == ()
     assert await store.commit(ending(held, 0, 2), lease=LONG) is False
     assert await popping(store, entry) is None
-    assert [event for _, event in await said(store, entry.run)][-1] == CANCELLED
+    assert [event for _, event in await read_events(store, entry.run)][-1] == CANCELLED
 
 
 async def test_a_deleted_conversation_has_no_queue(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     (entry,) = await queue_of(store, held, 1)
 
     assert await store.delete(held.run.key)
@@ -383,13 +385,13 @@ async def test_a_deleted_conversation_has_no_queue(store: Store) -> None:
         await store.read_log(entry.run)
     assert not await store.cancel(entry.run, CANCELLED)
     assert await store.load(held.run.key) == LoadedConversation(Status())
-    anew = await begun(store, held.run.key)
+    anew = await begin_run(store, held.run.key)
     assert (await store.load(held.run.key)).queue == ()
     assert await store.commit(ending(anew, 0, 2), lease=LONG) is False
 
 
 async def test_a_queue_is_of_its_own_conversation(store: Store) -> None:
-    held, other = await begun(store, new_key()), await begun(store, new_key())
+    held, other = await begin_run(store, new_key()), await begin_run(store, new_key())
     await queue_of(store, held)
 
     assert (await store.status(other.run.key)).queued == ()

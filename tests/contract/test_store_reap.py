@@ -6,12 +6,12 @@ from tests.support.store_values import (
     LONG,
     LOST,
     assert_shut_out,
-    begun,
+    begin_run,
     change,
     ending,
+    fail_lost_run,
     new_key,
-    reaped,
-    said,
+    read_events,
     state,
     texts,
     user,
@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P6", "P10")]
 
 async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"), lease=0)
+    held = await begin_run(store, key, user("hello"), lease=0)
     await store.append([texts(held, 2, "half")], lease=0)
 
-    await reaped(store, key, user("closing"))
+    await fail_lost_run(store, key, user("closing"))
 
     status = await store.status(key)
     assert status == Status(
@@ -49,7 +49,7 @@ async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
 
 async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, lease=0)
+    held = await begin_run(store, key, lease=0)
     closing = change(key, (await store.status(key)).version, user("closing"))
     events = (Rewound(Position(held.epoch, 1)), LOST)
 
@@ -58,13 +58,13 @@ async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
     assert await store.fail_lost(closing, held.run.run_id, events)
 
     assert await state(store, held.run) == after
-    assert [event for _, event in await said(store, held.run)][1:] == list(events)
+    assert [event for _, event in await read_events(store, held.run)][1:] == list(events)
 
 
 async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
     key = new_key()
     assert not await store.fail_lost(change(key), RunId("r"), (LOST,))
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     version = (await store.status(key)).version
     run_id = held.run.run_id
 
@@ -75,22 +75,25 @@ async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
     await store.commit(ending(held, 0, 2), lease=0)
     assert not await store.fail_lost(change(key, version + 1), run_id, (LOST,))
 
-    assert [event for _, event in await said(store, held.run)] == [RunStarted(run_id), FINISHED]
+    assert [event for _, event in await read_events(store, held.run)] == [
+        RunStarted(run_id),
+        FINISHED,
+    ]
 
 
 async def test_a_reaped_owner_that_comes_back_is_shut_out(store: Store) -> None:
-    zombie = await begun(store, new_key(), lease=0)
-    await reaped(store, zombie.run.key)
+    zombie = await begin_run(store, new_key(), lease=0)
+    await fail_lost_run(store, zombie.run.key)
     await assert_shut_out(store, zombie)
     assert await store.release(zombie) is False
 
 
 async def test_a_released_run_may_be_closed_too_and_the_next_begins(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.release(held)
-    await reaped(store, held.run.key)
+    await fail_lost_run(store, held.run.key)
 
-    following = await begun(store, held.run.key, user("again"))
+    following = await begin_run(store, held.run.key, user("again"))
 
     status = await store.status(held.run.key)
     assert (status.run_id, status.attempt) == (following.run.run_id, 1)

@@ -6,7 +6,7 @@ import pytest
 from tests.support.store_values import (
     LONG,
     LOST,
-    begun,
+    begin_run,
     ending,
     new_key,
     new_nonce,
@@ -100,7 +100,7 @@ WRITES = [park, begin, claim, reap, enqueue]
 
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_write_brings_its_receipts(store: Store, write: Write) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     receipts = {"call:a": THEN, "message:m": THEN, "key:k": FIRST}
 
     assert await write(store, held, receipts)
@@ -112,7 +112,7 @@ async def test_a_write_brings_its_receipts(store: Store, write: Write) -> None:
 async def test_a_write_that_is_refused_brings_no_receipt(
     store: Store, write: Callable[[Store, Lease, Receipts, bool], Awaitable[bool]]
 ) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     receipts = {"call:a": THEN, "message:m": THEN, "key:k": FIRST}
 
     assert not await write(store, held, receipts, True)
@@ -124,11 +124,11 @@ async def test_a_write_that_is_refused_brings_no_receipt(
 async def test_receipts_stay_through_runs_and_go_with_their_conversation(store: Store) -> None:
     key = new_key()
     await store.park(Change(key, new_nonce(), 0, receipts={"key:k": THEN}))
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert (await store.load(key, receipts=["key:k"])).receipts == {"key:k": THEN}
 
     await store.delete(key)
-    await begun(store, key)
+    await begin_run(store, key)
 
     assert (await store.load(key, receipts=["key:k"])).receipts == {}

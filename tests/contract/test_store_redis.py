@@ -11,14 +11,14 @@ from tests.support.store_values import (
     CANCELLED,
     LONG,
     LOST,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
     new_key,
     new_nonce,
     new_run,
     opening,
+    take_over_run,
     texts,
     turn,
     user,
@@ -91,7 +91,7 @@ async def test_a_write_whose_reply_is_lost_is_applied_once(
     assert await lossy.fail_lost(closing, held.run.run_id, (LOST,))
     proxy.lose_replies(count)
     assert await lossy.park(change(key, (await store.status(key)).version, user("parked")))
-    following = await begun(store, key)
+    following = await begin_run(store, key)
     proxy.lose_replies(count)
     await lossy.commit(ending(following, 0, 2, say="goodbye"), lease=LONG)
 
@@ -111,7 +111,7 @@ async def test_a_queue_and_a_hand_over_whose_replies_are_lost_are_written_once(
     lossy: Store, store: Store, proxy: LossyProxy, count: int
 ) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     goes, stays = waiting(key, "goes"), waiting(key, "stays")
 
     for entry in (goes, stays):
@@ -122,7 +122,7 @@ async def test_a_queue_and_a_hand_over_whose_replies_are_lost_are_written_once(
     proxy.lose_replies(count)
     assert await lossy.release(held)
     proxy.lose_replies(count)
-    taken = await claimed(lossy, key)
+    taken = await take_over_run(lossy, key)
     proxy.lose_replies(count)
     assert await lossy.commit(ending(taken, 0, 2), lease=LONG)
     proxy.lose_replies(count)
@@ -149,7 +149,7 @@ async def test_replies_that_are_always_lost_are_told(lossy: Store, proxy: LossyP
 async def test_twenty_runs_are_appended_in_one_round_trip(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    leases = [await begun(store, new_key()) for _ in range(20)]
+    leases = [await begin_run(store, new_key()) for _ in range(20)]
     await store.renew(leases, lease=LONG)
     writes = [texts(held, 2, "a", "b", "c") for held in leases]
     with redis.Redis(port=shared_redis.port, protocol=2) as observer:
@@ -166,7 +166,7 @@ async def test_a_begin_and_a_commit_are_one_round_trip_each(
     store: Store, shared_redis: RedisServer, queue: int
 ) -> None:
     key, run_id = new_key(), new_run()
-    warm = await begun(store, key)
+    warm = await begin_run(store, key)
     await store.enqueue(waiting(key))  # the server knows the scripts after this
     await store.commit(ending(warm, 0, 2), lease=LONG)
     await store.delete(key)
@@ -194,7 +194,7 @@ def reads(observer: redis.Redis) -> int:
 
 
 async def test_forgotten_scripts_are_sent_again(store: Store, shared_redis: RedisServer) -> None:
-    first, second = await begun(store, new_key()), await begun(store, new_key())
+    first, second = await begin_run(store, new_key()), await begin_run(store, new_key())
     shared_redis.command("SCRIPT", "FLUSH")
 
     states = await store.append([texts(held, 2, "a") for held in (first, second)], lease=LONG)
@@ -212,12 +212,12 @@ async def test_one_connection_serves_more_callers_than_there_are_connections(
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 for key in keys:
-                    tasks.start_soon(begun, store, key)
+                    tasks.start_soon(begin_run, store, key)
         assert all([(await store.status(key)).running for key in keys])
 
 
 async def test_all_watches_share_one_connection(store: Store, shared_redis: RedisServer) -> None:
-    runs = [(await begun(store, new_key())).run for _ in range(20)]
+    runs = [(await begin_run(store, new_key())).run for _ in range(20)]
     with anyio.fail_after(5):
         async with store.watch(runs[0]), store.watch(runs[1]), store.watch(runs[2]) as watch:
             await watch.wait()
@@ -229,7 +229,7 @@ async def test_all_watches_share_one_connection(store: Store, shared_redis: Redi
 async def test_hints_come_back_after_the_connection_broke(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     channel = f"pb:{conversation_tag(held.run.key)}"
     async with store.watch(held.run) as watch:
         shared_redis.command("CLIENT", "KILL", "TYPE", "PUBSUB")
@@ -244,9 +244,9 @@ async def test_deleting_leaves_no_key_behind(store: Store, shared_redis: RedisSe
     key = new_key()
     await store.park(Change(key, new_nonce(), 0, receipts={"call:c": Receipt("ab" * 32)}))
     for _ in range(3):
-        held = await begun(store, key, user("hello"))
+        held = await begin_run(store, key, user("hello"))
         await store.commit(ending(held, 0, 2), lease=LONG)
-    await begun(store, key)
+    await begin_run(store, key)
     assert await store.enqueue(waiting(key)) == "queued"
 
     assert await store.delete(key)
@@ -260,7 +260,7 @@ async def test_deleting_while_runs_begin_leaves_no_log_behind(
     key = new_key()
     for _ in range(40):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(begun, store, key)
+            tasks.start_soon(begin_run, store, key)
             tasks.start_soon(store.delete, key)
         held = await store.status(key)
         if held.running and held.run_id:
@@ -273,7 +273,7 @@ async def test_deleting_while_runs_begin_leaves_no_log_behind(
 async def test_a_run_whose_keys_vanish_is_fenced_and_nothing_is_made_anew(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     shared_redis.command("DEL", f"pb:{{{conversation_tag(held.run.key)}}}:state")
 
     assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
@@ -290,7 +290,7 @@ async def test_a_key_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
     store: Store, shared_redis: RedisServer, part: str
 ) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     name = f"log:{held.run.run_id}" if part == "log" else part
     shared_redis.command("DEL", f"pb:{{{conversation_tag(key)}}}:{name}")
     shared_redis.command("SET", f"pb:{{{conversation_tag(key)}}}:{name}", "foreign")
@@ -305,7 +305,7 @@ async def test_a_key_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
 
 async def test_lost_messages_are_noticed(store: Store, shared_redis: RedisServer) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     shared_redis.command("DEL", f"pb:{{{conversation_tag(key)}}}:messages")
 
     with pytest.raises(StoreError, match="damaged"):
@@ -313,7 +313,7 @@ async def test_lost_messages_are_noticed(store: Store, shared_redis: RedisServer
 
 
 async def test_an_expired_log_is_unknown(store: Store, shared_redis: RedisServer) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     shared_redis.command("DEL", f"pb:{{{conversation_tag(held.run.key)}}}:log:{held.run.run_id}")
 
     with pytest.raises(UnknownRun):

@@ -10,14 +10,14 @@ from tests.support.redis_server import RedisServer
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
     new_run,
     opening,
-    reaped,
+    take_over_run,
     texts,
     turn,
     user,
@@ -63,23 +63,23 @@ async def test_a_conversation_is_in_the_index_while_it_has_something_to_do(
     member = {pack_key(key)}
     await store.park(change(key, 0, user("hello")))
     assert index(shared_redis) == set()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     assert index(shared_redis) == member
     entry = waiting(key)
     await store.enqueue(entry)
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert index(shared_redis) == member
-    popping = await begun(store, key)
+    popping = await begin_run(store, key)
     await store.release(popping)
-    await reaped(store, key)
+    await fail_lost_run(store, key)
     assert index(shared_redis) == member
     await store.cancel(entry.run, CANCELLED)
-    last = await begun(store, key, lease=0)
-    await reaped(store, key)
+    last = await begin_run(store, key, lease=0)
+    await fail_lost_run(store, key)
     assert index(shared_redis) == set()
     assert (await store.status(key)).run_id == last.run.run_id
 
-    await begun(store, key)
+    await begin_run(store, key)
     await store.delete(key)
     assert index(shared_redis) == set()
 
@@ -88,7 +88,7 @@ async def test_an_index_that_is_gone_is_written_again_by_the_queue_and_a_hand_ov
     store: Store, shared_redis: RedisServer
 ) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     shared_redis.command("DEL", DUE)
     await store.enqueue(waiting(key))
     assert index(shared_redis) == {pack_key(key)}
@@ -101,7 +101,7 @@ async def test_an_index_that_is_gone_is_written_again_by_the_queue_and_a_hand_ov
 async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_written(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held, new = await begun(store, new_key(), user("hello")), new_key()
+    held, new = await begin_run(store, new_key(), user("hello")), new_key()
     before = await store.load(held.run.key)
     shared_redis.command("DEL", DUE)
     shared_redis.command("SET", DUE, "foreign")
@@ -115,7 +115,7 @@ async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_writte
     with pytest.raises(StoreError, match="damaged"):
         await store.delete(held.run.key)
     with pytest.raises(StoreError, match="damaged"):
-        await begun(store, new, user("new"))
+        await begin_run(store, new, user("new"))
 
     assert await store.load(held.run.key) == before
     assert await store.status(new) == Status()
@@ -125,7 +125,7 @@ async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_writte
 async def test_what_the_index_says_too_early_is_put_off(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     await store.renew([held], lease=LONG)
 
     assert await store.take_due(9, lease=1) == []
@@ -141,7 +141,7 @@ async def test_what_has_nothing_to_do_leaves_the_index_of_a_cluster(
     cluster: Store, shared_cluster: RedisServer, gone: str
 ) -> None:
     key = new_key()
-    held = await begun(cluster, key, lease=0)
+    held = await begin_run(cluster, key, lease=0)
     if gone == "ended":
         await cluster.commit(ending(held, 0, 2), lease=LONG)
     elif gone == "deleted":
@@ -156,7 +156,7 @@ async def test_what_has_nothing_to_do_leaves_the_index_of_a_cluster(
 
 
 async def test_what_is_not_ours_leaves_the_index(store: Store, shared_redis: RedisServer) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(DUE, {b"\xff\xfe": 0})
 
@@ -168,7 +168,7 @@ async def test_what_is_not_ours_leaves_the_index(store: Store, shared_redis: Red
 async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    damaged, healthy = [await begun(store, new_key(), lease=0) for _ in range(2)]
+    damaged, healthy = [await begin_run(store, new_key(), lease=0) for _ in range(2)]
     shared_redis.command("DEL", f"pb:{{{conversation_tag(damaged.run.key)}}}:state")
     shared_redis.command("SET", f"pb:{{{conversation_tag(damaged.run.key)}}}:state", "foreign")
 
@@ -178,8 +178,8 @@ async def test_a_damaged_conversation_is_not_in_the_way_of_the_others(
 
 
 async def test_more_conversations_than_asked_for_wait_for_the_next_who_asks(store: Store) -> None:
-    keys = [(await begun(store, new_key(), lease=0)).run.key for _ in range(5)]
-    busy = [await begun(store, new_key(), lease=0) for _ in range(5)]
+    keys = [(await begin_run(store, new_key(), lease=0)).run.key for _ in range(5)]
+    busy = [await begin_run(store, new_key(), lease=0) for _ in range(5)]
     await store.renew(busy, lease=LONG)
 
     assert await store.take_due(0, lease=LONG) == []
@@ -190,7 +190,7 @@ async def test_more_conversations_than_asked_for_wait_for_the_next_who_asks(stor
 
 
 async def test_of_many_who_ask_at_once_one_gets_each(store: Store) -> None:
-    keys = [(await begun(store, new_key(), lease=0)).run.key for _ in range(20)]
+    keys = [(await begin_run(store, new_key(), lease=0)).run.key for _ in range(20)]
     found: list[ConversationKey] = []
 
     async def ask() -> None:
@@ -212,7 +212,7 @@ async def test_a_run_that_begins_while_somebody_looks_stays_in_the_index(
         client.zadd(DUE, {pack_key(key): 0})
         score, members = client.eval(scripts.DUE_TAKE.text, 1, DUE, 9, 1000)
         assert members == [pack_key(key)]
-        await begun(store, key, lease=1)
+        await begin_run(store, key, lease=1)
         client.eval(scripts.DUE_SETTLE.text, 1, DUE, score, pack_key(key), -1)
 
     assert index(shared_redis) == {pack_key(key)}
@@ -225,7 +225,7 @@ async def test_what_a_log_is_thought_to_have_it_has(
 ) -> None:
     async with open_store(redis_url, options=StoreOptions(log_bytes=limit)) as store:
         key = new_key()
-        before = await begun(store, key)
+        before = await begin_run(store, key)
         entry = waiting(key)
         await store.enqueue(entry)
         await store.commit(ending(before, 0, 2), lease=LONG)
@@ -241,7 +241,7 @@ async def test_what_a_log_is_thought_to_have_it_has(
             await store.commit(turn(held, 0, 30, *opening(run_id)), lease=0)
             await store.append([texts(held, 31, *"abcdefgh" * round_)], lease=0)
             size_fits(shared_redis, held.run, limit)
-            held = await claimed(store, key, lease=0)
+            held = await take_over_run(store, key, lease=0)
             size_fits(shared_redis, held.run, limit)
 
 
@@ -250,12 +250,12 @@ async def test_a_claim_shows_the_gap_when_all_that_was_committed_has_been_trimme
 ) -> None:
     async with open_store(redis_url, options=StoreOptions(log_bytes=300)) as store:
         key = new_key()
-        held = await begun(store, key)
+        held = await begin_run(store, key)
         await store.commit(turn(held, 0, 2, *opening(held.run.run_id)), lease=LONG)
         for number in range(3, 40):
             await store.append([texts(held, number, "void")], lease=0)
         seen = (await store.read_log(held.run, after=Position(1, 38)))[-1].position
-        taken = await claimed(store, key)
+        taken = await take_over_run(store, key)
 
         for place in (START, Position(1, 1)):
             with pytest.raises(CursorExpired):

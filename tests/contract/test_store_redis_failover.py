@@ -12,11 +12,11 @@ from tests.support.sentinels import QUORUM, SERVICE, Failover, failover
 from tests.support.store_values import (
     FINISHED,
     LONG,
-    begun,
-    claimed,
+    begin_run,
     ending,
     new_key,
-    said,
+    read_events,
+    take_over_run,
     texts,
     turn,
     user,
@@ -114,8 +114,8 @@ class Talk:
 async def test_writers_go_on_after_a_failover_and_what_was_replicated_is_there_once(
     store: Store, hasty: Store, servers: Failover
 ) -> None:
-    talks = [Talk(await begun(store, new_key(), user("hello"))) for _ in range(8)]
-    silent = await begun(store, new_key(), user("hello"))
+    talks = [Talk(await begin_run(store, new_key(), user("hello"))) for _ in range(8)]
+    silent = await begin_run(store, new_key(), user("hello"))
     enough = anyio.Event()
     async with anyio.create_task_group() as tasks:
         for talk in talks:
@@ -157,7 +157,7 @@ async def test_no_sentinel_is_forgotten_when_many_connections_look_for_the_maste
     first.command("SENTINEL", "REMOVE", SERVICE)
     async with anyio.create_task_group() as tasks:
         for _ in range(8):
-            tasks.start_soon(begun, store, new_key())
+            tasks.start_soon(begin_run, store, new_key())
     first.command("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", servers.master.port, QUORUM)
     for other in others:
         other.stop()
@@ -172,14 +172,14 @@ async def test_no_sentinel_is_forgotten_when_many_connections_look_for_the_maste
 async def test_a_writer_whose_last_writes_were_lost_in_a_failover_has_lost_its_lease(
     store: Store, servers: Failover
 ) -> None:
-    talker = await begun(store, new_key(), user("hello"))
-    caller = await begun(store, new_key(), user("hello"))
+    talker = await begin_run(store, new_key(), user("hello"))
+    caller = await begin_run(store, new_key(), user("hello"))
     assert await store.append([texts(talker, 2, "kept")], lease=0) == ["held"]
     await servers.replicated()
     await servers.cut()
     assert await store.append([texts(talker, 3, "lost")], lease=LONG) == ["held"]
     await store.commit(turn(caller, 1, 2, TextDelta("lost"), say="lost"), lease=LONG)
-    late = await begun(store, new_key(), user("lost"))
+    late = await begin_run(store, new_key(), user("lost"))
     servers.master.stop()
     await servers.promoted()
     await insisted(store.ping)
@@ -191,5 +191,7 @@ async def test_a_writer_whose_last_writes_were_lost_in_a_failover_has_lost_its_l
     with pytest.raises(UnknownRun):
         await store.read_log(late.run)
     assert (await store.load(caller.run.key)).messages == (user("hello"),)
-    await claimed(store, talker.run.key)
-    assert await said(store, talker.run, after=Position(1, 3)) == [("2-1", Rewound(Position(1, 1)))]
+    await take_over_run(store, talker.run.key)
+    assert await read_events(store, talker.run, after=Position(1, 3)) == [
+        ("2-1", Rewound(Position(1, 1)))
+    ]

@@ -10,7 +10,7 @@ from tests.support.store_values import (
     LONG,
     answer,
     asking,
-    begun,
+    begin_run,
     ending,
     user,
 )
@@ -52,7 +52,7 @@ def index(server: RedisServer) -> set[bytes]:
 
 
 async def hands_back(store: Store, name: str, held: Lease | None = None) -> Lease:
-    held = held or await begun(store, key_of(name), user("go"))
+    held = held or await begin_run(store, key_of(name), user("go"))
     end = replace(ending(held, 0, 2), append=(TURN,), owed=owed_answers([TURN]))
     await store.commit(end, lease=LONG)
     return held
@@ -65,7 +65,7 @@ async def listed(store: Store) -> list[str]:
 async def test_only_a_run_that_hands_back_writes_it(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held = await begun(store, key_of("talks"), user("hi"))
+    held = await begin_run(store, key_of("talks"), user("hi"))
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert index(shared_redis) == set()
     await hands_back(store, "owes")
@@ -77,8 +77,8 @@ async def test_who_looks_clears_it_of_what_owes_nothing_and_not_of_what_runs(
 ) -> None:
     for name in ("owes", "runs", "done", "deleted"):
         await hands_back(store, name)
-    await begun(store, key_of("runs"), answer("a"))
-    done = await begun(store, key_of("done"), answer("a"))
+    await begin_run(store, key_of("runs"), answer("a"))
+    done = await begin_run(store, key_of("done"), answer("a"))
     await store.commit(ending(done, 0, 2), lease=LONG)
     await store.delete(key_of("deleted"))
 
@@ -93,7 +93,7 @@ async def test_what_is_noted_while_somebody_looks_stays(
     """It is written before the commit, and dropped only under the score that was seen."""
     await hands_back(store, "one")
     [(_, before)] = shared_redis_scores(shared_redis)
-    held = await begun(store, key_of("one"), answer("a"))
+    held = await begin_run(store, key_of("one"), answer("a"))
     await store.commit(ending(held, 0, 2), lease=LONG)
     # one who looks now sees that nothing is owed; before it drops the entry, this run hands back
     await hands_back(store, "one")
@@ -113,7 +113,7 @@ def shared_redis_scores(server: RedisServer) -> list[tuple[bytes, str]]:
 async def test_a_hand_back_that_was_noted_and_not_written_is_cleared(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    held = await begun(store, key_of("one"), user("go"))
+    held = await begin_run(store, key_of("one"), user("go"))
     await store.delete(key_of("one"))
     with pytest.raises(LeaseLost):
         await hands_back(store, "one", held)
@@ -147,7 +147,7 @@ async def test_a_very_long_index_is_looked_at_in_parts(
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         stale = {member(f"stale {number}"): number + 1 for number in range(2 * count)}
         client.zadd(INDEX, stale)
-    held = {name: await begun(store, key_of(name), user("go")) for name in ("runs", "owes")}
+    held = {name: await begin_run(store, key_of(name), user("go")) for name in ("runs", "owes")}
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(INDEX, {member("runs"): 1})
     await hands_back(store, "owes", held["owes"])

@@ -17,11 +17,11 @@ from tests.support.redis_server import (
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
     new_key,
+    take_over_run,
     texts,
     user,
     waiting,
@@ -48,7 +48,7 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(
     with redis_server(tmp_path, kind=redis_kind) as server:
         port = server.port
         async with open_store(server.url) as store:
-            held = await begun(store, new_key())
+            held = await begin_run(store, new_key())
             server.stop()
             with anyio.fail_after(10):
                 with pytest.raises(StoreUnavailable):
@@ -68,7 +68,7 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(
 
 async def test_a_server_that_hangs_is_unavailable_in_time(own_redis: RedisServer) -> None:
     async with open_store(own_redis.url, options=StoreOptions(timeout=0.3)) as store:
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
         own_redis.pause()
         with anyio.fail_after(5), pytest.raises(StoreUnavailable):
             await store.commit(ending(held, 0, 2), lease=LONG)
@@ -81,10 +81,10 @@ async def test_a_server_that_hangs_is_unavailable_in_time(own_redis: RedisServer
 
 async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) -> None:
     async with open_store(own_redis.url) as store:
-        held = await begun(store, new_key(), user("hello"))
+        held = await begin_run(store, new_key(), user("hello"))
         waits = waiting(held.run.key)
         await store.enqueue(waits)
-        lapsed = await begun(store, new_key())
+        lapsed = await begin_run(store, new_key())
         await store.append([texts(lapsed, 2, "a")], lease=0)
         before = await store.load(held.run.key)
         own_redis.command("CONFIG", "SET", "maxmemory", 1)
@@ -104,7 +104,7 @@ async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) 
         with pytest.raises(StoreFull):
             await store.release(held)
         with pytest.raises(StoreFull):
-            await claimed(store, lapsed.run.key, user("taken over"))
+            await take_over_run(store, lapsed.run.key, user("taken over"))
         assert await store.load(held.run.key) == before
         assert [each.position.seq for each in await store.read_log(lapsed.run)] == [1, 2]
         assert len(await store.read_log(held.run)) == 1
@@ -116,7 +116,7 @@ async def test_a_full_server_takes_nothing_and_reads_on(own_redis: RedisServer) 
 
 async def test_a_replica_refuses_writes(own_redis: RedisServer) -> None:
     async with open_store(own_redis.url) as store:
-        held = await begun(store, new_key(), user("hello"))
+        held = await begin_run(store, new_key(), user("hello"))
         own_redis.command("REPLICAOF", "127.0.0.1", free_port())
 
         with pytest.raises(StoreUnavailable):
@@ -183,7 +183,7 @@ async def test_runs_go_on_when_another_part_of_the_cluster_is_away(
     low, high = halves
     await all_slots_known(low, high)
     async with open_store(low.cluster_url, options=StoreOptions(timeout=2)) as store:
-        leases = [await begun(store, key_of(low, low=place < 2)) for place in range(4)]
+        leases = [await begin_run(store, key_of(low, low=place < 2)) for place in range(4)]
         trouble(high)
         with anyio.fail_after(5):
             appended = await store.append([texts(held, 2, "a") for held in leases], lease=LONG)
@@ -205,7 +205,7 @@ async def test_abandoned_conversations_are_found_on_all_servers_of_a_cluster(
     await all_slots_known(low, high)
     async with open_store(low.cluster_url) as store:
         keys = [key_of(low, low=place < 2) for place in range(4)]
-        leases = [await begun(store, key, lease=0) for key in keys]
+        leases = [await begin_run(store, key, lease=0) for key in keys]
         assert {*await store.take_due(9, lease=LONG)} == {*keys}
         assert await store.take_due(9, lease=LONG) == []
 
@@ -213,7 +213,7 @@ async def test_abandoned_conversations_are_found_on_all_servers_of_a_cluster(
             assert await store.release(held)
         assert {*await store.take_due(9, lease=LONG)} == {*keys}
         for key in keys:
-            taken = await claimed(store, key)
+            taken = await take_over_run(store, key)
             assert await store.enqueue(waiting(key)) == "queued"
             assert await store.commit(ending(taken, 0, 2), lease=0)
 
@@ -257,7 +257,7 @@ async def test_conversations_of_another_layout_are_refused(
 ) -> None:
     key = new_key()
     async with open_store(own_redis.url, options=StoreOptions(prefix="own")) as store:
-        await begun(store, key)
+        await begin_run(store, key)
         await store.check()
         verb, *value = changed
         own_redis.command(verb, f"own:{{{conversation_tag(key)}}}:state", "layout", *value)
@@ -273,7 +273,7 @@ async def test_conversations_of_another_layout_are_refused_in_a_cluster(
 ) -> None:
     key = new_key()
     async with open_store(redis_cluster_url) as store:
-        await begun(store, key)
+        await begin_run(store, key)
         await store.check()
         shared_cluster.command("HDEL", f"pb:{{{conversation_tag(key)}}}:state", "layout")
         with pytest.raises(ConfigurationError, match="another version"):
@@ -302,7 +302,7 @@ async def test_a_server_that_hides_its_settings_is_used_with_a_warning(
     own_redis.command("ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all", "-config")
     async with open_store(f"redis://app:hunter2@127.0.0.1:{own_redis.port}") as store:
         (warning,) = await store.check()
-        await begun(store, new_key())
+        await begin_run(store, new_key())
 
     assert "could not be verified" in warning
 
@@ -334,7 +334,7 @@ async def test_an_encrypted_connection_checks_whom_it_talks_to(tmp_path: Path) -
         missing("a redis-server with TLS")
     try:
         async with open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={ca}") as store:
-            held = await begun(store, new_key(), user("hello"))
+            held = await begin_run(store, new_key(), user("hello"))
             async with store.watch(held.run):
                 await store.commit(ending(held, 0, 2), lease=LONG)
         async with open_store(f"rediss://127.0.0.1:{port}") as store:
@@ -364,7 +364,7 @@ async def test_the_master_is_found_through_a_sentinel(
     try:
         async with open_store(f"redis+sentinel://127.0.0.1:{port}/main") as store:
             await store.check()
-            held = await begun(store, new_key(), user("hello"))
+            held = await begin_run(store, new_key(), user("hello"))
             async with store.watch(held.run):
                 await store.commit(ending(held, 0, 2), lease=LONG)
                 assert own_redis.listeners() == 2  # the sentinel's own, and ours

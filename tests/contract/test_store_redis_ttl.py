@@ -7,12 +7,12 @@ from tests.support.redis_server import RedisServer
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     ending,
+    fail_lost_run,
     new_key,
     new_nonce,
     new_run,
-    reaped,
     user,
     waiting,
 )
@@ -38,7 +38,7 @@ async def test_without_a_ttl_a_conversation_stays_and_only_its_log_expires(
     store: Store, shared_redis: RedisServer
 ) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     running = lifetimes(shared_redis)
     await store.commit(ending(held, 0, 2), lease=LONG)
 
@@ -57,12 +57,12 @@ async def test_with_a_ttl_all_keys_of_a_conversation_expire_together(
             Change(key, new_nonce(), 0, (user("hello"),), {"call:c": Receipt("ab" * 32)})
         )
         parked = lifetimes(shared_redis)
-        held = await begun(store, key)
+        held = await begin_run(store, key)
         running = lifetimes(shared_redis)
         await store.commit(ending(held, 0, 2), lease=LONG)
         ended = lifetimes(shared_redis)
-        lapsed = await begun(store, key, lease=0)
-        await reaped(store, key)
+        lapsed = await begin_run(store, key, lease=0)
+        await fail_lost_run(store, key)
         closed = lifetimes(shared_redis)
 
     kept = {"state", "messages", "receipts"}
@@ -78,7 +78,7 @@ async def test_nothing_expires_under_a_post_that_waits(
 ) -> None:
     key = new_key()
     async with open_store(redis_url, options=StoreOptions(ttl=600, log_ttl=60)) as store:
-        held = await begun(store, key, user("hello"))
+        held = await begin_run(store, key, user("hello"))
         entry = waiting(key, receipts={"key:k": Receipt("ab" * 32, new_run())})
         await store.enqueue(entry)
         queued = lifetimes(shared_redis)
@@ -98,7 +98,7 @@ async def test_a_log_does_not_outlive_its_conversation(
     redis_url: str, shared_redis: RedisServer
 ) -> None:
     async with open_store(redis_url, options=StoreOptions(ttl=60)) as store:
-        held = await begun(store, new_key(), user("hello"))
+        held = await begin_run(store, new_key(), user("hello"))
         await store.commit(ending(held, 0, 2), lease=LONG)
 
     assert set(lifetimes(shared_redis).values()) == {60}

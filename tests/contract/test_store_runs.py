@@ -9,7 +9,7 @@ from tests.support.store_values import (
     FINISHED,
     LONG,
     asking,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.anyio
 # ---------------------------------------------------------------- leases
 async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     status = await store.status(key)
 
     second = await store.begin(change(key, status.version), new_run(), (FINISHED,), lease=LONG)
@@ -69,7 +69,7 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
 
 
 async def test_each_sign_of_life_moves_the_end_of_the_lease(store: Store) -> None:
-    held = await begun(store, new_key(), lease=LONG)
+    held = await begin_run(store, new_key(), lease=LONG)
     ends = [(await store.status(held.run.key)).lease_expires]
     # each for longer than the one before: two within a millisecond would look like one
     await store.append([texts(held, 2, "a")], lease=LONG + 100)
@@ -100,9 +100,9 @@ async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store)
 
 async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Store) -> None:
     key = new_key()
-    first = await begun(store, key)
+    first = await begin_run(store, key)
     await store.commit(ending(first, 0, 2), lease=LONG)
-    second = await begun(store, key)
+    second = await begin_run(store, key)
 
     assert second.epoch > first.epoch
     assert second.fence != first.fence
@@ -110,7 +110,7 @@ async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Store) -
 
 async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, lease=0)
+    held = await begin_run(store, key, lease=0)
     lapsed = await store.status(key)
 
     states = await store.renew([held], lease=LONG)
@@ -123,7 +123,7 @@ async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Store) -
 
 async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
 
     await store.commit(turn(held, 0, 2), lease=0)
     lapsed = await store.status(key)
@@ -134,7 +134,7 @@ async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> 
 
 
 async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     assert not (await store.status(held.run.key)).cancelled
 
     assert await store.cancel(held.run, CANCELLED)
@@ -148,35 +148,35 @@ async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> 
 
 async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     await store.commit(ending(held, 0, 2), lease=LONG)
 
     assert not await store.cancel(held.run, CANCELLED)
     assert not await store.cancel(RunRef(new_key(), RunId("r")), CANCELLED)
 
-    after = await begun(store, key)
+    after = await begin_run(store, key)
     assert not await store.cancel(held.run, CANCELLED)
     assert await store.renew([after], lease=LONG) == ["held"]
 
 
 async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     await store.cancel(held.run, CANCELLED)
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert not (await store.status(key)).cancelled
 
-    following = await begun(store, key)
+    following = await begin_run(store, key)
 
     assert not (await store.status(key)).cancelled
     assert await store.renew([following], lease=LONG) == ["held"]
 
 
 async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
-    held = await begun(store, new_key())
-    cancelled = await begun(store, new_key())
+    held = await begin_run(store, new_key())
+    cancelled = await begin_run(store, new_key())
     await store.cancel(cancelled.run, CANCELLED)
-    gone = await begun(store, new_key())
+    gone = await begin_run(store, new_key())
     await store.delete(gone.run.key)
     writes = [texts(lease, 2, "a", "b") for lease in (gone, held, cancelled)]
 
@@ -190,7 +190,7 @@ async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
 # ---------------------------------------------------------------- commits
 async def test_a_commit_brings_messages_events_and_owed_calls_together(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("paint it"))
+    held = await begin_run(store, key, user("paint it"))
     asked = asking("c1", "c2")
     waiting = owed_answers((user("paint it"), asked))
     reveals = (ToolCallEnded(CallId("c1")), RunFinished(HandedBack(waiting)))
@@ -221,7 +221,7 @@ async def test_a_commit_sent_twice_is_applied_once(
     store: Store, make: Callable[..., Commit]
 ) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     commit = make(held, 0, 2, say="hello")
 
     await store.commit(commit, lease=LONG)
@@ -234,10 +234,10 @@ async def test_a_commit_sent_twice_is_applied_once(
 
 async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     last = ending(held, 0, 2, say="goodbye")
     await store.commit(last, lease=LONG)
-    following = await begun(store, key, user("one more thing"))
+    following = await begin_run(store, key, user("one more thing"))
     before = await store.load(key)
 
     await store.commit(last, lease=LONG)
@@ -248,7 +248,7 @@ async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store
 
 async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     await store.commit(turn(held, 0, 2, say="one"), lease=LONG)
     await store.commit(turn(held, 1, 2, say="two"), lease=LONG)
     before = await store.load(key)
@@ -261,7 +261,7 @@ async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> 
 async def test_steps_count_anew_in_each_run(store: Store) -> None:
     key = new_key()
     for words in ("ab", "cd"):
-        held = await begun(store, key)
+        held = await begin_run(store, key)
         await store.commit(turn(held, 0, 2, say=words[0]), lease=LONG)
         await store.commit(ending(held, 1, 2, say=words[1]), lease=LONG)
 
@@ -270,7 +270,7 @@ async def test_steps_count_anew_in_each_run(store: Store) -> None:
 
 async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     await store.commit(ending(held, 0, 2), lease=LONG)
     before = await store.load(key), await store.read_log(held.run)
 
@@ -285,9 +285,9 @@ async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
 # ---------------------------------------------------------------- deletion
 async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(store: Store) -> None:
     key = new_key()
-    old = await begun(store, key, user("hello"))
+    old = await begin_run(store, key, user("hello"))
     await store.commit(ending(old, 0, 2), lease=LONG)
-    held = await begun(store, key)
+    held = await begin_run(store, key)
 
     assert await store.delete(key)
     assert not await store.delete(key)
@@ -307,10 +307,10 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
     await store.park(
         Change(key, new_nonce(), 0, (user("old"),), {"call:c": Receipt("ab" * 32)}, (), tools)
     )
-    old = await begun(store, key)
+    old = await begin_run(store, key)
     await store.delete(key)
 
-    held = await begun(store, key, user("new"))
+    held = await begin_run(store, key, user("new"))
 
     loaded = await store.load(key, receipts=["call:c"])
     assert loaded == LoadedConversation(

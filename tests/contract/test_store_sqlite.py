@@ -14,7 +14,7 @@ import pytest
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     change,
     ending,
     new_key,
@@ -67,7 +67,7 @@ def rights(*paths: Path) -> dict[str, int]:
 # ---------------------------------------------------------------- the file
 async def test_conversations_and_logs_are_there_after_a_restart(path: Path) -> None:
     async with SqliteStore(path) as store:
-        held = await begun(store, new_key(), user("hello"))
+        held = await begin_run(store, new_key(), user("hello"))
         await store.commit(ending(held, 0, 2, say="hi"), lease=LONG)
         before = await store.load(held.run.key), await store.read_log(held.run)
 
@@ -79,7 +79,7 @@ async def test_only_the_owner_may_read_the_file(path: Path) -> None:
     previous = os.umask(0)
     try:
         async with SqliteStore(path) as store:
-            await begun(store, new_key())
+            await begin_run(store, new_key())
             found = rights(path.parent, *path.parent.iterdir())
     finally:
         os.umask(previous)
@@ -176,7 +176,7 @@ async def test_a_closed_store_is_unavailable_and_can_be_opened_again(path: Path)
     with pytest.raises(StoreUnavailable):
         await store.status(new_key())
     async with store:
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
     with pytest.raises(StoreUnavailable):
         await store.renew([held], lease=LONG)
     async with store:
@@ -190,7 +190,7 @@ async def test_what_was_begun_is_finished_before_the_store_closes(path: Path) ->
         states.append(await store.append([texts(held, first, "a")], lease=LONG))
 
     async with anyio.create_task_group() as tasks, SqliteStore(path) as store:
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
         for first in range(2, 52):
             tasks.start_soon(write, store, held, first)
         await anyio.wait_all_tasks_blocked()
@@ -201,7 +201,7 @@ async def test_what_was_begun_is_finished_before_the_store_closes(path: Path) ->
 
 
 async def test_a_cancelled_caller_leaves_the_others_their_answers(store: SqliteStore) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
 
     async def write(scope: anyio.CancelScope, first: int) -> None:
         with scope:
@@ -222,7 +222,7 @@ async def test_a_cancelled_caller_leaves_the_others_their_answers(store: SqliteS
 # ---------------------------------------------------------------- errors
 async def test_a_file_locked_by_another_process_is_told_in_time(path: Path) -> None:
     async with SqliteStore(path, StoreOptions(timeout=0.4)) as store:
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with anyio.fail_after(5):
@@ -242,21 +242,21 @@ async def test_a_damaged_file_is_a_store_error(path: Path, store: SqliteStore) -
     with pytest.raises(StoreError):
         await store.park(change(new_key(), 0, user("hello")))
     with pytest.raises(StoreError):
-        await store.load((await begun(store, new_key())).run.key)
+        await store.load((await begin_run(store, new_key())).run.key)
 
 
 # ---------------------------------------------------------------- time
 async def test_logs_and_conversations_expire(path: Path) -> None:
     lasting, brief = new_key(), new_key()
     async with SqliteStore(path, StoreOptions(log_ttl=0.001)) as store:
-        held = await begun(store, lasting, user("hello"))
+        held = await begin_run(store, lasting, user("hello"))
         await store.commit(ending(held, 0, 2), lease=LONG)
     async with SqliteStore(path, StoreOptions(ttl=0.001)) as store:
         await store.park(change(brief, 0, user("hello")))
     db = sqlite3.connect(path)
     async with SqliteStore(path) as store:
         await until_gone(store, brief)
-        await begun(store, new_key())
+        await begin_run(store, new_key())
     kept = db.execute("SELECT count(*) FROM conversations").fetchone()
     entries = db.execute("SELECT count(*) FROM entries").fetchone()
     db.close()
@@ -273,7 +273,7 @@ async def until_gone(store: SqliteStore, key: ConversationKey) -> None:
 
 async def test_posts_that_wait_do_not_expire(path: Path) -> None:
     async with SqliteStore(path, StoreOptions(ttl=0.001)) as store:
-        held = await begun(store, new_key())
+        held = await begin_run(store, new_key())
         entry = waiting(held.run.key)
         await store.enqueue(entry)
         assert await store.commit(ending(held, 0, 2), lease=LONG)
@@ -288,7 +288,7 @@ async def test_posts_that_wait_do_not_expire(path: Path) -> None:
 async def test_an_expired_conversation_leaves_nothing_to_the_next_of_its_name(path: Path) -> None:
     key = new_key()
     async with SqliteStore(path, StoreOptions(ttl=0.001)) as store:
-        old = await begun(store, key, user("old"), lease=0)
+        old = await begin_run(store, key, user("old"), lease=0)
         receipts = {"key:k": Receipt("ab" * 32)}
         await store.enqueue(gone := waiting(key, receipts=receipts))
         await store.cancel(gone.run, CANCELLED)
@@ -296,7 +296,7 @@ async def test_an_expired_conversation_leaves_nothing_to_the_next_of_its_name(pa
         await until_gone(store, key)
         assert await store.take_due(9, lease=0) == []
 
-        held = await begun(store, key, user("new"))
+        held = await begin_run(store, key, user("new"))
 
         loaded = await store.load(key, receipts=["key:k"])
         assert (loaded.messages, loaded.receipts, loaded.queue) == ((user("new"),), {}, ())

@@ -10,15 +10,15 @@ from tests.support.store_values import (
     answer,
     asking,
     assert_shut_out,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
     new_nonce,
     new_run,
     opening,
-    reaped,
+    take_over_run,
     turn,
     user,
 )
@@ -66,7 +66,7 @@ async def parked(store: Store, how: Change) -> None:
 async def test_a_conversation_has_an_empty_state_until_one_is_written(store: Store) -> None:
     key = new_key()
     assert await state(store, key) == State()
-    held = await begun(store, key, user("a"))
+    held = await begin_run(store, key, user("a"))
     await store.commit(ending(held, 0, 2, say="said"), lease=LONG)
     assert await state(store, key) == State()
 
@@ -94,15 +94,15 @@ async def test_each_change_may_write_the_state_and_keeps_it_without_one(store: S
     held = await store.take_over(how, run_id, gone, lease=0)
     assert held is not None
     assert await state(store, key) == states[3]
-    held = await claimed(store, key, lease=0)
+    held = await take_over_run(store, key, lease=0)
     assert await state(store, key) == states[3]
     how = replace(change(key, (await store.status(key)).version), state=states[4])
     assert await store.fail_lost(how, run_id, (LOST,))
     assert await state(store, key) == states[4]
 
-    held = await begun(store, key, lease=0)
-    await reaped(store, key)
-    held = await begun(store, key)
+    held = await begin_run(store, key, lease=0)
+    await fail_lost_run(store, key)
+    held = await begin_run(store, key)
     assert await state(store, key) == states[4]
     await store.commit(replace(ending(held, 0, 2), state=states[5]), lease=LONG)
     assert await state(store, key) == states[5]
@@ -138,7 +138,7 @@ async def test_a_state_is_refused_with_its_change(store: Store) -> None:
     assert await store.park(refused) is False
     assert await store.begin(refused, run_id, opening(run_id), lease=LONG) is None
     assert await store.fail_lost(refused, run_id, (LOST,)) is False
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     assert await store.park(replace(change(key, version + 1), state=late)) is False
 
     assert await state(store, key) == STATE
@@ -146,8 +146,8 @@ async def test_a_state_is_refused_with_its_change(store: Store) -> None:
 
 
 async def test_who_lost_its_lease_writes_no_state(store: Store) -> None:
-    held = await begun(store, new_key(), user("a"), lease=0)
-    other = await claimed(store, held.run.key)
+    held = await begin_run(store, new_key(), user("a"), lease=0)
+    other = await take_over_run(store, held.run.key)
     await store.commit(replace(turn(other, 0, 2, say="b"), state=STATE), lease=LONG)
 
     with pytest.raises(LeaseLost):
@@ -162,7 +162,7 @@ async def test_a_state_that_arrives_again_does_not_replace_a_later_one(store: St
     key = new_key()
     first = replace(change(key, 0, *MESSAGES), state=State(cost=1.0))
     assert await store.park(first)
-    held = await begun(store, key)
+    held = await begin_run(store, key)
     turns = [
         replace(turn(held, step, 2, say=f"turn {step}"), state=State(cost=2.0 + step))
         for step in (0, 1)
@@ -172,7 +172,7 @@ async def test_a_state_that_arrives_again_does_not_replace_a_later_one(store: St
     end = replace(ending(held, 2, 2), state=State(cost=4.0))
     await store.commit(end, lease=LONG)
     await parked(store, replace(change(key), state=STATE))
-    held = await begun(store, key)
+    held = await begin_run(store, key)
 
     with pytest.raises(LeaseLost):
         await store.commit(turns[0], lease=LONG)
@@ -206,7 +206,7 @@ async def test_what_follows_is_at_its_place_behind_the_boundary(store: Store) ->
     key = new_key()
     await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=3)))
     asked = (asking("x"),)
-    held = await begun(store, key, user("e"))
+    held = await begin_run(store, key, user("e"))
     end = Commit(LogWrite(held, 2, (FINISHED,)), 0, asked, owed_answers(asked), ends=True)
     await store.commit(end, lease=LONG)
     whole = (*MESSAGES, user("e"), *asked)
@@ -220,9 +220,9 @@ async def test_what_follows_is_at_its_place_behind_the_boundary(store: Store) ->
 
 async def test_a_commit_moves_the_boundary_onto_a_message_of_its_own(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, *MESSAGES)
+    held = await begin_run(store, key, *MESSAGES)
     await store.commit(replace(turn(held, 0, 2, say="e"), state=State(history_start=4)), lease=0)
-    lease = await claimed(store, key)
+    lease = await take_over_run(store, key)
 
     loaded = await store.load(key)
     assert (loaded.start, len(loaded.messages), loaded.status.message_count) == (4, 1, 5)

@@ -10,14 +10,14 @@ from tests.support.store_values import (
     LONG,
     LOST,
     assert_shut_out,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
     new_key,
     opening,
-    said,
+    read_events,
     state,
+    take_over_run,
     texts,
     turn,
     user,
@@ -48,14 +48,14 @@ def cut_turn(held: Lease, first: int) -> Commit:
 # ---------------------------------------------------------------- claims
 async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store: Store) -> None:
     key = new_key()
-    held = await begun(store, key, user("hello"))
+    held = await begin_run(store, key, user("hello"))
     await store.append([texts(held, 2, "early")], lease=LONG)
     await store.commit(cut_turn(held, 3), lease=LONG)
     await store.append([texts(held, 5, "void")], lease=LONG)
     await store.append([texts(held, 6, "void", "void")], lease=0)
     assert (await store.status(key)).committed == Position(held.epoch, 4)
 
-    lease = await claimed(store, key, user("closing"))
+    lease = await take_over_run(store, key, user("closing"))
 
     assert lease.run == held.run
     assert lease.epoch > held.epoch
@@ -81,15 +81,15 @@ async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store:
 
 
 async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.append([texts(held, 2, "said", "before")], lease=LONG)
     await store.commit(turn(held, 0, 4, say="said before"), lease=0)
     committed = (await store.status(held.run.key)).committed
 
-    lease = await claimed(store, held.run.key)
+    lease = await take_over_run(store, held.run.key)
 
     assert committed == Position(held.epoch, 3)
-    assert [place for place, _ in await said(store, held.run)] == [
+    assert [place for place, _ in await read_events(store, held.run)] == [
         *(f"{held.epoch}-{number}" for number in (1, 2, 3)),
         f"{lease.epoch}-1",
     ]
@@ -97,7 +97,7 @@ async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Sto
 
 @pytest.mark.parametrize("end", ["claim", "reap"])
 async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, end: str) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     await store.append([texts(held, 2, "kept")], lease=LONG)
     await store.append([texts(held, 3, "open")], lease=LONG)
     open_turns = OpenTurns(
@@ -121,7 +121,7 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
     else:
         assert await store.fail_lost(closing, held.run.run_id, again)
 
-    assert await said(store, held.run) == [
+    assert await read_events(store, held.run) == [
         (f"{held.epoch}-1", RunStarted(held.run.run_id)),
         (f"{held.epoch}-2", TextDelta("kept")),
         *((f"{held.epoch + 1}-{number}", event) for number, event in enumerate(again, 1)),
@@ -132,7 +132,7 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
 
 
 async def test_turns_are_open_until_a_commit_says_otherwise(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     left = OpenTurn((CallId("a"),), Position(held.epoch, 1))
     open_turns = OpenTurns(Position(held.epoch, 2), (left,))
     beside = replace(turn(held, 0, 2, TextDelta("beside"), say="beside"), open_turns=open_turns)
@@ -143,9 +143,9 @@ async def test_turns_are_open_until_a_commit_says_otherwise(store: Store) -> Non
 
 
 async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.commit(cut_turn(held, 2), lease=0)
-    lease = await claimed(store, held.run.key)
+    lease = await take_over_run(store, held.run.key)
 
     assert await store.append([texts(lease, 2, "a")], lease=LONG) == ["held"]
     assert await store.commit(ending(lease, 0, 3, say="done"), lease=LONG) is False
@@ -153,23 +153,23 @@ async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> Non
     status = await store.status(held.run.key)
     assert (status.running, status.message_count, status.attempt) == (False, 2, 2)
     assert status.committed == Position(lease.epoch, 3)
-    assert [place for place, _ in await said(store, held.run)] == [
+    assert [place for place, _ in await read_events(store, held.run)] == [
         *(f"{held.epoch}-{number}" for number in (1, 2, 3)),
         *(f"{lease.epoch}-{number}" for number in (1, 2, 3)),
     ]
 
 
 async def test_a_holder_whose_run_was_taken_over_is_shut_out(store: Store) -> None:
-    zombie = await begun(store, new_key(), lease=0)
+    zombie = await begin_run(store, new_key(), lease=0)
     await store.append([texts(zombie, 2, "void")], lease=0)
-    await claimed(store, zombie.run.key)
+    await take_over_run(store, zombie.run.key)
     await assert_shut_out(store, zombie)
 
 
 async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> None:
     key = new_key()
     assert await store.take_over(change(key), RunId("r"), (FINISHED,), lease=LONG) is None
-    held = await begun(store, key)
+    held = await begin_run(store, key)
 
     async def claim(run_id: RunId, version: int) -> Lease | None:
         return await store.take_over(change(key, version), run_id, (FINISHED,), lease=LONG)
@@ -190,20 +190,20 @@ async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> Non
 async def test_attempts_are_counted_and_a_new_run_begins_with_one(store: Store) -> None:
     key = new_key()
     attempts: list[int] = []
-    held = await begun(store, key, lease=0)
+    held = await begin_run(store, key, lease=0)
     for _ in range(3):
         attempts.append((await store.status(key)).attempt)
-        held = await claimed(store, key, lease=0)
+        held = await take_over_run(store, key, lease=0)
     attempts.append((await store.status(key)).attempt)
     await store.commit(ending(held, 0, 2), lease=LONG)
-    await begun(store, key)
+    await begin_run(store, key)
     attempts.append((await store.status(key)).attempt)
 
     assert attempts == [1, 2, 3, 4, 1]
 
 
 async def test_a_claim_sent_twice_gives_the_same_lease_and_voids_nothing_more(store: Store) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     await store.append([texts(held, 2, "void")], lease=0)
     version = (await store.status(held.run.key)).version
     taking = change(held.run.key, version, user("closing"))
@@ -220,7 +220,7 @@ async def test_a_claim_sent_twice_gives_the_same_lease_and_voids_nothing_more(st
 
 
 async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store) -> None:
-    held = await begun(store, new_key(), lease=0)
+    held = await begin_run(store, new_key(), lease=0)
     version = (await store.status(held.run.key)).version
     leases: list[Lease | None] = []
 
@@ -240,11 +240,11 @@ async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store
 
 
 async def test_who_takes_over_learns_that_the_run_is_to_be_cancelled(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.cancel(held.run, CANCELLED)
     await store.renew([held], lease=0)
 
-    lease = await claimed(store, held.run.key)
+    lease = await take_over_run(store, held.run.key)
 
     assert await store.renew([lease], lease=LONG) == ["cancelled"]
 
@@ -253,7 +253,7 @@ async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
     store: Store,
 ) -> None:
     key = new_key()
-    held = await begun(store, key, user("a"), user("b"), lease=0)
+    held = await begin_run(store, key, user("a"), user("b"), lease=0)
     version = (await store.status(key)).version
     taking = Change(key, "taking", version, (user("c"),), keep_messages=1, tools=())
 
@@ -265,54 +265,54 @@ async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
 
 
 async def test_a_lease_of_milliseconds_ends_by_itself(store: Store) -> None:
-    held = await begun(store, new_key(), lease=0.05)
+    held = await begin_run(store, new_key(), lease=0.05)
     with anyio.fail_after(5):
         while not (await store.status(held.run.key)).lapsed:
             pass
-    await claimed(store, held.run.key)
+    await take_over_run(store, held.run.key)
     await assert_shut_out(store, held)
 
 
 # ---------------------------------------------------------------- releases
 async def test_a_released_run_is_taken_over_at_once_and_counts_no_attempt(store: Store) -> None:
-    held = await begun(store, new_key(), user("hello"))
+    held = await begin_run(store, new_key(), user("hello"))
     await store.commit(cut_turn(held, 2), lease=LONG)
 
     assert await store.release(held)
 
     status = await store.status(held.run.key)
     assert (status.running, status.lapsed) == (True, True)
-    await claimed(store, held.run.key)
+    await take_over_run(store, held.run.key)
     status = await store.status(held.run.key)
     assert (status.running, status.lapsed, status.attempt) == (True, False, 1)
 
 
 async def test_who_released_a_run_is_shut_out_though_nobody_has_taken_it_over(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.release(held)
     await assert_shut_out(store, held)
     assert (await store.status(held.run.key)).lapsed
 
 
 async def test_a_release_sent_twice_is_a_release(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     assert await store.release(held)
     before = await state(store, held.run)
     assert await store.release(held)
     assert await state(store, held.run) == before
 
-    lease = await claimed(store, held.run.key)
+    lease = await take_over_run(store, held.run.key)
     assert await store.release(held) is False
     assert await store.renew([lease], lease=LONG) == ["held"]
     assert (await store.status(held.run.key)).attempt == 1
 
 
 async def test_a_lease_that_was_lost_is_not_released(store: Store) -> None:
-    taken = await begun(store, new_key(), lease=0)
-    lease = await claimed(store, taken.run.key)
-    ended = await begun(store, new_key())
+    taken = await begin_run(store, new_key(), lease=0)
+    lease = await take_over_run(store, taken.run.key)
+    ended = await begin_run(store, new_key())
     await store.commit(ending(ended, 0, 2), lease=LONG)
-    deleted = await begun(store, new_key())
+    deleted = await begin_run(store, new_key())
     await store.delete(deleted.run.key)
 
     assert [await store.release(each) for each in (taken, ended, deleted)] == [False] * 3
@@ -320,31 +320,37 @@ async def test_a_lease_that_was_lost_is_not_released(store: Store) -> None:
 
 
 async def test_a_released_run_is_not_over(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     await store.release(held)
     version = (await store.status(held.run.key)).version
 
     assert await store.begin(change(held.run.key, version), RunId("r"), (LOST,), lease=LONG) is None
     assert await store.cancel(held.run, CANCELLED)
-    assert await store.renew([await claimed(store, held.run.key)], lease=LONG) == ["cancelled"]
+    assert await store.renew([await take_over_run(store, held.run.key)], lease=LONG) == [
+        "cancelled"
+    ]
 
 
 async def test_a_run_may_be_handed_over_many_times(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     for number in range(5):
         await store.commit(turn(held, 0, 2, TextDelta(str(number))), lease=LONG)
         assert await store.release(held)
-        held = await claimed(store, held.run.key)
+        held = await take_over_run(store, held.run.key)
 
     assert (await store.status(held.run.key)).attempt == 1
-    words = [event.text for _, event in await said(store, held.run) if isinstance(event, TextDelta)]
+    words = [
+        event.text
+        for _, event in await read_events(store, held.run)
+        if isinstance(event, TextDelta)
+    ]
     assert words == ["0", "1", "2", "3", "4"]
 
 
 async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Store, peer: Store) -> None:
     """The worker was only slow: either its end counts, or it is shut out."""
     for _ in range(10):
-        held = await begun(store, new_key(), lease=0)
+        held = await begin_run(store, new_key(), lease=0)
         version = (await store.status(held.run.key)).version
         outcomes: list[object] = []
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.support.store_values import (
     LONG,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
     opening,
-    reaped,
+    take_over_run,
     texts,
     turn,
     user,
@@ -68,7 +68,7 @@ class WrittenLog:
         """Another worker takes over; what was not committed is void."""
         await self.store.release(self.lease)
         committed = (await self.store.status(self.lease.run.key)).committed
-        self.lease = await claimed(self.store, self.lease.run.key)
+        self.lease = await take_over_run(self.store, self.lease.run.key)
         self.events = [each for each in self.events if each.position <= committed]
         newest = (await self.store.read_log(self.lease.run, after=committed))[-1]
         self.add(1, newest.event)
@@ -94,7 +94,7 @@ class WrittenLog:
 
 
 async def begin_log(store: Store, lease: float = LONG) -> WrittenLog:
-    held = await begun(store, new_key(), user("hello"), lease=lease)
+    held = await begin_run(store, new_key(), user("hello"), lease=lease)
     log = WrittenLog(store, held)
     log.add(1, *opening(held.run.run_id))
     return log
@@ -164,7 +164,7 @@ async def test_each_log_has_room_of_its_own(small: Store) -> None:
     await small.commit(ending(before.lease, 0, before.next()), lease=LONG)
     before.add(before.next(), *ending(before.lease, 0, 1).log.events)
     key = before.lease.run.key
-    log = WrittenLog(small, await begun(small, key))
+    log = WrittenLog(small, await begin_run(small, key))
     log.add(1, *opening(log.lease.run.run_id))
     await log.append(100)
 
@@ -253,7 +253,7 @@ async def test_a_reap_of_a_trimmed_log_leaves_its_end(small: Store) -> None:
     await log.append(100)
     await small.release(log.lease)
 
-    await reaped(small, log.lease.run.key)
+    await fail_lost_run(small, log.lease.run.key)
 
     (end,) = await small.read_log(log.lease.run, after=committed)
     log.events = [*log.events[: committed.seq], end]
@@ -261,7 +261,7 @@ async def test_a_reap_of_a_trimmed_log_leaves_its_end(small: Store) -> None:
 
 
 async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Store) -> None:
-    held = await begun(small, new_key())
+    held = await begin_run(small, new_key())
     entry = waiting(held.run.key)
     await small.enqueue(entry)
     opened = await small.read_log(entry.run)

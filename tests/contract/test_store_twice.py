@@ -15,7 +15,7 @@ from tests.support.store_values import (
     new_key,
     new_run,
     opening,
-    said,
+    read_events,
     user,
     waiting,
 )
@@ -72,7 +72,7 @@ class RandomConversation:
 
     async def kept(self) -> tuple[object, ...]:
         names = ["key:park", "key:begin", "key:queue", "key:claim", "key:reap"]
-        logs = [await said(self.store, run) for run in self.runs]
+        logs = [await read_events(self.store, run) for run in self.runs]
         return await self.store.load(self.key, receipts=names), logs
 
     async def again(self) -> None:

@@ -8,13 +8,13 @@ import pytest
 from tests.support.store_values import (
     CANCELLED,
     LONG,
-    begun,
+    begin_run,
     change,
-    claimed,
     ending,
+    fail_lost_run,
     new_key,
     opening,
-    reaped,
+    take_over_run,
     texts,
     waiting,
 )
@@ -40,12 +40,12 @@ async def commit(store: Store, held: Lease) -> None:
 
 async def reap(store: Store, held: Lease) -> None:
     await store.renew([held], lease=0)
-    await reaped(store, held.run.key)
+    await fail_lost_run(store, held.run.key)
 
 
 async def claim(store: Store, held: Lease) -> None:
     assert await store.release(held)
-    await claimed(store, held.run.key)
+    await take_over_run(store, held.run.key)
 
 
 async def quiet(watch: Watch) -> None:
@@ -62,7 +62,7 @@ async def until_grown(store: Store, watch: Watch, held: Lease) -> None:
 
 @pytest.mark.parametrize("write", [append, commit, reap, claim])
 async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Write) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     async with store.watch(held.run) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
@@ -74,7 +74,7 @@ async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Wr
 async def test_a_write_of_another_worker_wakes_the_readers_here(
     store: Store, peer: Store, write: Write
 ) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     async with peer.watch(held.run) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
@@ -97,7 +97,7 @@ async def leaves(store: Store, run: RunRef) -> None:
 async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves(
     store: Store, peer: Store, write: Callable[[Store, RunRef], Coroutine[object, object, None]]
 ) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     entry = waiting(held.run.key)
     assert await store.enqueue(entry) == "queued"
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -110,7 +110,7 @@ async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves
 
 
 async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     async with store.watch(held.run) as watch:
         await store.read_log(held.run)
         await append(store, held)
@@ -119,7 +119,7 @@ async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -
 
 
 async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
 
     async def follow(here: Store) -> None:
         async with here.watch(held.run) as watch:
@@ -134,7 +134,7 @@ async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
 
 
 async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     async with peer.watch(held.run) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
@@ -144,7 +144,7 @@ async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
 
 
 async def test_without_news_a_wait_lasts(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     async with store.watch(held.run) as watch:
         await quiet(watch)
         await quiet(watch)
@@ -155,7 +155,7 @@ async def test_without_news_a_wait_lasts(store: Store) -> None:
 
 
 async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
-    held = await begun(store, new_key())
+    held = await begin_run(store, new_key())
     async with store.watch(held.run) as watch:
         await quiet(watch)
         with anyio.fail_after(10):

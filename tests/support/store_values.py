@@ -73,7 +73,7 @@ def change(key: ConversationKey, expected: int = 0, *messages: Message) -> Chang
     return Change(key, new_nonce(), expected, messages)
 
 
-async def begun(
+async def begin_run(
     store: Store, key: ConversationKey, *messages: Message, lease: float = LONG
 ) -> Lease:
     """Start a run on an idle conversation."""
@@ -120,7 +120,7 @@ def waiting(
     return Enqueue(QueuedPost(run_id, post), receipts or {}, (RunQueued(run_id),), limit)
 
 
-async def claimed(
+async def take_over_run(
     store: Store, key: ConversationKey, *messages: Message, lease: float = LONG
 ) -> Lease:
     """Take over the run of a conversation, whose lease is over."""
@@ -136,14 +136,14 @@ async def claimed(
     return held
 
 
-async def reaped(store: Store, key: ConversationKey, *messages: Message) -> None:
+async def fail_lost_run(store: Store, key: ConversationKey, *messages: Message) -> None:
     """Close the run of a conversation, whose lease is over, as lost."""
     status = await store.status(key)
     assert status.run_id is not None
     assert await store.fail_lost(change(key, status.version, *messages), status.run_id, (LOST,))
 
 
-async def said(
+async def read_events(
     store: Store, run: RunRef, after: Position = START
 ) -> list[tuple[str, RunEvent]]:
     """A run's log with the places written out."""

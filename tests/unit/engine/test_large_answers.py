@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.support.killable_worker import Faults
 from tests.support.runs import contents, followed, post, says, worker
-from tests.support.store_values import LONG, begun, new_key
+from tests.support.store_values import LONG, begin_run, new_key
 
 from passback.core.changes import LeaseState, LogWrite
 from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk
@@ -146,7 +146,7 @@ async def test_small_texts_are_written_together_and_large_ones_each_alone(memory
     notes = Notes(memory)
     writer = LogWriter(cast("Store", notes), delay=0.001, lease=LONG, write_timeout=10)
     for _ in range(4):
-        held = await begun(memory, new_key())
+        held = await begin_run(memory, new_key())
         notes.logs.append(RunLog(held, [TextDelta("stored")], writer, lambda _: None))
     large_1, small_1, large_2, small_2 = notes.logs
     for log in notes.logs:

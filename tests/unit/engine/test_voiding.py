@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support.store_values import LONG, begun, new_key, user
+from tests.support.store_values import LONG, begin_run, new_key, user
 
 from passback.core.errors import CursorExpired
 from passback.core.events import (
@@ -84,7 +84,7 @@ async def worker(tmp_path: Path) -> AsyncGenerator[Worker]:
     url = f"sqlite:///{tmp_path}/store.db"
     with anyio.fail_after(20):
         async with open_store(url, options=options) as store:
-            held = await begun(store, new_key(), user("hello"))
+            held = await begin_run(store, new_key(), user("hello"))
             writer = LogWriter(store, delay=0.001, lease=LONG, write_timeout=5)
             log = RunLog(held, [RunStarted(held.run.run_id)], writer, lambda _: None)
             made = Worker(store, log, writer)
