@@ -132,7 +132,7 @@ async def test_words_stay_words_in_every_form_of_an_answer(
     assert (waited.json["text"], waited.json["outcome"]) == (text, "completed")
     processed = await client.http.get(f"/process/{conversation}/stream")
     last = agent_api.check_legal(agent_api.events_of(processed.content))
-    assert agent_api.said(last) == text
+    assert agent_api.joined_text(last) == text
     plain = await client.post(conversation, says(text), headers={"accept": "text/plain"})
     assert plain.body.count(b"\x1e") == 0
     shown = [each["content"] for each in await client.messages(conversation)]

@@ -16,9 +16,9 @@ from tests.support.agent_api import (
     decision,
     events_of,
     function,
+    joined_text,
     output,
     rebuilt,
-    said,
     user,
 )
 from tests.support.model_server import ModelServer, Reply, calls, fails, says
@@ -48,7 +48,7 @@ async def _stream(client: Client, session: str, *messages: Json) -> AsyncGenerat
 
 async def _until_said(stream: Stream, words: str) -> None:
     with anyio.fail_after(SECONDS):
-        while rebuilt(frame.event for frame in stream.frames).said() != words:
+        while rebuilt(frame.event for frame in stream.frames).joined_text() != words:
             await stream.next()
 
 
@@ -60,9 +60,9 @@ async def test_a_session_goes_on_as_a_conversation_and_the_other_way_round(
     model.play(
         says("one"), calls(("a", "set-color", '{"color":"blue"}')), says("two"), says("three")
     )
-    assert said(await _post(one, conversation, user("first"), biz_params={"a": 1})) == "one"
+    assert joined_text(await _post(one, conversation, user("first"), biz_params={"a": 1})) == "one"
     asked = await other.post(conversation, native_user("second"), tools=[COLOR])
-    assert said(await _post(one, conversation, output(asked.call.id, "blue"))) == "two"
+    assert joined_text(await _post(one, conversation, output(asked.call.id, "blue"))) == "two"
     assert (await other.post(conversation, native_user("third"))).text == "three"
     messages = await other.messages(conversation)
     assert messages[0]["extras"] == {"biz_params": {"a": 1}}
@@ -94,7 +94,7 @@ async def test_a_client_that_sends_all_that_was_said_is_understood_after_an_answ
     failure = {"type": "error", "role": "assistant", "code": "x", "message": "no answer"}
     second = await _post(other, conversation, *history, failure, user("second"))
     history += [user("second"), *second["output"]]
-    assert said(await _post(one, conversation, *history, user("third"))) == "here"
+    assert joined_text(await _post(one, conversation, *history, user("third"))) == "here"
     asked = [each["content"] for each in await one.messages(conversation) if each["role"] == "user"]
     assert [part["text"] for [part] in asked] == ["first", "second", "third"]
 
@@ -132,8 +132,8 @@ async def test_the_results_of_client_tools_may_come_one_by_one_and_to_any_worker
     assert (parked["status"], parked["output"]) == ("completed", [])
     assert parked["metadata"] == {"requires_action": [first]}
     history = [user("go"), *asked["output"], output(second, "UTC"), output(first, "blue")]
-    assert said(await _post(one, conversation, *history)) == "so"
-    assert said(await _post(other, conversation, output(first, "blue"))) == "so"
+    assert joined_text(await _post(one, conversation, *history)) == "so"
+    assert joined_text(await _post(other, conversation, output(first, "blue"))) == "so"
     body = {"session_id": conversation, "input": [output(first, "red")]}
     refused = await other.http.post(PATH, json=body)
     assert (refused.status_code, refused.json()["code"]) == (409, "tool_result_conflict")
@@ -158,7 +158,7 @@ async def test_a_response_that_is_cancelled_on_another_worker_keeps_what_was_sai
         with anyio.fail_after(SECONDS):
             answer = await stream.whole()
     last = check_legal([frame.event for frame in answer.frames])
-    assert (last["status"], said(last)) == ("canceled", "half an answer")
+    assert (last["status"], joined_text(last)) == ("canceled", "half an answer")
     assert [message["status"] for message in last["output"]] == ["incomplete"]
 
 
@@ -181,7 +181,7 @@ async def test_a_client_that_left_comes_back_to_another_worker(
         with anyio.fail_after(SECONDS):
             rest = (await again.whole()).frames
     events = [frame.event for frame in (*had, *rest)]
-    assert rebuilt(events).said() == said(events[-1]) == "before and after"
+    assert rebuilt(events).joined_text() == joined_text(events[-1]) == "before and after"
     numbers = [event["sequence_number"] for event in events]
     assert numbers == sorted(set(numbers))
 
@@ -207,7 +207,7 @@ async def test_a_response_whose_worker_died_is_told_anew(
     assert event["error"]["code"] == "rewound"
     assert event["sequence_number"] > stream.frames[-1].event["sequence_number"]
     answer = await survivor.http.get(place, headers={"last-event-id": seen.frames[-1].id})
-    assert said(check_legal(events_of(answer.content))) == "new"
+    assert joined_text(check_legal(events_of(answer.content))) == "new"
 
 
 # ---------------------------------------------------------------- approvals
@@ -230,7 +230,7 @@ async def test_a_person_is_asked_and_answers_on_another_worker(
     assert asked["metadata"] == {"requires_action": [request["id"]]}
     pair = [asked["output"][-1], decision(request["id"], approve, reason="I say so")]
     answer = await _post(other, conversation, *pair)
-    assert said(answer) == "good"
+    assert joined_text(answer) == "good"
     [made] = bodies(answer, "plugin_call_output")
     assert made["name"] == "wipe"
     assert made.get("is_error", False) is not approve

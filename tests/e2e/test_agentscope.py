@@ -20,8 +20,8 @@ from tests.support.agent_api import (
     check_legal,
     events_of,
     function,
+    joined_text,
     output,
-    said,
     user,
 )
 from tests.support.model_server import ModelServer, Reply, calls, event, says
@@ -132,7 +132,7 @@ async def test_words_and_thoughts_are_understood(
     )
     _check_understood(sent, judged)
     last = check_legal(sent)
-    assert (said(last), said(last, "reasoning")) == ("".join(words), "hm")
+    assert (joined_text(last), joined_text(last, "reasoning")) == ("".join(words), "hm")
     assert judged["rebuilt"] == ["hm", "".join(words)]
     assert last["usage"]["input_tokens"] == 3
 
@@ -157,7 +157,7 @@ async def test_calls_of_the_client_and_of_the_server_are_understood(
     more = {"input": [output(call["call_id"], "blue")], **asked}
     sent, judged = await _judged(client, f"{conversation}-2", **more)
     _check_understood(sent, judged)
-    assert said(check_legal(sent)) == "Blue it is."
+    assert joined_text(check_legal(sent)) == "Blue it is."
 
 
 async def test_a_message_that_announces_itself_is_understood() -> None:

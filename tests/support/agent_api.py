@@ -119,7 +119,7 @@ class Rebuilt:
             else:
                 assert self.parts.get(place, "") == event["text"], "the whole is what was streamed"
 
-    def said(self, kind: str = "message") -> str:
+    def joined_text(self, kind: str = "message") -> str:
         return "".join(
             part
             for (message_id, _), part in self.parts.items()
@@ -138,7 +138,7 @@ def bodies(answer: Json, kind: str) -> list[Json]:
     return [each["content"][0]["data"] for each in answer["output"] if each["type"] == kind]
 
 
-def said(answer: Json, kind: str = "message") -> str:
+def joined_text(answer: Json, kind: str = "message") -> str:
     return "".join(
         part["text"]
         for message in answer["output"]

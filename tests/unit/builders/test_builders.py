@@ -242,7 +242,7 @@ def test_the_example_of_the_module_is_true() -> None:
     events += [content.add_text_delta("Hel"), content.add_text_delta("lo")]
     events += [content.complete(), message.complete(), builder.completed()]
     check_legal(events)
-    assert rebuilt(events).said() == "Hello"
+    assert rebuilt(events).joined_text() == "Hello"
     assert json.loads(encode(events[-1])) == events[-1]
 
 

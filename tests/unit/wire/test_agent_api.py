@@ -8,8 +8,8 @@ from tests.support.agent_api import (
     check_legal,
     decision,
     events_of,
+    joined_text,
     output,
-    said,
 )
 from tests.support.asgi_client import ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
@@ -62,7 +62,7 @@ async def test_a_request_is_answered_with_the_events_of_its_run() -> None:
     runs = LoggedRuns(*GREETING)
     answer = await post(runs, HELLO)
     last = check_legal(streamed(answer))
-    assert (answer.status, said(last)) == (200, "hi")
+    assert (answer.status, joined_text(last)) == (200, "hi")
     assert (last["id"], last["session_id"]) == ("response_1", "c")
     assert (
         dict(answer.headers).items()
@@ -155,7 +155,7 @@ async def test_without_a_stream_the_answer_is_the_last_event() -> None:
     runs = LoggedRuns(*GREETING)
     *_, last = streamed(await post(runs, HELLO))
     answer = (await post(runs, {**HELLO, "stream": False})).json
-    assert said(answer) == "hi"
+    assert joined_text(answer) == "hi"
     assert answer.keys() == last.keys()
 
 
@@ -302,7 +302,7 @@ async def test_a_reader_of_void_events_gets_an_error() -> None:
     assert (last["status"], last["error"]["code"]) == ("failed", "rewound")
     assert answer.body.rpartition(b"\nid: ")[2].startswith(b"run_1.0-0\n")
     again = check_legal(streamed(await post(runs, HELLO)))
-    assert said(again) == "ho"
+    assert joined_text(again) == "ho"
 
 
 @pytest.mark.promise("P10")

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter
-from tests.support.agent_api import ENDS, Json, bodies, check_legal, events_of, line, rebuilt, said
+from tests.support.agent_api import (
+    ENDS,
+    Json,
+    bodies,
+    check_legal,
+    events_of,
+    joined_text,
+    line,
+    rebuilt,
+)
 
 from passback.core.changes import load_events
 from passback.core.errors import CursorExpired
@@ -191,8 +200,12 @@ def test_any_run_is_a_legal_stream_with_its_texts_and_calls(
         SCHEMA.validate(event)
     answer = check_legal(sent)
     client = rebuilt(sent)
-    assert client.said() == said(answer) == _text_of(events, TextDelta)
-    assert client.said("reasoning") == said(answer, "reasoning") == _text_of(events, ReasoningDelta)
+    assert client.joined_text() == joined_text(answer) == _text_of(events, TextDelta)
+    assert (
+        client.joined_text("reasoning")
+        == joined_text(answer, "reasoning")
+        == _text_of(events, ReasoningDelta)
+    )
     inner = [event.event if isinstance(event, Nested) else event for event in events]
     arguments = {e.call_id: "" for e in inner if isinstance(e, ToolCallStarted)}
     for event in inner:
