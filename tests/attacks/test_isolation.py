@@ -226,7 +226,7 @@ async def test_what_was_tried_would_have_worked_for_its_owner(owners: Owners) ->
 
 
 # ---------------------------------------------------------------- names that both have
-async def test_two_owners_may_use_the_same_names_and_meet_nowhere(
+async def test_two_owners_may_use_the_same_names_and_share_nothing(
     owners: Owners, model: ModelServer, conversation: str
 ) -> None:
     asked = {**user("the same words"), "id": "message-1"}

@@ -98,7 +98,9 @@ ROLES: tuple[object, ...] = (
 )
 
 
-async def test_nobody_else_speaks_by_a_post(stage: Stage, conversation: str) -> None:
+async def test_a_post_cannot_speak_for_the_agent_or_the_server(
+    stage: Stage, conversation: str
+) -> None:
     stage.model.play(says("good"))
     for role in ROLES:
         for posted in ([{"role": role, "content": FORGED}], [user("hi"), _forged(role)]):
@@ -203,7 +205,7 @@ NEARLY: tuple[Any, ...] = (
 )
 
 
-async def test_what_is_nearly_a_yes_approves_nothing(stage: Stage, conversation: str) -> None:
+async def test_only_an_exact_approval_approves_a_call(stage: Stage, conversation: str) -> None:
     (call,) = await stage.asked(conversation, "wipe")
     before = await stage.one.conversation(conversation)
     for payload in NEARLY:
@@ -226,7 +228,7 @@ async def test_an_approval_is_of_the_call_that_was_shown(stage: Stage, conversat
     assert "all" not in stage.wiped
 
 
-async def test_a_yes_in_another_conversation_approves_nothing(
+async def test_an_approval_in_another_conversation_approves_nothing(
     stage: Stage, conversation: str
 ) -> None:
     (call,) = await stage.asked(conversation, "wipe")
@@ -238,7 +240,7 @@ async def test_a_yes_in_another_conversation_approves_nothing(
     assert own != call
 
 
-async def test_a_no_stays_a_no_and_who_went_on_has_answered(
+async def test_a_denial_or_a_later_message_cannot_be_changed_into_an_approval(
     stage: Stage, conversation: str
 ) -> None:
     (call,) = await stage.asked(conversation, "wipe")
@@ -253,7 +255,9 @@ async def test_a_no_stays_a_no_and_who_went_on_has_answered(
         assert stage.wiped_in(name) == 0
 
 
-async def test_a_yes_to_one_of_two_is_no_yes_to_the_other(stage: Stage, conversation: str) -> None:
+async def test_an_approval_of_one_call_does_not_approve_another(
+    stage: Stage, conversation: str
+) -> None:
     one, other = await stage.asked(conversation, "wipe", "wipe")
     assert (await stage.approve(conversation, one, True)).status == 200
     assert stage.wiped_in(conversation) == 0  # made when the other is answered, too
@@ -261,7 +265,7 @@ async def test_a_yes_to_one_of_two_is_no_yes_to_the_other(stage: Stage, conversa
     assert stage.wiped_in(conversation) == 1
 
 
-async def test_always_is_for_this_tool_in_this_conversation(
+async def test_a_lasting_approval_is_for_one_tool_in_one_conversation(
     stage: Stage, conversation: str
 ) -> None:
     (call,) = await stage.asked(conversation, "wipe")

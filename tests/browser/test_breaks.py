@@ -82,7 +82,7 @@ async def test_cut_connections_lose_nothing_of_the_answer(
         playground.complaints.clear()  # the browser's own lines about the cut connections
 
 
-async def test_a_server_that_went_away_is_said_plainly_and_tried_again(browser: Browser) -> None:
+async def test_a_server_that_went_away_is_shown_as_gone_and_tried_again(browser: Browser) -> None:
     async with running_server() as server, open_playground(browser, server.url) as playground:
         port = str(urlsplit(server.url).port)
         server.terminate()
@@ -123,7 +123,7 @@ async def test_a_server_with_keys_is_asked_for_one(browser: Browser) -> None:
         assert await page.locator(".user").all_text_contents() == ["hi"]
 
 
-async def test_a_conversation_that_is_not_there_is_said_plainly(
+async def test_a_missing_conversation_is_shown_as_missing(
     playground: Playground, server_url: str
 ) -> None:
     await playground.page.goto("about:blank")

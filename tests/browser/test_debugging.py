@@ -155,7 +155,7 @@ async def test_a_call_can_be_answered_as_failed(playground: Playground) -> None:
 
 
 @pytest.mark.promise("P9")
-async def test_who_answers_second_is_told_so_and_shown_what_the_server_has(
+async def test_a_second_answer_is_refused_and_the_servers_is_shown(
     browser: Browser, playground: Playground
 ) -> None:
     await owed_to_another_client(playground.url, "door-3")
@@ -198,7 +198,7 @@ async def test_two_tabs_show_one_run_and_only_the_one_that_began_it_runs_the_too
     await expect(other.locator(".answer .text").last).to_contain_text('"confirmed"')
 
 
-async def test_the_other_tab_may_answer_and_the_first_one_is_told(playground: Playground) -> None:
+async def test_another_tab_may_answer_and_the_first_one_shows_it(playground: Playground) -> None:
     page = playground.page
     await playground.say("hi")
     other = await page.context.new_page()
@@ -231,7 +231,7 @@ async def test_the_history_is_shown_as_the_server_has_it(playground: Playground)
     await expect(dialog).to_be_hidden()
 
 
-async def test_a_history_that_is_not_there_is_said(playground: Playground) -> None:
+async def test_a_missing_history_is_shown_as_missing(playground: Playground) -> None:
     page = playground.page
     await page.get_by_role("button", name="History").click()
     note = page.locator("#record-note")

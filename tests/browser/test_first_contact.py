@@ -16,7 +16,7 @@ async (url) => {
 """
 
 
-async def test_a_page_of_a_foreign_origin_is_told_soon_which_setting_lets_it_in(
+async def test_an_error_in_a_page_of_a_foreign_origin_names_the_setting_that_lets_it_in(
     browser: Browser, fast_url: str
 ) -> None:
     async with (

@@ -308,7 +308,7 @@ async def test_what_is_injected_is_stopped_by_the_policy(
     assert site.paths == []
 
 
-async def test_a_foreign_page_is_not_told_which_conversations_there_are(
+async def test_a_foreign_page_cannot_learn_which_conversations_exist(
     browser: Browser, site: CarelessSite, fast_url: str
 ) -> None:
     """An element shows only if it could load: the same for an id that exists and an unknown one."""

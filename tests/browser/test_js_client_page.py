@@ -25,7 +25,7 @@ async ([url, message]) => {
 """
 
 
-async def test_it_runs_a_tool_in_the_page_and_reads_on_after_cuts(browser: Browser) -> None:
+async def test_the_client_runs_a_tool_in_the_page_and_reads_on_after_cuts(browser: Browser) -> None:
     async with (
         running_server() as server,
         frame_cutter(server.url) as cutter,

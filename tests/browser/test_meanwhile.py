@@ -164,7 +164,9 @@ async def test_a_card_stays_open_when_the_message_that_went_past_it_is_refused(
 
 
 # ---------------------------------------------------------------- the model's window
-async def test_a_conversation_that_fills_the_models_window_is_told_so(browser: Browser) -> None:
+async def test_a_conversation_that_fills_the_models_window_shows_a_warning(
+    browser: Browser,
+) -> None:
     async with (
         running_server("--model", "demo:fast", "--model-window", "1000") as server,
         open_playground(browser, server.url) as playground,

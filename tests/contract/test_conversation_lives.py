@@ -50,7 +50,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
     max_examples=-(-COUNT // MIN_STEPS), deadline=None, suppress_health_check=list(HealthCheck)
 )
 @pytest.mark.promise("P2", "P3", "P5", "P6", "P8", "P9", "P10")
-async def test_all_that_was_promised_holds_after_each_move(
+async def test_promises_hold_after_each_step(
     store: Store, moves: list[tuple[ConversationStep, int]]
 ) -> None:
     async with conversation(store) as one:

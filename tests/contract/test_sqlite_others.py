@@ -32,14 +32,14 @@ def _warnings(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", [0o700, 0o755, 0o1777])
-def test_a_file_of_ones_own_is_no_reason_to_warn(path: Path, folder: int) -> None:
+def test_a_private_file_makes_no_warning(path: Path, folder: int) -> None:
     assert _warnings(path) == []
     path.parent.chmod(folder)
     assert _warnings(path) == []
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o644, 0o640, 0o620])
-def test_a_file_that_is_open_to_others_is_told(path: Path, mode: int) -> None:
+def test_a_file_that_is_open_to_others_makes_a_warning(path: Path, mode: int) -> None:
     path.touch()
     path.chmod(mode)
     warning = f"The store's file {path} is open to other users of this machine (mode {mode:04o})"
@@ -47,14 +47,16 @@ def test_a_file_that_is_open_to_others_is_told(path: Path, mode: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_a_folder_in_which_others_may_replace_the_file_is_told(path: Path, mode: int) -> None:
+def test_a_folder_in_which_others_may_replace_the_file_makes_a_warning(
+    path: Path, mode: int
+) -> None:
     path.parent.chmod(mode)
     warning = "Other users of this machine can replace the store's file: its folder"
     advice = "chmod 700 it, or use a folder of your own."
     assert _warnings(path) == [f"{warning} {path.parent} has mode {mode:04o}. {advice}"]
 
 
-def test_it_is_told_where_people_look(path: Path) -> None:
+def test_the_warning_is_shown_by_check(path: Path) -> None:
     path.touch()
     path.chmod(0o666)
     ended = passback("check", "--store", f"sqlite:///{path}")
@@ -86,13 +88,13 @@ def test_a_link_in_a_folder_of_ones_own_is_followed(path: Path, tmp_path: Path) 
     assert (tmp_path / "elsewhere.db").stat().st_size > 0
 
 
-def test_what_sqlite_cannot_even_connect_to_is_told_in_one_line(path: Path) -> None:
+def test_a_path_that_sqlite_cannot_open_is_an_error_of_one_line(path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be used: SQLITE_CANTOPEN$"):
         connect(path.parent, 0.1)
 
 
 @pytest.mark.parametrize("place", ["/proc/self/mem", "%00"])
-def test_what_is_no_file_for_a_store_is_told_without_a_traceback(place: str) -> None:
+def test_a_path_that_is_no_regular_file_is_an_error_without_a_traceback(place: str) -> None:
     ended = passback("check", "--store", f"sqlite:///{place}")
     assert ended.returncode in {EXIT_FAILED, EXIT_USAGE}
     assert "Traceback" not in ended.stderr + ended.stdout
@@ -100,7 +102,7 @@ def test_what_is_no_file_for_a_store_is_told_without_a_traceback(place: str) -> 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
 @pytest.mark.parametrize("taken", ["store.db", "."])
-def test_what_belongs_to_another_user_is_told(path: Path, taken: str) -> None:
+def test_a_file_of_another_user_is_named_in_an_error(path: Path, taken: str) -> None:
     path.touch(mode=0o600)
     os.chown(path.parent / taken, 12345, -1)
     [warning] = _warnings(path)

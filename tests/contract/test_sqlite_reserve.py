@@ -26,7 +26,7 @@ _OWN_MOUNTS = (("unshare", "--user", "--map-root-user", "--mount"), ("unshare", 
 _MOUNTED = f'mount -t tmpfs -o size={DISK} tmpfs "$0" && exec "$@"'
 
 
-def test_the_room_is_taken_once_and_given_back_once(tmp_path: Path) -> None:
+def test_the_reserve_is_filled_once_and_released_once(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path / "a.db")
     for _ in range(2):
         reserve.fill()
@@ -37,7 +37,7 @@ def test_the_room_is_taken_once_and_given_back_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_it_cannot_be_taken_it_is_not_missed(tmp_path: Path) -> None:
+def test_a_reserve_that_cannot_be_filled_is_not_released(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path / "nowhere" / "a.db")
     reserve.fill()
     assert not reserve.release()

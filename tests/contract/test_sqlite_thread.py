@@ -113,7 +113,7 @@ async def test_a_thread_that_closes_ends_the_large_jobs_that_wait(thread: Sqlite
     assert await asyncio.gather(*jobs) == [0, 1, 2]
 
 
-def test_a_full_disk_is_told_apart() -> None:
+def test_a_full_disk_is_an_error_of_its_own() -> None:
     db = sqlite3.connect(":memory:")
     db.execute("PRAGMA max_page_count = 2")
     with pytest.raises(sqlite3.OperationalError) as full:

@@ -68,7 +68,7 @@ async def pages(store: Store, limit: int) -> list[list[str]]:
             return found
 
 
-async def test_an_owner_finds_what_is_owed_as_it_stands_there(store: Store, peer: Store) -> None:
+async def test_an_owner_finds_owed_calls_as_they_are_stored(store: Store, peer: Store) -> None:
     await owing(store, "one", "two")
     key = key_of("two")
     claim = ClaimRequest(
@@ -91,7 +91,7 @@ async def test_an_owner_finds_what_is_owed_as_it_stands_there(store: Store, peer
 
 
 @pytest.mark.promise("P13")
-async def test_owners_never_meet(store: Store) -> None:
+async def test_an_owner_finds_no_calls_of_another_owner(store: Store) -> None:
     await owing(store, "one", "ann\0two")
     names = ["one", "x" * 10_000, "naïve 会話 \u2028\r\n\ud800"]
     for name in names:
@@ -179,7 +179,7 @@ async def test_a_cursor_keeps_its_place_whatever_becomes_of_what_was_before_it(
     assert [each.key.id for each in rest.owing] == ["c", "d", "new"]
 
 
-async def test_a_place_that_never_was_is_a_place_all_the_same(store: Store) -> None:
+async def test_a_cursor_that_was_never_given_out_is_a_position_too(store: Store) -> None:
     await owing(store, "a")
     [one] = (await store.inbox(ANN, limit=9)).owing
     since, tag = one.place

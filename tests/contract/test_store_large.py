@@ -134,7 +134,7 @@ async def test_waiting_for_the_large_writes_before_has_an_end() -> None:
         pass
 
 
-async def test_who_stops_waiting_for_his_turn_keeps_nobody_else_from_it(store: Store) -> None:
+async def test_a_cancelled_large_write_does_not_block_the_next(store: Store) -> None:
     leases = [await begin_run(store, new_key()) for _ in range(3)]
     first, leaves, last = (
         asyncio.create_task(store.commit(ending(held, 1, 2, MUCH), lease=LONG)) for held in leases

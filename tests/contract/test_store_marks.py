@@ -64,7 +64,7 @@ async def test_what_is_committed_follows_begins_and_commits_and_no_append(store:
 
 
 # ---------------------------------------------------------------- mark and tethered
-async def test_a_run_keeps_its_mark_and_its_tether_to_its_end(store: Store) -> None:
+async def test_a_run_keeps_its_start_and_its_on_disconnect_to_its_end(store: Store) -> None:
     key = new_key()
     await store.park(replace(change(key, 0, user("a")), run_start=7, cancel_on_disconnect=True))
     status = await store.status(key)
@@ -240,7 +240,7 @@ async def test_a_run_is_followed_through_a_take_over_and_not_beyond_its_end(stor
     assert not await followed(store, key)
 
 
-async def test_what_does_not_go_on_is_not_followed(store: Store) -> None:
+async def test_a_run_that_has_ended_is_not_followed(store: Store) -> None:
     key = new_key()
     nobody = RunRef(key, RunId("r"))
     await store.keep_followed(nobody, seconds=LONG)

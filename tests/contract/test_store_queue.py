@@ -151,7 +151,7 @@ async def test_many_workers_at_once_do_not_pass_the_limit(store: Store, peer: St
 
 # ---------------------------------------------------------------- nothing to wait for
 @pytest.mark.parametrize("exists", [False, True])
-async def test_a_post_does_not_wait_for_nothing(store: Store, exists: bool) -> None:
+async def test_a_post_is_not_queued_where_nothing_is_before_it(store: Store, exists: bool) -> None:
     key = new_key()
     if exists:
         await store.commit(ending(await begin_run(store, key), 0, 2), lease=LONG)
@@ -294,7 +294,7 @@ async def test_only_the_first_of_the_queue_may_begin(store: Store) -> None:
     assert await popping(store, first) is not None
 
 
-async def test_nothing_can_be_popped_from_an_empty_queue(store: Store) -> None:
+async def test_nothing_can_be_dequeued_from_an_empty_queue(store: Store) -> None:
     held = await begin_run(store, new_key())
     await store.commit(ending(held, 0, 2), lease=LONG)
     before = await store.load(held.run.key)
@@ -320,7 +320,7 @@ async def test_a_run_may_begin_before_those_that_wait(store: Store) -> None:
 
 
 @pytest.mark.promise("P15")
-async def test_a_begin_of_the_queue_sent_twice_pops_once(store: Store) -> None:
+async def test_a_begin_of_the_queue_sent_twice_dequeues_once(store: Store) -> None:
     held = await begin_run(store, new_key())
     first, second = await queue_of(store, held)
     await store.commit(ending(held, 0, 2), lease=LONG)

@@ -47,7 +47,7 @@ async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
     ]
 
 
-async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
+async def test_a_repeated_fail_lost_is_applied_once(store: Store) -> None:
     key = new_key()
     held = await begin_run(store, key, lease=0)
     closing = change(key, (await store.status(key)).version, user("closing"))
@@ -61,7 +61,7 @@ async def test_a_reap_sent_twice_is_applied_once(store: Store) -> None:
     assert [event for _, event in await read_events(store, held.run)][1:] == list(events)
 
 
-async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
+async def test_only_a_run_whose_lease_is_over_is_failed_as_lost(store: Store) -> None:
     key = new_key()
     assert not await store.fail_lost(change(key), RunId("r"), (LOST,))
     held = await begin_run(store, key)
@@ -81,7 +81,7 @@ async def test_only_the_run_whose_lease_is_over_is_reaped(store: Store) -> None:
     ]
 
 
-async def test_a_reaped_owner_that_comes_back_is_shut_out(store: Store) -> None:
+async def test_a_worker_whose_run_was_failed_as_lost_writes_nothing_more(store: Store) -> None:
     zombie = await begin_run(store, new_key(), lease=0)
     await fail_lost_run(store, zombie.run.key)
     await assert_shut_out(store, zombie)

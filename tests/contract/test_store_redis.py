@@ -137,7 +137,7 @@ async def test_a_queue_and_a_hand_over_whose_replies_are_lost_are_written_once(
     ]  # fmt: skip
 
 
-async def test_replies_that_are_always_lost_are_told(lossy: Store, proxy: LossyProxy) -> None:
+async def test_replies_that_are_always_lost_are_an_error(lossy: Store, proxy: LossyProxy) -> None:
     proxy.lose_replies(100)
 
     with anyio.fail_after(5), pytest.raises(StoreUnavailable):

@@ -122,7 +122,7 @@ async def test_an_index_of_a_foreign_type_is_an_error_and_nothing_is_half_writte
 
 
 # ---------------------------------------------------------------- a hint, which is looked into
-async def test_what_the_index_says_too_early_is_put_off(
+async def test_entries_of_the_index_that_are_too_early_are_put_off(
     store: Store, shared_redis: RedisServer
 ) -> None:
     held = await begin_run(store, new_key(), lease=0)
@@ -155,7 +155,7 @@ async def test_what_has_nothing_to_do_leaves_the_index_of_a_cluster(
     assert index(shared_cluster) == set()
 
 
-async def test_what_is_not_ours_leaves_the_index(store: Store, shared_redis: RedisServer) -> None:
+async def test_foreign_entries_leave_the_index(store: Store, shared_redis: RedisServer) -> None:
     held = await begin_run(store, new_key(), lease=0)
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(DUE, {b"\xff\xfe": 0})
@@ -220,7 +220,7 @@ async def test_a_run_that_begins_while_somebody_looks_stays_in_the_index(
 
 # ---------------------------------------------------------------- the size of a log
 @pytest.mark.parametrize("limit", [1, 200, 1000])
-async def test_what_a_log_is_thought_to_have_it_has(
+async def test_the_stored_size_of_a_log_is_its_size(
     redis_url: str, shared_redis: RedisServer, limit: int
 ) -> None:
     async with open_store(redis_url, options=StoreOptions(log_bytes=limit)) as store:
@@ -278,7 +278,7 @@ def size_fits(server: RedisServer, run: RunRef, limit: int) -> None:
     assert counted <= limit or len(sizes) <= 2
 
 
-async def test_an_unknown_run_cannot_be_attended(store: Store) -> None:
+async def test_an_unknown_run_cannot_be_kept_followed(store: Store) -> None:
     key = new_key()
     await store.keep_followed(RunRef(key, new_run()), seconds=9)
 

@@ -62,7 +62,7 @@ async def listed(store: Store) -> list[str]:
     return [each.key.id for each in (await store.inbox(ANN, limit=1000)).owing]
 
 
-async def test_only_a_run_that_hands_back_writes_it(
+async def test_only_a_run_that_hands_back_is_added_to_the_index(
     store: Store, shared_redis: RedisServer
 ) -> None:
     held = await begin_run(store, key_of("talks"), user("hi"))
@@ -72,7 +72,7 @@ async def test_only_a_run_that_hands_back_writes_it(
     assert index(shared_redis) == {member("owes")}
 
 
-async def test_who_looks_clears_it_of_what_owes_nothing_and_not_of_what_runs(
+async def test_reading_the_inbox_clears_the_index_of_conversations_that_owe_nothing(
     store: Store, shared_redis: RedisServer
 ) -> None:
     for name in ("owes", "runs", "done", "deleted"):
@@ -87,7 +87,7 @@ async def test_who_looks_clears_it_of_what_owes_nothing_and_not_of_what_runs(
     assert index(shared_redis) == {member("owes"), member("runs")}
 
 
-async def test_what_is_noted_while_somebody_looks_stays(
+async def test_an_entry_that_is_added_during_a_read_stays(
     store: Store, shared_redis: RedisServer
 ) -> None:
     """It is written before the commit, and dropped only under the score that was seen."""

@@ -323,7 +323,7 @@ async def test_a_refused_login_is_named_and_its_password_is_not(
 
 
 # ---------------------------------------------------------------- TLS and Sentinel
-async def test_an_encrypted_connection_checks_whom_it_talks_to(tmp_path: Path) -> None:
+async def test_an_encrypted_connection_checks_the_servers_name(tmp_path: Path) -> None:
     port, authority = free_port(), trustme.CA()
     (key, cert), ca = write_certificate(authority, tmp_path), tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(ca)

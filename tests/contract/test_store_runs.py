@@ -68,7 +68,7 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
     assert await store.status(key) == status
 
 
-async def test_each_sign_of_life_moves_the_end_of_the_lease(store: Store) -> None:
+async def test_each_renewal_moves_the_end_of_the_lease(store: Store) -> None:
     held = await begin_run(store, new_key(), lease=LONG)
     ends = [(await store.status(held.run.key)).lease_expires]
     # each for longer than the one before: two within a millisecond would look like one

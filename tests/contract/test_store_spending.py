@@ -40,7 +40,7 @@ def run_of(owner: OwnerId) -> RunRef:
     return RunRef(ConversationKey(owner, ConversationId("c")), new_run())
 
 
-async def test_runs_of_an_owner_add_up_and_each_counts_for_the_last_that_it_said(
+async def test_runs_of_an_owner_add_up_with_their_last_reports(
     store: Store,
 ) -> None:
     owner = new_owner()
@@ -79,7 +79,7 @@ async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Store) 
     assert await store.spend(spending(run, 1, 9, Spent(12))) == Spent(15)
 
 
-async def test_each_day_counts_what_was_said_on_it_and_none_less_than_nothing(
+async def test_each_day_counts_its_own_spending_and_never_less_than_nothing(
     store: Store,
 ) -> None:
     run = run_of(new_owner())
@@ -138,7 +138,7 @@ async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer:
         max_size=12,
     )
 )
-async def test_what_was_spent_is_the_sum_of_the_newest_that_each_lease_said(
+async def test_spending_is_the_sum_of_each_leases_newest_report(
     store: Store, reports: list[tuple[int, int, int, int]]
 ) -> None:
     """In whatever order."""

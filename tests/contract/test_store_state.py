@@ -145,7 +145,7 @@ async def test_a_state_is_refused_with_its_change(store: Store) -> None:
     await store.commit(ending(held, 0, 2), lease=LONG)
 
 
-async def test_who_lost_its_lease_writes_no_state(store: Store) -> None:
+async def test_a_worker_that_lost_its_lease_writes_no_state(store: Store) -> None:
     held = await begin_run(store, new_key(), user("a"), lease=0)
     other = await take_over_run(store, held.run.key)
     await store.commit(replace(turn(other, 0, 2, say="b"), state=STATE), lease=LONG)

@@ -159,7 +159,7 @@ async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> Non
     ]
 
 
-async def test_a_holder_whose_run_was_taken_over_is_shut_out(store: Store) -> None:
+async def test_a_worker_whose_run_was_taken_over_writes_nothing_more(store: Store) -> None:
     zombie = await begin_run(store, new_key(), lease=0)
     await store.append([texts(zombie, 2, "void")], lease=0)
     await take_over_run(store, zombie.run.key)
@@ -287,7 +287,7 @@ async def test_a_released_run_is_taken_over_at_once_and_counts_no_attempt(store:
     assert (status.running, status.lapsed, status.attempt) == (True, False, 1)
 
 
-async def test_who_released_a_run_is_shut_out_though_nobody_has_taken_it_over(store: Store) -> None:
+async def test_a_worker_that_released_a_run_writes_nothing_more(store: Store) -> None:
     held = await begin_run(store, new_key())
     await store.release(held)
     await assert_shut_out(store, held)

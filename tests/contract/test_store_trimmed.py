@@ -245,7 +245,7 @@ async def test_many_take_overs_and_trims_leave_no_gap(small: Store) -> None:
 
 
 @pytest.mark.promise("P6")
-async def test_a_reap_of_a_trimmed_log_leaves_its_end(small: Store) -> None:
+async def test_fail_lost_leaves_the_end_of_a_trimmed_log(small: Store) -> None:
     log = await begin_log(small)
     await log.append(3)
     await log.commit(0)

@@ -113,7 +113,7 @@ async def test_an_answer_is_written_to_the_transport_of_its_request() -> None:
     protocol.timeout_keep_alive_handler()
 
 
-async def test_a_request_that_is_marked_as_disconnected_is_told_so_and_sends_nothing() -> None:
+async def test_a_request_marked_as_disconnected_receives_that_and_sends_nothing() -> None:
     app = _Stopping()
     protocol, transport = _connect(app)
     protocol.data_received(REQUEST)

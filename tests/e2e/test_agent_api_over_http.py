@@ -187,7 +187,7 @@ async def test_a_client_that_left_comes_back_to_another_worker(
 
 
 @pytest.mark.promise("P10")
-async def test_a_response_whose_worker_died_is_told_anew(
+async def test_a_response_whose_worker_died_is_sent_from_its_start(
     victim: Worker, survivor: Client, model: ModelServer, conversation: str
 ) -> None:
     model.play(broken_off("old "), says("new"))

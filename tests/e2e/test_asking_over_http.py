@@ -175,7 +175,7 @@ async def test_the_server_that_asked_may_be_gone_when_the_answer_comes(
 
 
 @pytest.mark.promise("P8", "P9")
-async def test_a_yes_and_its_repeat_at_once_on_two_workers_make_one_call(
+async def test_an_approval_and_its_repeat_at_once_on_two_workers_make_one_call(
     model: ModelServer, victim: Worker, raw: Client, conversation: str
 ) -> None:
     call = await asked(model, raw, conversation)

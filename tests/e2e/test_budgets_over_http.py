@@ -70,7 +70,7 @@ def ending(answer: Answer) -> str:
     return reason
 
 
-async def test_what_is_left_is_told_before_and_after_and_counted_on_all_workers(
+async def test_the_rest_of_a_budget_is_reported_and_counted_on_all_workers(
     pair: tuple[Client, Client], model: ModelServer, conversation: str
 ) -> None:
     one, other = pair

@@ -26,7 +26,7 @@ async def report(server: Server) -> dict[str, Any]:
     return seen
 
 
-async def test_it_sees_the_events_of_a_chat_and_nothing_else(report: dict[str, Any]) -> None:
+async def test_the_sdk_sees_the_events_of_a_chat_and_nothing_else(report: dict[str, Any]) -> None:
     assert report["version"].endswith("3.7.0")
     assert {tuple(event) for event in report["events"]} == {("type", "content")}
     text = "".join(event["content"] for event in report["events"])
@@ -37,7 +37,7 @@ async def test_its_text_is_the_whole_answer(report: dict[str, Any]) -> None:
     assert report["text"] == "".join(event["content"] for event in report["events"])
 
 
-async def test_it_runs_a_tool_of_its_own_and_gets_the_answer(report: dict[str, Any]) -> None:
+async def test_the_sdk_runs_a_tool_of_its_own_and_gets_the_answer(report: dict[str, Any]) -> None:
     asked = report["roundTrip"]["asked"]
     kinds = [event["type"] for event in asked]
     assert (kinds[0], kinds[-1]) == ("tool-call-start", "tool-call-end")
@@ -46,7 +46,7 @@ async def test_it_runs_a_tool_of_its_own_and_gets_the_answer(report: dict[str, A
     assert report["roundTrip"]["answer"] == 'Done. shout answered: "HEAR ME!".'
 
 
-async def test_it_passes_on_why_the_server_answered_a_call_and_shows_none_of_it(
+async def test_the_sdk_passes_on_synthetic_results_and_shows_none(
     report: dict[str, Any],
 ) -> None:
     events, text = report["invalidCall"]["events"], report["invalidCall"]["text"]
@@ -64,5 +64,5 @@ async def test_a_refused_request_raises_there_with_our_code_and_message(
     assert '"request_id":' in error
 
 
-async def test_it_called_nobody_else(report: dict[str, Any]) -> None:
+async def test_the_sdk_called_no_other_server(report: dict[str, Any]) -> None:
     assert report["strangers"] == []

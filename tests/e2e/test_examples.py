@@ -80,7 +80,7 @@ async def test_the_program_prints_what_the_page_shows() -> None:
     assert done.stdout.decode() == shown
 
 
-async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
+async def test_the_model_is_sent_the_prompt_of_the_page_about_layers() -> None:
     """The model's prompt, which no client sees."""
     agent = runpy.run_path(str(EXAMPLES / "prompt_layers.py"))["agent"]
     assert isinstance(agent, Agent)
@@ -104,7 +104,7 @@ async def test_the_model_is_told_what_the_page_says_of_the_layers() -> None:
     )
 
 
-async def test_the_model_is_told_what_is_remembered_of_the_owner_alone(
+async def test_the_model_is_sent_notes_of_the_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the owner's name is: no path leads out of the folder."""

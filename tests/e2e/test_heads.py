@@ -76,7 +76,7 @@ async def test_many_requests_on_one_connection_are_counted_one_by_one(server: Se
     assert answer.count(b"HTTP/1.1 200 OK") == 6
 
 
-async def test_what_is_not_http_is_told_so(server: Server) -> None:
+async def test_bytes_that_are_no_http_get_a_400(server: Server) -> None:
     status, code, _ = error_of(await exchange(server, b"\x16\x03\x01 hello\r\n\r\n"))
     assert (status, code) == (b"HTTP/1.1 400 Bad Request", "bad_request")
 

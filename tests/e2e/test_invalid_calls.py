@@ -23,7 +23,7 @@ def messages_behind_user(model: ModelServer) -> list[Json]:
     return [message for message in messages if message["role"] != "user"]
 
 
-async def test_an_invalid_call_is_mended_by_the_model(
+async def test_the_model_corrects_an_invalid_call(
     raw: Client, model: ModelServer, conversation: str
 ) -> None:
     model.play(PINK, BLUE, says("It is blue."))

@@ -121,7 +121,7 @@ async def test_what_is_allowed_always_is_asked_about_once(
 
 
 @pytest.mark.parametrize(("answer", "reason"), [(False, {}), ("Not now.", {"reason": "Not now."})])
-async def test_a_denial_is_told_to_the_model(
+async def test_the_model_is_sent_a_denial(
     guarded: Server, record: Client, conversation: str, answer: object, reason: dict[str, str]
 ) -> None:
     seen = await drive("approve", guarded.url, conversation, message=calling(DELETE), answer=answer)

@@ -41,7 +41,7 @@ async def roles(client: Client, conversation: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- the loop
-async def test_it_gives_the_text_of_an_answer(server: Server, conversation: str) -> None:
+async def test_the_client_gives_the_text_of_an_answer(server: Server, conversation: str) -> None:
     seen = await drive("send", server.url, conversation, message="count to 20")
     assert (seen["text"], seen["types"], seen["error"]) == (
         COUNTED,
@@ -50,7 +50,7 @@ async def test_it_gives_the_text_of_an_answer(server: Server, conversation: str)
     )
 
 
-async def test_it_runs_four_tools_together_and_goes_on(
+async def test_the_client_runs_four_tools_together_and_goes_on(
     server: Server, client: Client, conversation: str
 ) -> None:
     seen = await drive("send", server.url, conversation, message=FOUR, together=4)
@@ -80,7 +80,7 @@ async def test_a_chat_takes_a_message_while_an_answer_comes(
     assert kept == seen["texts"]
 
 
-async def test_a_tool_that_throws_is_told_to_the_model(
+async def test_an_error_that_a_tool_throws_is_sent_to_the_model(
     server: Server, client: Client, conversation: str
 ) -> None:
     seen = await drive("send", server.url, conversation, message="use break-it")
@@ -110,7 +110,9 @@ async def test_its_errors_are_those_of_the_server(server: Server, conversation: 
     }
 
 
-async def test_it_reads_pages_cancels_and_deletes(server: Server, conversation: str) -> None:
+async def test_the_client_reads_pages_cancels_and_deletes(
+    server: Server, conversation: str
+) -> None:
     assert await drive("routes", server.url, conversation) == {
         "status": "idle",
         "roles": ["assistant"],
@@ -184,7 +186,7 @@ async def test_of_two_tabs_without_claims_the_first_answer_counts(
     assert sorted(seen["texts"]) == sorted([first, other])
 
 
-async def test_it_shows_its_key_to_the_server_and_to_nobody_else(conversation: str) -> None:
+async def test_the_client_sends_its_key_to_the_server_alone(conversation: str) -> None:
     keys = {"PASSBACK_API_KEYS": "me:a-key-that-is-mine"}
     async with running_server("--model", "demo:fast", environment=keys) as server:
         let_in = await drive(

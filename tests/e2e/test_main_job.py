@@ -117,7 +117,7 @@ async def test_line_ends_of_any_kind_within_text_cannot_break_a_frame(
     assert b"\r" not in answer.body
 
 
-async def test_a_conversation_without_an_id_gets_one_and_is_told(client: Client) -> None:
+async def test_a_conversation_without_an_id_gets_one_in_a_header(client: Client) -> None:
     answer = await client.http.post(PATH, json={"messages": [user("hi")]})
     conversation = answer.headers["x-conversation-id"]
     kept = await client.messages(conversation)

@@ -38,7 +38,7 @@ SILENT = "the MCP server 'silent' cannot be used: it did not answer in 3 s"
 MISSING = "the MCP server 'missing' cannot be used: it cannot be started: No such file or directory"
 
 
-async def test_a_broken_server_is_told_of_and_the_tools_of_the_others_are_called(
+async def test_a_broken_mcp_server_makes_a_warning_and_tools_of_others_are_called(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "my_agent.py").write_text(AGENT)

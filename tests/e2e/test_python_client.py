@@ -173,7 +173,7 @@ async def test_a_tool_that_throws_gives_an_error_result(
     assert await results_of(raw, answer.conversation_id) == [(content, True)]
 
 
-async def test_wrong_arguments_are_told_to_the_model(
+async def test_wrong_arguments_are_an_error_for_the_model(
     model: ModelServer, mine: Client, raw: RawClient, conversation: str
 ) -> None:
     """The server passes these arguments on: a `format` is a note to it."""

@@ -68,7 +68,7 @@ async def test_a_post_whose_answer_was_lost_is_made_once(
     assert len(await raw.messages(answer.conversation_id)) == 2
 
 
-async def test_a_server_that_never_answers_is_told_after_a_bounded_number_of_attempts(
+async def test_a_server_that_never_answers_is_an_error_after_some_attempts(
     model: ModelServer, cutter: FrameCutter, mine: Client, raw: RawClient, conversation: str
 ) -> None:
     model.play(says("Nobody hears it."))
@@ -81,7 +81,7 @@ async def test_a_server_that_never_answers_is_told_after_a_bounded_number_of_att
     assert whole.json()["text"] == "Nobody hears it."
 
 
-async def test_where_nobody_listens_the_client_says_so_soon() -> None:
+async def test_an_address_where_nothing_listens_is_an_error_soon() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with anyio.fail_after(8):
         async with Client(url) as client:
@@ -147,7 +147,7 @@ class Watching(httpx.AsyncBaseTransport):
         await self._network.aclose()
 
 
-async def test_a_busy_conversation_is_an_error_or_waited_for_or_interrupted(
+async def test_on_busy_of_the_client_rejects_waits_or_interrupts(
     model: ModelServer, played: Server, mine: Client, conversation: str
 ) -> None:
     gate, watching = anyio.Event(), Watching()

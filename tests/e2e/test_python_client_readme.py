@@ -70,7 +70,7 @@ async def test_the_program_of_the_reference_talks(server: Server) -> None:
     assert (await printed(program, server)).startswith("Hello! I am passback's demo model")
 
 
-def test_the_readme_tells_of_every_name_of_the_package_and_no_other() -> None:
+def test_the_readme_names_everything_in_the_package_and_nothing_else() -> None:
     named = set(re.findall(r"`(?:Client\()?([A-Z][A-Za-z]+)\b", README))
     public = set(passback_client.__all__)
     assert named - public - {"True", "False"} <= {"Idempotency"}

@@ -73,7 +73,7 @@ async def test_after_a_crash_in_an_answer_the_restarted_server_gives_the_whole_a
 
 
 @pytest.mark.promise("P6", "P10")
-async def test_a_run_that_as_many_workers_died_of_as_may_try_it_ends_lost_and_the_next_one_begins(
+async def test_a_run_that_too_many_workers_died_of_is_lost_and_the_next_one_begins(
     store: str, conversation: str
 ) -> None:
     arguments = ("--store", store, "--timing", "lease=1", "--timing", "max_attempts=1")

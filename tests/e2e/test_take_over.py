@@ -28,7 +28,7 @@ def rewind_of(frames: Sequence[Frame]) -> Frame:
 
 # ---------------------------------------------------------------- readers of a killed worker's run
 @pytest.mark.promise("P3", "P6")
-async def test_a_reader_on_another_worker_is_told_what_is_void(
+async def test_a_reader_on_another_worker_learns_what_is_void(
     model: ModelServer, victim: Worker, survivor: Client, conversation: str
 ) -> None:
     model.play(broken_off("old "), says("new ", "answer"))

@@ -45,7 +45,7 @@ def recorded(messages: Iterable[Json]) -> list[str]:
 
 
 @pytest.mark.promise("P10")
-async def test_whoever_reads_has_what_the_messages_have_when_the_worker_of_two_sub_agents_is_killed(
+async def test_readers_end_with_the_records_texts_when_the_worker_of_two_sub_agents_is_killed(
     store: str, conversation: str
 ) -> None:
     gate = anyio.Event()

@@ -31,7 +31,7 @@ async def test_a_call_made_on_one_worker_is_answered_on_the_other(
 
 @pytest.mark.promise("P4")
 @pytest.mark.timeout(60 + ROUNDS)
-async def test_a_result_posted_in_the_instant_of_the_calls_end_never_meets_a_conflict(
+async def test_a_result_posted_at_the_end_of_its_call_is_no_conflict(
     pair: tuple[Client, Client], conversation: str
 ) -> None:
     for number in range(ROUNDS):
@@ -64,7 +64,7 @@ async def test_equal_results_posted_to_both_workers_at_once_are_one_run(
     assert (await pair[0].conversation(conversation))["messageCount"] == 4
 
 
-async def test_of_two_posts_at_once_one_is_told_to_come_again(
+async def test_of_two_posts_at_once_one_is_refused_as_busy(
     slow_pair: tuple[Client, Client], conversation: str
 ) -> None:
     answers: list[Answer] = []

@@ -341,7 +341,7 @@ def test_the_page_has_the_guides() -> None:
     assert sorted(quoted) == sorted([ASK_GUIDE, CONDUCT, DATA_GUIDE])
 
 
-def test_the_page_of_mcp_servers_has_what_the_model_is_told_of_them() -> None:
+def test_the_page_of_mcp_servers_shows_their_part_of_the_prompt() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "mcp.md").read_text()
     notes = {"notes": "Look for a note before you keep it a second time."}
     guide, block = PromptLayers().instructed(notes).split("\n<mcp_server name", 1)

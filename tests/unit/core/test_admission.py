@@ -359,7 +359,7 @@ def test_a_late_result_is_a_conflict_that_says_why(more: list[ToolMessage]) -> N
 
 
 @pytest.mark.promise("P9")
-def test_a_result_that_comes_after_the_time_out_is_told_the_same() -> None:
+def test_a_result_after_the_timeout_is_refused_in_the_same_words() -> None:
     messages: list[Message] = [*OWING, *LATE, *IDLE]
     with pytest.raises(ResultConflict, match="time for this tool call's result is over"):
         judge(messages, result("c1"), receipts=remembered(TIMED_OUT))

@@ -318,7 +318,7 @@ LETTERS = st.lists(st.sampled_from("ab"), max_size=8)
 
 
 @given(LETTERS, LETTERS)
-def test_they_are_known_in_their_stored_order(old: list[str], new: list[str]) -> None:
+def test_first_messages_are_known_in_their_stored_order(old: list[str], new: list[str]) -> None:
     known = count_repeated([user(each) for each in old], [*(user(each) for each in new), THREE])
     pattern = [".*".join(new[:size]) for size in range(len(new) + 1)]
     fits = [size for size, each in enumerate(pattern) if re.search(each, "".join(old))]
@@ -373,7 +373,7 @@ def test_a_client_that_sends_only_what_is_new_may_say_the_same_twice() -> None:
     assert judge([ONE], post(ONE, TWO)) == Begins((ONE, TWO), {})
 
 
-def test_it_is_known_also_behind_results_that_are() -> None:
+def test_a_message_is_known_behind_known_results() -> None:
     answered = [*OWING, result("c1"), result("c2"), ONE]
     posted = replace(post(result("c1"), result("c2"), ONE, TWO), resends=True)
     receipts = remembered(by_call(c1="done", c2="done"))
@@ -461,7 +461,7 @@ def unread(
 @pytest.mark.parametrize("on_busy", EVERY_ON_BUSY)
 @pytest.mark.parametrize("posted", POSTS)
 @pytest.mark.parametrize("messages", [IDLE, OWING])
-def test_it_agrees_with_what_the_messages_say(
+def test_a_verdict_without_messages_is_the_verdict_with_them(
     messages: Sequence[Message], posted: StartRun, on_busy: OnBusy
 ) -> None:
     posted = replace(posted, on_busy=on_busy)

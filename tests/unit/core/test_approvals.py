@@ -230,7 +230,7 @@ def test_denials_for_good_that_wait_in_the_queue_need_room_too() -> None:
         decide_post(ConversationSnapshot(messages, queued=queued), no, minting())
 
 
-def test_a_denial_for_good_is_told_to_the_model_as_one() -> None:
+def test_the_model_is_sent_a_lasting_denial_as_a_denial() -> None:
     talk = Talk(*ASKING[:1], asks(A))
     talk.post(replace(says_no("a", "No."), always=True))
     assert talk.messages[-1] == denied(

@@ -89,12 +89,12 @@ MISFITTING: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize("given", FITTING)
-def test_what_fits(given: Mapping[str, object]) -> None:
+def test_arguments_that_fit_are_accepted(given: Mapping[str, object]) -> None:
     check_arguments(thing, **given)
 
 
 @pytest.mark.parametrize(("given", "message"), MISFITTING)
-def test_what_does_not_fit_is_named_and_its_texts_are_not_shown(
+def test_arguments_that_do_not_fit_are_named_without_their_texts(
     given: Mapping[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:

@@ -73,7 +73,7 @@ def test_every_error_has_a_code_of_its_own() -> None:
     assert all(re.fullmatch(r"[a-z_]+", code) for code in codes)
 
 
-def test_an_error_carries_what_the_client_is_told() -> None:
+def test_an_error_has_a_code_and_a_message_for_the_client() -> None:
     error = ConversationBusy("wait", retry_after=2, details={"run": "r"})
     assert (error.message, str(error), error.retry_after, error.details, error.retryable) == (
         "wait",
@@ -178,7 +178,7 @@ def test_names_that_look_alike_are_folded_into_one() -> None:
     ],
     ids=["ascii", "unicode", "high", "low", "pair"],
 )
-def test_a_text_with_halves_of_characters_is_mended(text: str, expected: str) -> None:
+def test_lone_surrogates_in_a_text_are_replaced(text: str, expected: str) -> None:
     assert replace_surrogates(text) == expected
 
 

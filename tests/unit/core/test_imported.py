@@ -285,7 +285,7 @@ def test_a_conversation_with_messages_takes_no_history(standing: ConversationSna
         decide_post(standing, replace(importing(), on_busy="enqueue"), minting())
 
 
-def test_who_says_all_each_time_has_it_passed_over_where_there_is_a_conversation() -> None:
+def test_a_repeated_history_is_ignored_where_there_is_a_conversation() -> None:
     standing = ConversationSnapshot([user(), said("so")])
     verdict = decide_post(standing, importing(resends=True), minting())
     assert isinstance(verdict, Begins)
@@ -306,7 +306,7 @@ def test_results_that_are_in_the_history_are_no_answers_and_nothing_there_waits_
         decide_post(ConversationSnapshot((), exists=False), approving, minting())
 
 
-def test_what_is_wrong_with_a_history_is_told_where_there_is_no_conversation() -> None:
+def test_an_invalid_history_is_refused_where_there_is_no_conversation() -> None:
     flawed = replace(post(NEW), continues=True, resends=True, flaw="input.1: it has neither")
     with pytest.raises(InvalidRequest, match=r"input\.1: it has neither"):
         decide_post(ConversationSnapshot((), exists=False), flawed, minting())

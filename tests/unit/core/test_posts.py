@@ -191,7 +191,7 @@ def test_a_post_may_be_known_by_its_results_its_names_and_its_key() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_names_of_different_kinds_never_meet(name: str) -> None:
+def test_receipt_names_of_different_kinds_differ(name: str) -> None:
     names = {
         call_receipt_name(CallId(name)),
         message_receipt_name(MessageId(name)),
@@ -298,7 +298,7 @@ def test_refused_answers_are_futile_turns(messages: Sequence[Message], turns: in
 
 
 @pytest.mark.promise("P5")
-def test_the_model_is_told_why_as_if_by_a_user_for_it_has_to_answer() -> None:
+def test_corrections_are_sent_as_a_users_message() -> None:
     posted = SystemMessage(MessageId("p"), "be kind")
     shown = paired_messages([posted, user(), answer(), refused()])
     assert shown == (posted, user(), answer(), UserMessage(MessageId("s"), "no"))

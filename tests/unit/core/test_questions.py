@@ -103,7 +103,9 @@ LIMITS: list[tuple[dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("arguments", "fits"), LIMITS)
-def test_both_have_the_same_limits(arguments: dict[str, Any], fits: bool) -> None:
+def test_the_schema_and_its_model_have_the_same_limits(
+    arguments: dict[str, Any], fits: bool
+) -> None:
     assert (fits_the_model(arguments), JUDGE.is_valid(arguments)) == (fits, fits)
 
 
@@ -126,7 +128,7 @@ FLAWS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 @pytest.mark.promise("P4")
 @pytest.mark.parametrize(("arguments", "flaw"), FLAWS.values(), ids=FLAWS)
-def test_what_is_wrong_with_a_question_is_told_with_its_place(
+def test_a_flaw_of_a_question_is_named_with_its_place(
     arguments: dict[str, Any], flaw: str | None
 ) -> None:
     expected = None if flaw is None else f"at $.questions[1].{flaw}"
@@ -243,7 +245,7 @@ def test_an_answer_that_does_not_fit_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize("content", ["", "I would rather not", (TextPart("no"),), answers(1, 2, 3)])
-def test_who_does_not_want_to_answer_may_say_anything(content: Content) -> None:
+def test_a_person_who_declines_to_answer_may_give_any_text(content: Content) -> None:
     check(TWO, content, is_error=True)
 
 

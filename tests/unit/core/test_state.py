@@ -239,20 +239,20 @@ def _anthropic(request: ModelRequest) -> dict[str, Any]:
         ([replace(PLAIN, brief=MessageContext(intent="rest"))], Generation()),
     ],
 )
-def test_what_the_last_user_message_says_counts(
+def test_the_options_of_the_last_user_message_count(
     messages: list[Message], expected: Generation
 ) -> None:
     assert _request(*messages).generation == expected
 
 
-def test_the_model_is_not_told_of_it() -> None:
+def test_the_generation_options_are_not_in_the_prompt() -> None:
     shown = PromptLayers().shown(ASKED)
     assert isinstance(shown, UserMessage)
     assert shown.brief == MessageContext(generation=GENERATION)
     assert shown.content == "<user_context>\n<intent>rest</intent>\n</user_context>\n\nhi"
 
 
-def test_chat_completions_get_it_by_its_names() -> None:
+def test_chat_completions_get_the_generation_options_by_their_names() -> None:
     asked = _openai(_request(ASKED, temperature=0.0, top_k=3))
     assert {key: asked[key] for key in asked.keys() - {"messages", "stream_options"}} == {
         "model": "m",
@@ -276,7 +276,7 @@ def test_where_the_options_limit_tokens_by_the_newer_name_so_does_the_post() -> 
     assert kept["max_completion_tokens"] == 100
 
 
-def test_the_messages_api_gets_what_it_has_a_word_for() -> None:
+def test_the_messages_api_gets_the_generation_options_that_it_knows() -> None:
     asked = _anthropic(_request(ASKED))
     assert {key: asked[key] for key in asked.keys() - {"messages"}} == {
         "model": "m",
@@ -289,11 +289,11 @@ def test_the_messages_api_gets_what_it_has_a_word_for() -> None:
     assert "stop_sequences" not in _anthropic(_request(PLAIN))
 
 
-def test_it_is_kept_in_the_record() -> None:
+def test_the_generation_options_are_kept_in_the_record() -> None:
     assert load_message(dump_message(ASKED)) == ASKED
 
 
-def test_posts_that_differ_in_it_are_different_posts() -> None:
+def test_posts_with_other_generation_options_are_other_posts() -> None:
     hot, plain = (
         replace(ASKED, brief=MessageContext(generation=each)) for each in (GENERATION, None)
     )

@@ -124,7 +124,7 @@ def test_the_head_of_a_table_is_read_alone() -> None:
         (["", ""], None),
     ],
 )
-def test_a_column_of_texts_whose_fields_are_mostly_numbers_is_told(
+def test_a_column_of_texts_whose_fields_are_mostly_numbers_is_named(
     fields: list[str], mixed: tuple[int, int, str] | None
 ) -> None:
     table = Table("n,c\n" + "".join(f"x,{field}\n" for field in fields), "text/csv")

@@ -64,7 +64,7 @@ def test_a_sound_transcript_has_no_fault(messages: Sequence[Message]) -> None:
         ),
     ],
 )
-def test_each_fault_is_told(messages: Sequence[Message], fault: str) -> None:
+def test_each_fault_is_found(messages: Sequence[Message], fault: str) -> None:
     assert fault in faults_of(messages, running=False)
 
 

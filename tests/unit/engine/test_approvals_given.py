@@ -98,7 +98,7 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
 
 
 @pytest.mark.promise("P5")
-async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) -> None:
+async def test_an_approved_call_of_a_removed_tool_says_so(store: Store) -> None:
     counted = CountedTools()
     model = ScriptedModel([words("a pity")])
     async with worker(store, ScriptedModel([called("pay")]), counted.tool("pay", "ask")) as one:
@@ -118,7 +118,7 @@ async def test_what_is_allowed_and_is_no_tool_any_more_is_told_so(store: Store) 
 @pytest.mark.parametrize(
     ("reason", "expected"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
 )
-async def test_a_denied_call_is_told_to_the_model(store: Store, reason: str, expected: str) -> None:
+async def test_the_model_is_sent_a_denied_call(store: Store, reason: str, expected: str) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), words("pity")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:
@@ -158,7 +158,7 @@ async def test_several_are_answered_one_by_one_and_made_in_the_models_order(stor
 
 
 @pytest.mark.promise("P1", "P4")
-async def test_beside_calls_that_need_no_person(store: Store) -> None:
+async def test_calls_that_need_no_approval_are_made_at_once(store: Store) -> None:
     """The server's own are made at once; the rest is owed together, and goes on together."""
     counted = CountedTools()
     tools = [counted.tool("look"), counted.tool("pay", "ask")]
@@ -179,7 +179,9 @@ async def test_beside_calls_that_need_no_person(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- always
-async def test_always_is_for_one_conversation_and_never_over_deny(store: Store) -> None:
+async def test_a_lasting_approval_is_for_one_conversation_and_never_above_deny(
+    store: Store,
+) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     model = ScriptedModel(
@@ -203,7 +205,7 @@ async def test_always_is_for_one_conversation_and_never_over_deny(store: Store) 
         assert len(await asked(runs, OTHER)) == 1
 
 
-async def test_once_is_once(memory: Store) -> None:
+async def test_an_approval_is_for_one_call(memory: Store) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), called("pay")])
     async with worker(memory, model, counted.tool("pay", "ask")) as runs:
@@ -232,7 +234,7 @@ async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Store) -> 
 
 
 @pytest.mark.promise("P9")
-async def test_of_a_yes_and_a_no_at_once_one_counts(store: Store) -> None:
+async def test_of_an_approval_and_a_denial_at_once_one_counts(store: Store) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     model = ScriptedModel([called("pay"), words("so")])
@@ -319,7 +321,7 @@ def _pay(schema: JsonObject, description: str) -> Toolset:
     ids=["the same in another order", "another description", "another schema"],
 )
 @pytest.mark.promise("P13")
-async def test_always_is_for_the_tool_as_it_was_declared(
+async def test_a_lasting_approval_is_for_the_tool_as_it_was_declared(
     store: Store, changed: JsonObject, description: str, is_asked: bool
 ) -> None:
     first = _pay({"type": "object", "properties": {"to": {"type": "string"}}}, "Pay.")

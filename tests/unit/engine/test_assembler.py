@@ -155,7 +155,7 @@ def test_the_first_name_of_a_call_stays() -> None:
     assert [call.name for call in turn.message.tool_calls] == ["add"]
 
 
-def test_interleaved_calls_are_told_apart_and_keep_the_order_in_which_they_began() -> None:
+def test_interleaved_calls_stay_apart_and_in_the_order_of_their_beginnings() -> None:
     events, turn = assembled(
         TextChunk("both"),
         ToolCallChunk(7, name="paint"),

@@ -109,7 +109,7 @@ async def test_what_a_run_costs_is_limited_by_the_price_of_its_model(memory: Sto
     assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(3, cost=0.0)])
 
 
-async def test_a_model_that_tells_no_usage_spends_nothing(memory: Store) -> None:
+async def test_a_model_without_usage_spends_nothing(memory: Store) -> None:
     model = ScriptedModel([calls(("look", {})), says("ok")])
     async with worker(memory, model, look, budget=of_run(tokens=1)) as runs:
         assert await reply(runs, user()) == "ok"
@@ -363,7 +363,7 @@ WHOLE, CUT, NOTHING = Usage(3, 2), Usage(10, 5, estimated=True), Usage()
         ([NOTHING, WHOLE, CUT], []),
     ],
 )
-async def test_the_rest_is_what_no_event_told_of(
+async def test_usage_that_no_event_reported_is_reported_at_the_end(
     memory: Store, reported: Sequence[Usage], rest: Sequence[UsageReported]
 ) -> None:
     run = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))

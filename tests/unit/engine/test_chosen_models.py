@@ -66,7 +66,9 @@ def usual(*turns: Turn) -> ScriptedModel:
 
 
 # ---------------------------------------------------------------- for how long
-async def test_it_answers_a_message_to_its_end_on_another_worker(store: Store) -> None:
+async def test_the_chosen_model_answers_a_message_to_its_end_on_another_worker(
+    store: Store,
+) -> None:
     own, other = usual(words("own")), named("x:other", calls(("paint", {})), words("painted"))
     async with worker(store, own, models=[own, other]) as runs:
         run = await post(runs, user("x:other"), tools=[PAINT])
@@ -81,7 +83,7 @@ async def test_it_answers_a_message_to_its_end_on_another_worker(store: Store) -
 
 
 @pytest.mark.promise("P10")
-async def test_a_worker_that_takes_over_goes_on_with_it(store: Store) -> None:
+async def test_a_worker_that_takes_over_goes_on_with_the_chosen_model(store: Store) -> None:
     own, other = usual(), named("x:other", words("whole"))
     stuck = named("x:other", ["half", anyio.Event()])
     async with (
@@ -95,7 +97,7 @@ async def test_a_worker_that_takes_over_goes_on_with_it(store: Store) -> None:
         assert await spoken(healthy) == [("whole", "x:other")]
 
 
-async def test_a_post_that_waits_in_the_queue_keeps_its_own(store: Store) -> None:
+async def test_a_post_that_waits_in_the_queue_keeps_its_model(store: Store) -> None:
     gate = anyio.Event()
     own, other = usual([gate, *words("own")]), named("x:other", words("other"))
     async with worker(store, own, models=[own, other]) as runs:
@@ -156,7 +158,7 @@ async def test_where_there_is_nothing_to_choose_a_name_leaves_no_trace(memory: S
 
 
 # ---------------------------------------------------------------- what goes by it
-async def test_what_it_cannot_be_shown_is_refused_by_it_alone(memory: Store) -> None:
+async def test_parts_that_the_chosen_model_cannot_take_are_refused(memory: Store) -> None:
     image = (MediaPart("image", "https://pictures.example/a.png"),)
     own, other = usual(), named("x:other", words("seen"), media=True)
     async with worker(memory, own, models=[own, other]) as runs:
@@ -170,7 +172,7 @@ def used(turns: Sequence[object]) -> list[tuple[int, str]]:
     return [(e.usage.input_tokens, e.model) for e in turns if isinstance(e, UsageReported)]
 
 
-async def test_of_several_the_one_that_answered_is_told(memory: Store) -> None:
+async def test_of_several_models_the_one_that_answered_is_named(memory: Store) -> None:
     first, second = named("x:first", [DOWN]), named("x:second", [UsageChunk(Usage(3)), *words("b")])
     async with worker(memory, Fallback([first, second])) as runs:
         seen = await events(runs, await post(runs, user()))
@@ -180,7 +182,7 @@ async def test_of_several_the_one_that_answered_is_told(memory: Store) -> None:
         assert await spoken(runs) == [("b", "x:second")]
 
 
-async def test_an_answer_that_was_cut_tells_its_model(memory: Store) -> None:
+async def test_a_cut_answer_names_its_model(memory: Store) -> None:
     own = usual([UsageChunk(Usage(5, 1)), "half an answer", anyio.Event()])
     async with worker(memory, own) as runs:
         run = await post(runs, user())
@@ -193,7 +195,7 @@ async def test_an_answer_that_was_cut_tells_its_model(memory: Store) -> None:
         assert await spoken(runs) == [("half an answer", "x:usual")]
 
 
-async def test_a_run_in_which_none_spoke_names_none(memory: Store) -> None:
+async def test_a_run_without_an_answer_names_no_model(memory: Store) -> None:
     async with worker(memory, usual([anyio.Event()])) as runs:
         run = await post(runs, user())
         await runs.cancel(run)

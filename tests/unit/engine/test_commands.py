@@ -196,7 +196,7 @@ async def test_a_command_that_was_cancelled_is_not_said_to_the_model_either() ->
     assert [message.content for message in model.requests[0].messages] == ["hi"]
 
 
-async def test_a_summary_is_not_told_of_commands_and_quotes_none() -> None:
+async def test_a_summary_has_no_commands() -> None:
     script = [says("one " * 500), says("two " * 500), says("notes"), says("three")]
     model = ScriptedModel(script)
     async with serving(
@@ -251,7 +251,7 @@ async def test_a_command_is_posted_alone(posted: list[PostedMessage], on_busy: O
         assert len(await record(runs)) == 2
 
 
-async def test_what_may_stand_beside_a_command() -> None:
+async def test_results_and_options_beside_a_command() -> None:
     """Results and options that the server has to know first, and what it knows already."""
     asked = Agent(model=ScriptedModel([calls(("paint", {})), says("so")]))
     async with serving(asked) as runs:

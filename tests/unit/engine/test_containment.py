@@ -242,7 +242,7 @@ async def test_a_commit_waits_for_the_text_before_it_to_be_stored(memory: Store)
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_store_that_never_answers_a_write_is_not_waited_for_longer_than_patience(
+async def test_a_write_that_the_store_never_answers_times_out(
     memory: Store,
 ) -> None:
     faults = Faults(memory)

@@ -289,7 +289,7 @@ async def test_a_wrong_post_changes_nothing(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- other questions
-async def test_an_unknown_conversation_is_said_to_be_unknown(memory: Store) -> None:
+async def test_an_unknown_conversation_is_an_error(memory: Store) -> None:
     async with worker(memory, ScriptedModel([])) as runs:
         await runs.ready()
         for question in (runs.status(KEY), runs.delete(KEY), runs.messages(KEY, start=0, limit=1)):
@@ -336,7 +336,7 @@ class _Store:
             raise self.error
 
 
-async def test_many_probes_are_one_question() -> None:
+async def test_many_probes_are_one_request() -> None:
     store = _Store()
     ready = Readiness(store.ping, seconds=60)
     async with anyio.create_task_group() as tasks:
@@ -348,7 +348,7 @@ async def test_many_probes_are_one_question() -> None:
     assert store.asked == 1
 
 
-async def test_a_bad_answer_counts_as_long_and_is_told_to_each() -> None:
+async def test_a_failed_probe_is_kept_and_raised_for_each_caller() -> None:
     store = _Store(StoreFull("no room", retry_after=2))
     store.answers.set()
     ready = Readiness(store.ping, seconds=60)
@@ -362,7 +362,7 @@ async def test_a_bad_answer_counts_as_long_and_is_told_to_each() -> None:
     assert len(set(map(id, refusals))) == 3
 
 
-async def test_a_probe_that_gives_up_leaves_the_question_to_the_next() -> None:
+async def test_a_cancelled_probe_leaves_the_request_to_the_next() -> None:
     store = _Store()
     ready = Readiness(store.ping)
     with anyio.move_on_after(0.01):

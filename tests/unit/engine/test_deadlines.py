@@ -125,7 +125,7 @@ async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store:
         assert (await contents(other))[-1] == "without, then"
 
 
-async def test_who_asks_how_it_stands_makes_it_go_on(store: Store) -> None:
+async def test_asking_for_the_status_lets_an_overdue_conversation_go_on(store: Store) -> None:
     async with worker(store, ScriptedModel([BOTH, words("so be it")]), timing=LATE) as runs:
         first = await handed_back(runs)
         status = await runs.status(KEY)
@@ -148,7 +148,7 @@ async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> Non
             await post(runs, result(asked))
 
 
-async def test_many_who_find_it_at_once_go_on_once(store: Store) -> None:
+async def test_many_workers_that_find_an_overdue_conversation_start_one_run(store: Store) -> None:
     models = [ScriptedModel([BOTH, words("once")]), ScriptedModel([words("once")])]
     async with (
         worker(store, models[0], timing=RECOVERING_SOON) as one,

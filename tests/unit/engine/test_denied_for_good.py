@@ -211,7 +211,7 @@ async def test_nothing_is_taken_back_while_a_run_goes_on_or_where_nothing_is(mem
         assert await outcome(runs, run) == Completed()
 
 
-async def test_taking_back_that_is_overtaken_for_ever_gives_up(memory: Store) -> None:
+async def test_a_retraction_that_always_loses_the_race_gives_up(memory: Store) -> None:
     counted, faults = CountedTools(), Faults(memory)
     model = ScriptedModel([called("pay"), words("no")])
     async with (
@@ -260,7 +260,7 @@ async def test_a_rule_that_denies_is_a_refusal_also_of_what_was_approved(store: 
         assert (await runs.status(KEY)).state.lasting is None
 
 
-async def test_who_takes_a_run_over_knows_what_was_denied(store: Store) -> None:
+async def test_a_worker_that_takes_over_knows_lasting_denials(store: Store) -> None:
     """The state was stored with the answer itself, and with the turn in which a rule denied."""
     counted = CountedTools("stuck")
     tools = [counted.tool("pay", "ask"), counted.tool("look", "deny"), counted.tool("stuck")]
@@ -312,7 +312,7 @@ def said_with(data: object, message_id: str) -> UserMessage:
     return UserMessage(MessageId(message_id), "look", brief=brief)
 
 
-async def test_seconds_are_counted_also_of_a_model_that_tells_no_usage(memory: Store) -> None:
+async def test_seconds_are_counted_also_of_a_model_without_usage(memory: Store) -> None:
     gate = anyio.Event()
     async with worker(memory, ScriptedModel([["a", gate, *words("b")]])) as runs:
         run, began = await post(runs, says()), monotonic()

@@ -240,7 +240,7 @@ async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> No
     ]
 
 
-async def test_an_unknown_failure_is_logged_and_its_text_is_not_told(
+async def test_an_unknown_failure_is_logged_and_clients_do_not_get_its_text(
     memory: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = anyio.Event()

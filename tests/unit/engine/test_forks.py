@@ -330,7 +330,7 @@ async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Sto
         assert sorted(answers, key=str) == [True, *["call_claimed"] * 7]
 
 
-async def test_a_claim_that_is_overtaken_for_ever_gives_up(memory: Store) -> None:
+async def test_a_claim_that_always_loses_the_race_gives_up(memory: Store) -> None:
     faults = Faults(memory)
     async with (
         worker(memory, ScriptedModel([BOTH])) as one,

@@ -235,7 +235,7 @@ async def test_a_mark_keeps_the_summary_before(memory: Store) -> None:
     assert last.content.startswith("notes\n\n[")
 
 
-async def test_a_model_that_does_not_stop_is_not_listened_to_for_ever(memory: Store) -> None:
+async def test_a_summary_that_does_not_end_is_cut(memory: Store) -> None:
     endless: list[Step] = ["z" * 1_000] * 1_000
     model = ScriptedModel([words("a"), words("b"), words("c"), endless, words("d")])
     async with small_window_worker(memory, model) as runs:
@@ -259,7 +259,7 @@ def spent(usage: Usage) -> int:
     return usage.input_tokens + usage.output_tokens
 
 
-async def test_a_summary_that_is_not_listened_to_any_longer_costs_what_was_asked_and_said(
+async def test_a_cut_summary_costs_its_request_and_its_text(
     memory: Store,
 ) -> None:
     rambling: list[Step] = ["z" * 1_000] * 1_000

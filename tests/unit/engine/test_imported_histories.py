@@ -129,7 +129,7 @@ async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
 
 
 @pytest.mark.promise("P10")
-async def test_a_history_is_there_for_who_takes_its_run_over(store: Store) -> None:
+async def test_a_worker_that_takes_over_has_the_history(store: Store) -> None:
     gate = anyio.Event()
     rescue = ScriptedModel([words("yes")])
     async with worker(store, ScriptedModel([["a", gate]]), timing=EXPIRING, max_turns=1) as dying:

@@ -208,7 +208,9 @@ async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, h
 
 
 @pytest.mark.parametrize("how", BOTH)
-async def test_who_stops_does_not_wait_for_those_who_wait(store: Store, how: Stops) -> None:
+async def test_a_post_that_stops_the_run_does_not_wait_for_queued_posts(
+    store: Store, how: Stops
+) -> None:
     model = ScriptedModel([half(), words("last")])
     async with worker(store, model) as runs:
         first = await post(runs, says("a"))
@@ -252,7 +254,7 @@ async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Sto
 
 
 @pytest.mark.parametrize("how", [*BOTH, "enqueue"])
-async def test_who_stops_may_come_in_the_instant_in_which_one_that_waits_begins(
+async def test_a_post_may_stop_a_queued_run_that_is_just_beginning(
     store: Store, how: OnBusy
 ) -> None:
     """A post is judged while the first runs and stored when nothing does: then it stops nobody."""
@@ -300,7 +302,7 @@ async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> No
 
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P10")
-async def test_a_worker_may_die_before_it_obeys(store: Store, how: Stops) -> None:
+async def test_a_worker_may_die_before_it_stops_the_run(store: Store, how: Stops) -> None:
     """The order is in the store: the next worker ends the run, and begins the one that waits."""
     deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
@@ -431,7 +433,7 @@ async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
 
 
 @pytest.mark.promise("P7", "P10")
-async def test_the_next_worker_knows_that_the_run_is_tethered(store: Store) -> None:
+async def test_the_next_worker_knows_that_the_run_ends_with_its_reader(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([["more", anyio.Event()]]), timing=IMPATIENT) as other,
         killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
@@ -444,7 +446,7 @@ async def test_the_next_worker_knows_that_the_run_is_tethered(store: Store) -> N
         assert await outcome(other, run) == Cancelled()
 
 
-async def test_a_run_that_waits_is_tethered_when_it_begins(store: Store) -> None:
+async def test_a_queued_run_ends_with_its_reader_once_it_begins(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], ["half", anyio.Event()]])
     async with worker(store, model, timing=IMPATIENT) as runs:

@@ -236,7 +236,7 @@ async def test_a_run_can_be_cancelled_while_a_rule_thinks(memory: Store) -> None
 
 
 @pytest.mark.parametrize("broken", ["maybe", ""])
-def test_a_tool_needs_a_permission_that_there_is(broken: Any) -> None:
+def test_an_unknown_permission_of_a_tool_is_refused(broken: Any) -> None:
     with pytest.raises(ConfigurationError, match="one of allow, deny, ask"):
         tool(permission=broken)
 
@@ -372,7 +372,9 @@ async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) ->
 
 
 @pytest.mark.promise("P4")
-async def test_questions_that_do_not_fit_the_schema_are_told_to_the_model(memory: Store) -> None:
+async def test_questions_that_do_not_fit_the_schema_are_an_error_for_the_model(
+    memory: Store,
+) -> None:
     bad: dict[str, JsonValue] = {"questions": [{"question": "?", "options": ["a"]}]}
     model = ScriptedModel([calls(("ask_user", bad)), words("sorry")])
     async with worker(memory, model, offers=[ASK_USER]) as runs:

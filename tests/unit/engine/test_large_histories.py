@@ -339,7 +339,7 @@ async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(st
 
 
 # ---------------------------------------------------------------- turns
-async def test_who_waits_too_long_for_others_is_told_to_come_again(memory: Store) -> None:
+async def test_waiting_too_long_for_other_loads_is_a_retryable_error(memory: Store) -> None:
     loads = ConversationLoader(memory, timeout=0.01)
     with anyio.fail_after(10):
         async with loads.locked(KEY):

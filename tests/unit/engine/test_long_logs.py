@@ -209,7 +209,7 @@ async def assert_expired(runs: RunService, run: RunRef, after: Position) -> None
 
 
 @pytest.mark.promise("P3", "P12")
-async def test_who_asks_for_what_was_trimmed_is_told_so(small: Store) -> None:
+async def test_a_cursor_into_the_trimmed_part_is_an_error(small: Store) -> None:
     """Never a silent gap; and what was said is in the conversation all the same."""
     faults = Faults(small)
     chatter = Chatter(faults, 8)
@@ -235,7 +235,7 @@ async def test_who_asks_for_what_was_trimmed_is_told_so(small: Store) -> None:
 
 
 @pytest.mark.promise("P3")
-async def test_a_reader_that_is_overtaken_by_the_trimming_is_told_so(small: Store) -> None:
+async def test_a_reader_overtaken_by_the_trimming_gets_an_error(small: Store) -> None:
     faults = Faults(small)
     chatter = Chatter(faults, 12)
     async with (

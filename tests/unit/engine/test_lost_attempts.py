@@ -43,7 +43,7 @@ async def test_usage_of_failed_attempts_is_reported_and_spent(store: Store) -> N
         assert answer.usage == OWN
 
 
-async def test_it_is_reported_when_the_last_one_fails_too(memory: Store) -> None:
+async def test_lost_usage_is_reported_when_the_last_attempt_fails_too(memory: Store) -> None:
     model = Fallback([failing(LOST, LOST), ScriptedModel([says("so"), [DOWN]])])
     async with worker(memory, model) as runs:
         for post_id, ending in (("u1", None), ("u2", Failed("model_unavailable", "down", True))):
@@ -55,7 +55,7 @@ async def test_it_is_reported_when_the_last_one_fails_too(memory: Store) -> None
 
 
 @pytest.mark.promise("P5")
-async def test_it_counts_before_the_next_model_call(memory: Store) -> None:
+async def test_lost_usage_counts_before_the_next_model_call(memory: Store) -> None:
     steps: list[Step] = calls(("look", {}))
     model = Fallback([failing(LOST), ScriptedModel([steps, says("never")])])
     async with worker(memory, model, look, budget=of_run(tokens=40)) as runs:
@@ -77,7 +77,7 @@ async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> Non
 
 
 @pytest.mark.promise("P11")
-async def test_what_no_call_can_have_used_is_not_believed(store: Store) -> None:
+async def test_impossible_usage_is_not_believed(store: Store) -> None:
     """No sum that overflows lifts a limit, whichever client and attempt reports it."""
     wild = [usage_chunk(Usage(10**30, -5, 10**30, -1)), *says("so")]
     model = ScriptedModel([[LostUsageChunk(Usage(-(10**30), 10**30)), *wild], says("never")])

@@ -76,7 +76,7 @@ async def test_a_reader_elsewhere_makes_its_worker_take_over(store: Store) -> No
 
 
 @pytest.mark.promise("P10")
-async def test_who_saw_text_of_a_lost_worker_is_told_that_it_is_void(store: Store) -> None:
+async def test_a_reader_of_a_lost_workers_text_learns_that_it_is_void(store: Store) -> None:
     gate = anyio.Event()
     async with (
         worker(
@@ -212,7 +212,7 @@ async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> 
         assert await reply(last, says("again")) == "next"
 
 
-async def test_calls_that_nobody_was_told_of_are_closed_with_the_lost_run(memory: Store) -> None:
+async def test_calls_that_no_reader_saw_are_closed_with_the_lost_run(memory: Store) -> None:
     """The turn was committed, its client call not yet handed back: nothing is owed for it."""
     started = anyio.Event()
 

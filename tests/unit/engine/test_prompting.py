@@ -163,7 +163,7 @@ async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -
 
 
 # ---------------------------------------------------------------- the time
-async def test_a_message_says_when_it_came_where_the_agent_is_told(memory: Store) -> None:
+async def test_messages_have_their_time_where_the_agent_wants_it(memory: Store) -> None:
     model = ScriptedModel([scripted.says("a"), scripted.says("b")])
     async with worker(memory, model, builder=PromptLayers(), tells_time=True) as runs:
         await events(runs, await post(runs, says()))
@@ -315,7 +315,7 @@ def gives_no_text(_run: RunRef) -> Any:
 
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("function", [hangs, fails, gives_no_text])
-async def test_the_model_is_told_what_cannot_be_found_out(function: ExtraPromptFunction) -> None:
+async def test_a_failed_extra_prompt_is_named_in_the_prompt(function: ExtraPromptFunction) -> None:
     prompt = extra_prompt(function, shown="# Context\n{}".format, seconds=0.1)
     assert await prompt(RUN) == f"# Context\n{EXTRA_PROMPT_MISSING}"
 
@@ -330,7 +330,7 @@ async def test_a_text_has_a_limit_and_says_where_it_was_cut() -> None:
     assert note == f"[Cut here: {EXTRA_PROMPT_BYTES + 1} bytes more.]"
 
 
-async def test_all_that_ask_at_once_are_told_the_same() -> None:
+async def test_concurrent_callers_share_one_extra_prompt() -> None:
     """Forks that go on after a take-over do."""
     asked: list[RunRef] = []
 

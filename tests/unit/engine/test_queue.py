@@ -383,7 +383,7 @@ async def nothing_waits(store: Store) -> None:
 
 
 @pytest.mark.promise("P15")
-async def test_the_queue_goes_on_when_the_end_was_stored_and_nobody_was_told(store: Store) -> None:
+async def test_the_queue_goes_on_when_the_reply_to_the_last_commit_was_lost(store: Store) -> None:
     """The heartbeat finds the lease gone before the end is sent again."""
     faults, gate = Faults(store), anyio.Event()
     model = ScriptedModel([[gate, *words("one")], words("two")])

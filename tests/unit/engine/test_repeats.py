@@ -321,7 +321,7 @@ async def answer_at_once(reader: RunService, run: RunRef) -> RunRef:
 
 
 @pytest.mark.promise("P4")
-async def test_a_result_in_the_instant_of_its_calls_end_never_meets_busy(store: Store) -> None:
+async def test_a_result_at_the_end_of_its_call_is_never_busy(store: Store) -> None:
     rounds = 100
     model = ScriptedModel([calls(("paint", {}))] * rounds + [words("done")])
     async with worker(store, model) as runs:

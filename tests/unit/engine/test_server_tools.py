@@ -257,7 +257,7 @@ async def test_words_have_a_length(memory: Store) -> None:
 
 
 @pytest.mark.promise("P11")
-async def test_what_a_generator_yields_is_told_in_the_same_bounds(memory: Store) -> None:
+async def test_progress_that_a_generator_yields_has_the_same_bounds(memory: Store) -> None:
     @tool
     async def count() -> AsyncIterator[str]:
         """Count, and never wait."""
@@ -303,7 +303,7 @@ async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
         assert progress_in(await events(runs, await post(runs, says()))) == []
 
 
-async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memory: Store) -> None:
+async def test_progress_that_comes_after_the_end_of_the_call_is_dropped(memory: Store) -> None:
     @tool
     async def hurry(context: ToolContext) -> str:
         """Tell from a thread, and be over before that is heard."""
@@ -318,7 +318,7 @@ async def test_words_that_are_on_their_way_when_the_call_ends_are_not_told(memor
     assert await said_while(memory, hurry) == []
 
 
-async def test_what_is_told_while_a_result_is_being_stored_comes_behind_it(memory: Store) -> None:
+async def test_progress_during_the_write_of_a_result_comes_behind_it(memory: Store) -> None:
     faults = Faults(memory)
     storing, heard = anyio.Event(), anyio.Event()
 
@@ -355,7 +355,7 @@ async def test_what_is_told_while_a_result_is_being_stored_comes_behind_it(memor
 LOOK: dict[str, JsonValue] = {"content": "look", "priority": "high", "status": "in_progress"}
 
 
-async def test_a_plan_is_told_and_kept(store: Store) -> None:
+async def test_a_plan_is_an_event_and_is_kept(store: Store) -> None:
     script = [
         calls(("update_plan", {"entries": [LOOK, {"content": "answer"}]})),
         words("so"),
@@ -436,7 +436,9 @@ async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
         ("look", "entries"),
     ],
 )
-async def test_a_bad_plan_is_told_to_the_model(memory: Store, entries: JsonValue, why: str) -> None:
+async def test_a_bad_plan_is_an_error_for_the_model(
+    memory: Store, entries: JsonValue, why: str
+) -> None:
     script = [calls(("update_plan", {"entries": entries})), words("so")]
     async with worker(memory, ScriptedModel(script), toolsets=[PlanTools()]) as runs:
         seen = await events(runs, await post(runs, says()))

@@ -204,7 +204,7 @@ async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Store)
         assert await reply(runs, user("again", "u2")) == "so"
 
 
-async def test_it_is_told_from_a_deadline_that_came_before_it(memory: Store) -> None:
+async def test_a_stray_cancellation_differs_from_an_earlier_deadline(memory: Store) -> None:
     """A deadline's earlier cancellation in a task does not count for later ones."""
 
     async def hangs_once(call: ToolCall, run: RunRef) -> Decision | None:

@@ -99,7 +99,7 @@ async def test_an_answer_that_fits_is_the_output(store: Store) -> None:
         (f"{BLUE[:-1]},{' ' * 1024 * 1024}}}", "it is not a JSON object"),
     ],
 )
-async def test_the_model_is_told_what_is_wrong_and_answers_again(
+async def test_the_model_gets_an_error_and_answers_again(
     memory: Store, text: str, reason: str
 ) -> None:
     model = ScriptedModel([scripted.says(text), scripted.says(BLUE)])
@@ -208,7 +208,7 @@ class Even(BaseModel):
         return number
 
 
-async def test_a_model_of_the_authors_judges_answers_too_and_the_model_is_told() -> None:
+async def test_a_pydantic_model_judges_answers_and_the_model_gets_its_error() -> None:
     script = ['{"number": 3}', '{"number": -2}', '{"number": 2}', '{"number": 1}']
     model = ScriptedModel([scripted.says(each) for each in script])
     async with serving(Agent(model=model, output_schema=Even)) as runs:
@@ -282,7 +282,7 @@ def _answers(messages: Sequence[object]) -> list[tuple[object, bool, str | None]
 
 
 @pytest.mark.promise("P4")
-async def test_the_model_is_told_what_is_wrong_and_calls_anew(store: Store) -> None:
+async def test_the_model_gets_an_error_and_calls_again(store: Store) -> None:
     model = ScriptedModel([scripted.calls(PINK_CALL), scripted.calls(BLUE_CALL)])
     async with worker(store, model) as runs:
         run = await post(runs, says(), tools=[COLOR_TOOL])

@@ -134,7 +134,7 @@ async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
         (says(""), "The agent is done, and says nothing."),
     ],
 )
-async def test_a_sub_agents_end_is_told_to_the_other(
+async def test_the_end_of_a_sub_agent_is_its_result(
     memory: Store, turn: Turn, expected: str
 ) -> None:
     lead = ScriptedModel([TASK, says("ok")])
@@ -481,7 +481,7 @@ async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Sto
         assert await call_ids(runs) == []
 
 
-async def test_a_denial_is_told_where_the_call_was_made(store: Store) -> None:
+async def test_a_denial_goes_to_the_agent_that_made_the_call(store: Store) -> None:
     other = ScriptedModel([calls(("erase", {})), says("left alone")])
     lead = ScriptedModel([TASK, says("Fine.")])
     async with lead_worker(store, lead, helper(other, erase)) as runs:

@@ -319,7 +319,7 @@ async def test_the_run_keeps_its_client_tools_and_may_hand_back(store: Store) ->
 
 
 @pytest.mark.promise("P7")
-async def test_who_asked_a_dead_worker_to_cancel_is_obeyed_by_the_next(store: Store) -> None:
+async def test_the_next_worker_carries_out_a_cancellation_of_a_dead_one(store: Store) -> None:
     async with (
         worker(store, ScriptedModel([["more", never()]])) as other,
         killable_worker(store, ScriptedModel([["half", never()]])) as dying,
