@@ -26,7 +26,7 @@ __all__ = ["unmeasured"]
 pytest_generate_tests = choose_stores
 
 # their assertions tell as much as a test's own
-pytest.register_assert_rewrite("tests.e2e.plays_of_agents", "tests.e2e.plays_of_tools")
+pytest.register_assert_rewrite("tests.e2e.dialogs_of_agents", "tests.e2e.dialogs_of_tools")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ async def two_workers(store: str, model: str) -> AsyncGenerator[tuple[Client, Cl
 # ---------------------------------------------------------------- workers with a scripted model
 @pytest.fixture(scope="module")
 async def model() -> AsyncGenerator[ModelServer]:
-    """Answers as each test tells it to by `play`."""
+    """A service whose replies each test sets by `play`."""
     async with model_server() as model:
         yield model
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
-from tests.e2e import plays_of_agents, plays_of_tools
-from tests.e2e.plays import PLAYS
+from tests.e2e import dialogs_of_agents, dialogs_of_tools
+from tests.e2e.example_dialogs import DIALOGS
 from tests.support.documents import blocks_of
 from tests.support.server import running_server
 from tests.support.wire import client_of
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
-PLAY_FILES = (plays_of_agents, plays_of_tools)
+DIALOG_FILES = (dialogs_of_agents, dialogs_of_tools)
 
 ELSEWHERE = {"mcp_agent", "notes_server", "own_server"}
 """Played by `test_mcp.py`, or below."""
@@ -62,14 +62,14 @@ def command_of(name: str) -> tuple[list[str], Mapping[str, str]]:
     return shlex.split(found[2]), variables
 
 
-@pytest.mark.parametrize("name", sorted(PLAYS))
+@pytest.mark.parametrize("name", sorted(DIALOGS))
 async def test_an_example_does_what_its_page_says(name: str) -> None:
     arguments, variables = command_of(name)
     async with (
         running_server(*arguments, environment=variables, cwd=str(EXAMPLES)) as server,
         client_of(server.url) as client,
     ):
-        await PLAYS[name](client)
+        await DIALOGS[name](client)
 
 
 async def test_the_program_prints_what_the_page_shows() -> None:
@@ -173,11 +173,13 @@ def test_every_example_is_played_and_every_page_leads_to_one() -> None:
         for page in DOCS.rglob("*.md")
         for name in re.findall(r"\(\.\./examples/(\w+)\.py\)", page.read_text())
     }
-    assert names == PLAYS.keys() | ELSEWHERE | PROGRAMS == linked
-    assert {play.__module__ for play in PLAYS.values()} == {one.__name__ for one in PLAY_FILES}
+    assert names == DIALOGS.keys() | ELSEWHERE | PROGRAMS == linked
+    assert {dialog.__module__ for dialog in DIALOGS.values()} == {
+        one.__name__ for one in DIALOG_FILES
+    }
 
 
-@pytest.mark.parametrize("name", sorted({*PLAYS, *PROGRAMS}))
+@pytest.mark.parametrize("name", sorted({*DIALOGS, *PROGRAMS}))
 def test_an_example_says_how_to_use_a_real_model(name: str) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()
     assert REAL in text or "PASSBACK_MODEL=" in text

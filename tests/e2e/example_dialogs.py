@@ -9,18 +9,18 @@ from tests.support.wire import DONE, Answer, Client, Json, merged
 WAIT = "/send-message?wait=true"
 ALL = ["agents", "plan", "progress", "reasoning", "context", "output", "owed", "run"]
 
-Play: TypeAlias = Callable[[Client], Awaitable[None]]
-PLAYS: dict[str, Play] = {}
+Dialog: TypeAlias = Callable[[Client], Awaitable[None]]
+DIALOGS: dict[str, Dialog] = {}
 
 
-def plays(name: str) -> Callable[[Play], Play]:
+def example_dialog(name: str) -> Callable[[Dialog], Dialog]:
     """Register the conversation of a client with the example of this name."""
 
-    def noted(play: Play) -> Play:
-        PLAYS[name] = play
-        return play
+    def register(dialog: Dialog) -> Dialog:
+        DIALOGS[name] = dialog
+        return dialog
 
-    return noted
+    return register
 
 
 _FORMS: Mapping[str, str] = {

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.browser.playground import PHONE, Playground, expect_text, open_playground
 from tests.browser.test_asks import DELETE, calling, card, guarded_url, press_tab_to
-from tests.browser.test_breaks import COUNTED
+from tests.browser.test_broken_connections import COUNTED
 from tests.browser.test_layout import POOR_CONTRAST, overflow
 from tests.support.server import running_server
 

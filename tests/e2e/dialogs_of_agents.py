@@ -1,12 +1,12 @@
 """Examples of what surrounds an agent: sub-agents, limits, commands, window, prompt, models."""
 
-from tests.e2e.plays import ALL, Listener, plays, roles
+from tests.e2e.example_dialogs import ALL, Listener, example_dialog, roles
 from tests.support.wire import DONE, Client, check_refusal, client_tool, result, user
 
 ZONE = client_tool("get-time-zone")
 
 
-@plays("sub_agents")
+@example_dialog("sub_agents")
 async def sub_agents(client: Client) -> None:
     listener = Listener()
     clerk = "planner > clerk"
@@ -40,7 +40,7 @@ async def sub_agents(client: Client) -> None:
     assert roles(messages) == ["user", "assistant", *["child"] * 9, "tool", "assistant"]
 
 
-@plays("side_by_side")
+@example_dialog("side_by_side")
 async def side_by_side(client: Client) -> None:
     """Texts of sub-agents may come in any order, each line with its own call."""
     lines = Listener().describe(await client.post("c", user("To Graz, please."), include=ALL))
@@ -63,7 +63,7 @@ async def side_by_side(client: Client) -> None:
     ]
 
 
-@plays("forks")
+@example_dialog("forks")
 async def forks(client: Client) -> None:
     lines = Listener().describe(await client.post("c", user("When can we leave?"), include=ALL))
     assert sorted(line for line in lines if " says: " in line) == [
@@ -76,12 +76,12 @@ async def forks(client: Client) -> None:
     assert sorted(tasks) == ["Page 1: how long?", "Page 2: how long?"]
 
 
-@plays("memory")
+@example_dialog("memory")
 async def memory(client: Client) -> None:
     assert (await client.post("c", user("The usual."))).text == "Black tea, as ever?"
 
 
-@plays("several_agents")
+@example_dialog("several_agents")
 async def several_agents(client: Client) -> None:
     assert (await client.post("c", user("My kettle is cold."))).text == "Is it plugged in?"
     sales = "/v1/aibot/bots/sales/send-message"
@@ -94,7 +94,7 @@ async def several_agents(client: Client) -> None:
     check_refusal(await client.http.post(nobody, json=body), 404, "agent_not_found")
 
 
-@plays("limits")
+@example_dialog("limits")
 async def limits(client: Client) -> None:
     lefts: list[dict[str, float]] = []
     ends: list[str] = []
@@ -111,7 +111,7 @@ async def limits(client: Client) -> None:
     assert roles(await client.messages("c"))[-2:] == ["assistant", "user"]
 
 
-@plays("commands")
+@example_dialog("commands")
 async def commands(client: Client) -> None:
     async def answer(words: str) -> str:
         return (await client.post("c", user(words))).text
@@ -139,7 +139,7 @@ async def commands(client: Client) -> None:
     assert {"name": "greet", "description": "Greets somebody."} in listed
 
 
-@plays("long_conversation")
+@example_dialog("long_conversation")
 async def long_conversation(client: Client) -> None:
     reports: list[list[str]] = []
     for words in (*["How do I keep ferns?"] * 9, "/compact"):
@@ -162,7 +162,7 @@ async def long_conversation(client: Client) -> None:
     ]
 
 
-@plays("prompt_layers")
+@example_dialog("prompt_layers")
 async def prompt_layers(client: Client) -> None:
     brief = {"intent": "complain", "constraints": ["in English"], "instructions": "Be brief."}
     assert (await client.post("c", user("Where is it?"), **brief)).text == "It is on its way."
@@ -172,7 +172,7 @@ async def prompt_layers(client: Client) -> None:
     assert at.endswith("+00:00")
 
 
-@plays("thinking")
+@example_dialog("thinking")
 async def thinking(client: Client) -> None:
     words = user("Is 17 prime?")
     assert Listener().describe(await client.post("c", words, include=["reasoning"])) == [

@@ -1,6 +1,6 @@
 """The examples of what an agent may do: tools, permissions, questions, data, a plan."""
 
-from tests.e2e.plays import ALL, WAIT, Listener, plays, roles
+from tests.e2e.example_dialogs import ALL, WAIT, Listener, example_dialog, roles
 from tests.support.wire import DONE, Client, Json, check_refusal, client_tool, result, user
 
 ZONE = client_tool("get-time-zone")
@@ -10,7 +10,7 @@ def _post(*messages: Json) -> Json:
     return {"conversationId": "c", "messages": messages}
 
 
-@plays("server_tools")
+@example_dialog("server_tools")
 async def server_tools(client: Client) -> None:
     answer = await client.post("c", user("Four packets of cocoa"), include=ALL)
     reserve = '{"item": "cocoa", "packets": 2}'
@@ -55,7 +55,7 @@ async def server_tools(client: Client) -> None:
     assert [each.get("isError", False) for each in results] == [*[False] * 4, True, False]
 
 
-@plays("permissions")
+@example_dialog("permissions")
 async def permissions(client: Client) -> None:
     listener = Listener()
     asked = await client.post("c", user("Answer my mail."))
@@ -104,7 +104,7 @@ async def permissions(client: Client) -> None:
     ]
 
 
-@plays("asking")
+@example_dialog("asking")
 async def asking(client: Client) -> None:
     listener = Listener()
     lines = listener.describe(
@@ -142,7 +142,7 @@ async def asking(client: Client) -> None:
     ]
 
 
-@plays("planning")
+@example_dialog("planning")
 async def planning(client: Client) -> None:
     lines = Listener().describe(await client.post("c", user("We marry in May."), include=["plan"]))
     hall = '{"content": "Find a hall", "priority": "high", "status": "%s"}'
@@ -162,7 +162,7 @@ async def planning(client: Client) -> None:
     assert (await client.conversation("c"))["plan"] == []
 
 
-@plays("structured_data")
+@example_dialog("structured_data")
 async def structured_data(client: Client) -> None:
     invoices = [{"customer": "Bob", "open": 80}, {"customer": "Ann", "open": 120}]
     words = user("Who owes us most?")
@@ -195,7 +195,7 @@ PIXEL = (
 )
 
 
-@plays("attachments")
+@example_dialog("attachments")
 async def attachments(client: Client) -> None:
     photo = {"type": "image", "data": PIXEL, "mediaType": "image/png"}
     words = {"type": "text", "text": "What did I pay?"}
