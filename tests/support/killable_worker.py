@@ -113,7 +113,7 @@ async def killable_worker(
     *tools: FunctionTool,
     timing: Timing = QUICK,
     context: ContextPolicy | None = None,
-    seconds: float = 10,
+    seconds: float = 30,
     **spec_fields: Any,
 ) -> AsyncGenerator[KillableWorker]:
     """A worker in a task of its own, as `worker`. It has to be killed in the context."""

@@ -85,7 +85,7 @@ async def worker(
     offers: Sequence[ToolSpec] = (),
     context: ContextPolicy | None = None,
     models: Sequence[ModelClient] = (),
-    seconds: float = 10,
+    seconds: float = 30,
     **spec_fields: Any,
 ) -> AsyncGenerator[RunService]:
     """A worker on a store that is open. A hang in the test is a failure after `seconds`.

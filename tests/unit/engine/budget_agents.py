@@ -19,7 +19,7 @@ from passback.settings import load_settings
 from passback.toolsets.functions import tool
 
 BUDGET = Completed("budget")
-SOON = 0.02
+SOON = 0.1
 """Seconds that a limit leaves, where its end is waited for."""
 
 

@@ -224,17 +224,19 @@ async def test_a_conversation_without_time_asks_no_model(memory: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(memory, model, budget=of_conversation(seconds=SOON)) as runs:
         assert await outcome(runs, await post(runs, user())) == BUDGET
+        asked = len(model.requests)  # 0 if a busy machine takes all of the time before
         seen = await events(runs, await post(runs, user("more", "u2")))
         assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(4, seconds=0.0)])
-    assert len(model.requests) == 1
+    assert len(model.requests) == asked
 
 
 async def test_the_time_of_an_owner_ends_a_run_too(memory: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(memory, model, budget=of_owner(seconds=SOON)) as runs:
         assert await outcome(runs, await post(runs, user())) == BUDGET
+        asked = len(model.requests)  # 0 if a busy machine takes all of the time before
         assert await outcome(runs, await post(runs, user(), key=OTHER)) == BUDGET
-    assert len(model.requests) == 1
+    assert len(model.requests) == asked
 
 
 # ---------------------------------------------------------------- other workers

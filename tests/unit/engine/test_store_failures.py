@@ -86,8 +86,10 @@ async def test_a_failing_commit_leaves_a_sound_conversation(
 async def test_the_end_of_a_run_survives_a_failed_write(memory: Store, fault: Fault) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = [fault]
-    deaf = replace(QUICK, heartbeat=3600)  # a lease that ended with its run is not asked about
-    async with worker(faults.store, ScriptedModel([words("done")]), timing=deaf) as runs:
+    no_heartbeat = replace(
+        QUICK, heartbeat=3600
+    )  # a lease that ended with its run is not asked about
+    async with worker(faults.store, ScriptedModel([words("done")]), timing=no_heartbeat) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
     assert faults.calls["commit"] == 2
 
@@ -216,6 +218,7 @@ async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(memor
 async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["refuse"] * 9
+    faults.plan["take_over"] = ["refuse"] * 9
     async with (
         worker(faults.store, ScriptedModel([words("done")]), timing=EXPIRING) as runs,
         worker(memory, ScriptedModel([words("done by another")])) as other,
