@@ -29,7 +29,7 @@ from passback.stores.redis.servers import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 
-UVLOOPS = (
+UVLOOP_ERROR = (
     "unable to perform operation on <TCPTransport closed=True reading=False 0x1>; "
     "the handler is closed"
 )
@@ -111,12 +111,15 @@ async def test_a_command_that_is_cancelled_leaves_no_reply_to_the_next(place: Pl
 async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_the_next(
     place: Place,
 ) -> None:
-    async with link_to(place.target, most=1) as link, link_to(place.target, seconds=0.2) as hasty:
-        for each in (link, hasty):
+    async with (
+        link_to(place.target, most=1) as link,
+        link_to(place.target, seconds=0.2) as short_timeout,
+    ):
+        for each in (link, short_timeout):
             assert await each.run(echo("warm")) == b"warm"
         late: list[Callable[[], Awaitable[object]]] = [
-            lambda: hasty.run(echo("late")),
-            lambda: hasty.command("GET", "none"),
+            lambda: short_timeout.run(echo("late")),
+            lambda: short_timeout.command("GET", "none"),
         ]
         for work in late:
             place.server.pause()
@@ -127,7 +130,7 @@ async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_t
                 place.server.resume()
             with anyio.fail_after(5):
                 assert await link.run(echo("first")) == b"first"
-                assert [await hasty.run(echo(word)) for word in "ab"] == [b"a", b"b"]
+                assert [await short_timeout.run(echo(word)) for word in "ab"] == [b"a", b"b"]
 
 
 async def test_a_command_that_is_cancelled_at_whatever_moment_leaves_no_reply_to_the_next(
@@ -251,5 +254,5 @@ async def test_a_login_that_is_refused_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_broke_while_it_was_used_is_known_by_uvloops_words() -> None:
-    assert is_closed_socket(RuntimeError(UVLOOPS))
+    assert is_closed_socket(RuntimeError(UVLOOP_ERROR))
     assert not is_closed_socket(RuntimeError("no running event loop"))

@@ -95,7 +95,7 @@ _parts = st.lists(
     min_size=1,
     max_size=4,
 )
-_calmly = settings(examples(25), suppress_health_check=list(HealthCheck))
+_some_examples = settings(examples(25), suppress_health_check=list(HealthCheck))
 
 
 def _written(value: JsonValue) -> str:
@@ -103,14 +103,14 @@ def _written(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-@_calmly
+@_some_examples
 @given(text=_texts, is_error=st.booleans())
 async def test_a_text_is_passed_on_to_the_letter(stage: Stage, text: str, is_error: bool) -> None:
     assert await stage.answered(text, is_error=is_error) == text
     assert stage.sent_result() == (f"Error: {text}" if is_error else text)
 
 
-@_calmly
+@_some_examples
 @given(value=_json.filter(lambda value: not isinstance(value, str)))
 async def test_json_is_passed_on_with_all_that_is_in_it(stage: Stage, value: JsonValue) -> None:
     shown = await stage.answered(value)
@@ -118,7 +118,7 @@ async def test_json_is_passed_on_with_all_that_is_in_it(stage: Stage, value: Jso
     assert stage.sent_result() == _written(value)
 
 
-@_calmly
+@_some_examples
 @given(parts=_parts)
 async def test_parts_are_passed_on_one_by_one(
     stage: Stage, parts: list[dict[str, JsonValue]]

@@ -82,10 +82,10 @@ async def test_only_a_run_whose_lease_is_over_is_failed_as_lost(store: Store) ->
 
 
 async def test_a_worker_whose_run_was_failed_as_lost_writes_nothing_more(store: Store) -> None:
-    zombie = await begin_run(store, new_key(), lease=0)
-    await fail_lost_run(store, zombie.run.key)
-    await assert_shut_out(store, zombie)
-    assert await store.release(zombie) is False
+    lost = await begin_run(store, new_key(), lease=0)
+    await fail_lost_run(store, lost.run.key)
+    await assert_shut_out(store, lost)
+    assert await store.release(lost) is False
 
 
 async def test_a_released_run_may_be_closed_too_and_the_next_begins(store: Store) -> None:

@@ -121,7 +121,7 @@ class Ticks:
         self._store = store
         self.sees_followers = sees_followers
         self.pressing: RunLog | None = None
-        self.patient: RunLog | None = None
+        self.waiting: RunLog | None = None
         self.wrote: list[bool] = []
         self.enough = anyio.Event()
 
@@ -132,12 +132,12 @@ class Ticks:
         self, writes: Sequence[LogWrite], /, *, lease: float
     ) -> Sequence[LeaseState | StoreError]:
         assert self.pressing
-        assert self.patient
-        self.wrote.append(self.patient.lease in [write.lease for write in writes])
+        assert self.waiting
+        self.wrote.append(self.waiting.lease in [write.lease for write in writes])
         if len(self.wrote) == TICKS:
             self.enough.set()
         answers = await self._store.append(writes, lease=lease)
-        self.patient.append([TextDelta("word")])
+        self.waiting.append([TextDelta("word")])
         self.pressing.append([CALL])
         return answers
 
@@ -153,10 +153,10 @@ async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
     ticks = Ticks(store, sees_followers=sees_followers)
     writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, write_timeout=SECONDS)
     ticks.pressing = log_of(await begin_run(store, new_key()), writer)
-    ticks.patient = log_of(await begin_run(store, new_key()), writer)
+    ticks.waiting = log_of(await begin_run(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.run)
-        ticks.patient.append([TextDelta("word")])
+        ticks.waiting.append([TextDelta("word")])
         ticks.pressing.append([CALL])
         with anyio.fail_after(SECONDS):
             await ticks.enough.wait()
@@ -169,15 +169,15 @@ async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
 ) -> None:
     """Else the text of every run would wait four times as long as the pause behind a failure."""
     faults, writer = refusing(store)
-    failing, patient = log_of(held, writer), log_of(await begin_run(store, new_key()), writer)
+    failing, waiting = log_of(held, writer), log_of(await begin_run(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.run)
         failing.append([CALL])
         await faults.until("append", 1)
-        patient.append([TextDelta("word")])
+        waiting.append([TextDelta("word")])
         await faults.until("append", 2)
         tasks.cancel_scope.cancel()
-    assert await said(store, patient.lease) == [TextDelta("word")]
+    assert await said(store, waiting.lease) == [TextDelta("word")]
 
 
 async def test_a_run_that_was_given_up_is_not_written_again_and_again(

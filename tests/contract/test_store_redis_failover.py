@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.nightly, pytest.
 
 T = TypeVar("T")
 
-HASTE = StoreOptions(timeout=0.2)
+SHORT_TIMEOUT = StoreOptions(timeout=0.2)
 """Less than a failover takes, so that it is noticed."""
 USABLE = 30.0
 """Seconds within which the store is there again; on an idle machine it is one."""
@@ -54,8 +54,8 @@ async def store(servers: Failover) -> AsyncGenerator[Store]:
 
 
 @pytest.fixture
-async def hasty(servers: Failover) -> AsyncGenerator[Store]:
-    async with open_store(servers.url, options=HASTE) as store:
+async def quick_store(servers: Failover) -> AsyncGenerator[Store]:
+    async with open_store(servers.url, options=SHORT_TIMEOUT) as store:
         yield store
 
 
@@ -112,14 +112,14 @@ class Talk:
 
 @pytest.mark.promise("P6", "P15")
 async def test_writers_go_on_after_a_failover_and_what_was_replicated_is_there_once(
-    store: Store, hasty: Store, servers: Failover
+    store: Store, quick_store: Store, servers: Failover
 ) -> None:
     talks = [Talk(await begin_run(store, new_key(), user("hello"))) for _ in range(8)]
     silent = await begin_run(store, new_key(), user("hello"))
     enough = anyio.Event()
     async with anyio.create_task_group() as tasks:
         for talk in talks:
-            tasks.start_soon(talk.go_on, hasty, enough)
+            tasks.start_soon(talk.go_on, quick_store, enough)
         while any(talk.last < 10 for talk in talks):
             await pause(0.01)
         settled = {talk.held.run: talk.last for talk in talks}

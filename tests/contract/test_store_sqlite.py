@@ -209,12 +209,12 @@ async def test_a_cancelled_caller_leaves_the_others_their_answers(store: SqliteS
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
-            impatient = anyio.CancelScope()
+            cancelled = anyio.CancelScope()
             tasks.start_soon(write, anyio.CancelScope(), 2)
-            tasks.start_soon(write, impatient, 3)
+            tasks.start_soon(write, cancelled, 3)
             tasks.start_soon(write, anyio.CancelScope(), 4)
             await anyio.lowlevel.checkpoint()
-            impatient.cancel()
+            cancelled.cancel()
 
     assert len(await store.read_log(held.run)) == 4
 

@@ -160,10 +160,10 @@ async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> Non
 
 
 async def test_a_worker_whose_run_was_taken_over_writes_nothing_more(store: Store) -> None:
-    zombie = await begin_run(store, new_key(), lease=0)
-    await store.append([texts(zombie, 2, "void")], lease=0)
-    await take_over_run(store, zombie.run.key)
-    await assert_shut_out(store, zombie)
+    lost = await begin_run(store, new_key(), lease=0)
+    await store.append([texts(lost, 2, "void")], lease=0)
+    await take_over_run(store, lost.run.key)
+    await assert_shut_out(store, lost)
 
 
 async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> None:

@@ -155,7 +155,7 @@ def tells(*_: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("paint", "told"),
+    ("paint", "content"),
     [
         (Tool("paint", "", {"type": "object"}, fails), "ValueError: no paint left"),
         (Tool("paint", "", {"type": "object"}, tells), "use another one"),
@@ -250,7 +250,7 @@ async def test_the_plain_client_does_the_same(
     assert [event.content for event in events if isinstance(event, ToolAnswer)] == ["blue"]
 
 
-PATIENT = """
+WAITING_PROGRAM = """
 import signal, sys
 from passback_client.sync import Client
 # in the background the tests' processes ignore the signal
@@ -265,7 +265,7 @@ async def test_ctrl_c_ends_a_program_that_waits_in_the_plain_client(
     model: ModelServer, played: Server
 ) -> None:
     model.play(broken_off("never ending"))
-    command = [sys.executable, "-c", PATIENT, played.url]
+    command = [sys.executable, "-c", WAITING_PROGRAM, played.url]
     with anyio.fail_after(SECONDS):
         async with await anyio.open_process(command) as process:
             assert process.stdout is not None

@@ -95,7 +95,7 @@ async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_i
     tmp_path: Path, conversation: str
 ) -> None:
     flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--timing", "lease=1")
-    patient = Retry(attempts=200, first=0.05, longest=0.1)
+    retry = Retry(attempts=200, first=0.05, longest=0.1)
     answer, has_text, ended = Answer(), anyio.Event(), anyio.Event()
     rewinds: list[Rewind] = []
 
@@ -111,7 +111,7 @@ async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_i
         async with (
             running_server(*flags) as first,
             frame_cutter(first.url) as cutter,
-            Client(cutter.url, retry=patient) as client,
+            Client(cutter.url, retry=retry) as client,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(read, client)
@@ -155,8 +155,8 @@ async def test_on_busy_of_the_client_rejects_waits_or_interrupts(
     texts: list[str] = []
 
     async def wait_for_it() -> None:
-        async with Client(played.url, retry=QUICK, transport=watching) as patient:
-            again = patient.send("two", conversation_id=conversation, wait_while_busy=True)
+        async with Client(played.url, retry=QUICK, transport=watching) as waiting:
+            again = waiting.send("two", conversation_id=conversation, wait_while_busy=True)
             texts.append(joined([event async for event in again]))
 
     async with (

@@ -231,12 +231,12 @@ async def test_a_deleted_conversation_is_gone_with_its_logs(
 async def test_a_tool_that_nothing_can_end_holds_up_neither_its_run_nor_the_server(
     store: str, conversation: str
 ) -> None:
-    clings = user(json.dumps({"calls": [["cling", {}]]}))
+    uncancellable = user(json.dumps({"calls": [["ignore_cancellation", {}]]}))
     async with (
         running_server("tests.support.served_agents:hanging", "--store", store) as server,
         client_of(server.url) as client,
     ):
-        async with client.stream(conversation, [clings], include=["run"]) as stream:
+        async with client.stream(conversation, [uncancellable], include=["run"]) as stream:
             await stream.until("tool-call-args")
             assert (await client.cancel(conversation)).json() == {"cancelled": True}
             seen = await stream.whole()

@@ -81,12 +81,12 @@ def _serve(orders: IO[str], answers: IO[str]) -> None:
     for line in orders:
         order = json.loads(line)
         if (child := os.fork()) == 0:
-            _obey(order)
+            _run_order(order)
         answers.write(f"{_code_of(child)}\n")
         answers.flush()
 
 
-def _obey(order: Mapping[str, Any]) -> NoReturn:
+def _run_order(order: Mapping[str, Any]) -> NoReturn:
     for descriptor, name in ((0, os.devnull), (1, order["stdout"]), (2, order["stderr"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), descriptor)
     os.chdir(order["cwd"])

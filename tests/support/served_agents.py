@@ -84,7 +84,7 @@ def read_file(path: str) -> str:
 
 
 @tool
-async def cling() -> None:
+async def ignore_cancellation() -> None:
     """Ignore every cancellation."""
     never = asyncio.Event()
     while not never.is_set():
@@ -112,7 +112,7 @@ async def index(context: ToolContext) -> str:
 
 echoing = Agent(model=MODEL, tools=[echo])
 guarded = Agent(model=MODEL, tools=[delete_file, read_file])
-hanging = Agent(model=MODEL, tools=[cling])
+hanging = Agent(model=MODEL, tools=[ignore_cancellation])
 
 _DOES = "Does as it is told."
 _worker = Agent(model=MODEL, name="helper", description=_DOES, tools=[delete_file, index_slowly])

@@ -260,7 +260,7 @@ def test_a_table_is_outlined_by_columns_and_rows(data: JsonValue, shown: JsonVal
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         (["1"] * 9 + ["n/a"], "text: 1 of its 10 fields is not a number"),
         (["1"] * 9 + ["n/a", "-"], "text: 2 of its 11 fields are not numbers"),

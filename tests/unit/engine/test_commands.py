@@ -76,14 +76,14 @@ def broken(words: str, context: CommandContext) -> str:
     raise OSError(words, context)
 
 
-class Unspeakable:
+class Unprintable:
     @override
     def __str__(self) -> str:
         raise OSError
 
 
-def unspeakable(words: str, context: CommandContext) -> Any:
-    return Unspeakable()
+def unprintable(words: str, context: CommandContext) -> Any:
+    return Unprintable()
 
 
 async def test_commands_are_answered_without_the_model() -> None:
@@ -96,7 +96,7 @@ async def test_commands_are_answered_without_the_model() -> None:
             "later": later,
             "oops": broken,
             "exit": leaves,
-            "hm": unspeakable,
+            "hm": unprintable,
         },
     )
     async with serving(agent) as runs:

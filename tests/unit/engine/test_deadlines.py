@@ -66,7 +66,7 @@ pytestmark = pytest.mark.anyio
 
 LATE = replace(QUICK, tool_timeout=0)
 """A worker whose calls are overdue as soon as they are made, without background recovery."""
-PATIENT = replace(QUICK, tool_timeout=3600)
+LONG_TIMEOUT = replace(QUICK, tool_timeout=3600)
 RECOVERING_SOON = replace(LATE, scan=0.01)
 TIMEOUT = SYNTHETIC_TEXT["timeout"]
 BOTH = calls(("paint", {}), ("ask", {}))
@@ -95,10 +95,10 @@ async def closings(runs: RunService) -> list[tuple[object, bool, str | None]]:
 # ---------------------------------------------------------------- the deadline
 async def test_what_is_owed_has_the_deadline_of_the_settings(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([BOTH]), timing=PATIENT) as patient,
+        worker(store, ScriptedModel([BOTH]), timing=LONG_TIMEOUT) as asking,
         worker(store, ScriptedModel([BOTH])) as other,
     ):
-        await handed_back(patient)
+        await handed_back(asking)
         status = await other.status(KEY)
         assert status.answer_by is not None
         assert not status.overdue
@@ -180,11 +180,11 @@ async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> Non
 async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
     async with (
         worker(memory, ScriptedModel([BOTH]), timing=LATE) as late,
-        worker(memory, ScriptedModel([BOTH]), timing=PATIENT) as patient,
+        worker(memory, ScriptedModel([BOTH]), timing=LONG_TIMEOUT) as asking,
     ):
         await handed_back(late)
-        run = await post(patient, says(), key=OTHER, tools=[PAINT, ASK])
-        assert isinstance(await outcome(patient, run), HandedBack)
+        run = await post(asking, says(), key=OTHER, tools=[PAINT, ASK])
+        assert isinstance(await outcome(asking, run), HandedBack)
         assert len((await memory.inbox(KEY.owner, limit=9)).owing) == 2
         page = await late.inbox(KEY.owner, limit=9)
         assert [each.key for each in page.owing] == [OTHER]

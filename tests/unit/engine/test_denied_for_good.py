@@ -265,13 +265,13 @@ async def test_a_worker_that_takes_over_knows_lasting_denials(store: Store) -> N
     counted = CountedTools("stuck")
     tools = [counted.tool("pay", "ask"), counted.tool("look", "deny"), counted.tool("stuck")]
     model = ScriptedModel([called("pay"), called("look", "pay", "stuck")])
-    rescue = ScriptedModel([called("pay"), words("rescued")])
+    next_model = ScriptedModel([called("pay"), words("rescued")])
     async with worker(store, model, *tools) as first:
         [call] = await asked(first)
     async with worker(store, model, *tools, timing=EXPIRING) as dying:
         run = await post(dying, denial(call, "No.", always=True))
         await counted.begun.wait()
-        async with worker(store, rescue, *tools) as runs:
+        async with worker(store, next_model, *tools) as runs:
             assert await outcome(runs, run) == Completed()
             assert [tool for tool, _ in await refusals(runs)] == ["pay", "look", "pay", "pay"]
             assert await lasting(runs) == [("pay", False, "No.")]

@@ -262,8 +262,8 @@ def spent(usage: Usage) -> int:
 async def test_a_cut_summary_costs_its_request_and_its_text(
     memory: Store,
 ) -> None:
-    rambling: list[Step] = ["z" * 1_000] * 1_000
-    async with small_window_worker(memory, ScriptedModel([*TALK, rambling, words("d")])) as runs:
+    endless: list[Step] = ["z" * 1_000] * 1_000
+    async with small_window_worker(memory, ScriptedModel([*TALK, endless, words("d")])) as runs:
         [usage] = reported(await talk(runs, *SIZES))
         assert usage.estimated
         assert 500 < usage.input_tokens < 2_000

@@ -131,10 +131,10 @@ async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
 @pytest.mark.promise("P10")
 async def test_a_worker_that_takes_over_has_the_history(store: Store) -> None:
     gate = anyio.Event()
-    rescue = ScriptedModel([words("yes")])
+    next_model = ScriptedModel([words("yes")])
     async with worker(store, ScriptedModel([["a", gate]]), timing=EXPIRING, max_turns=1) as dying:
         run = await start(dying, importing())
-        async with worker(store, rescue, max_turns=1) as runs:
+        async with worker(store, next_model, max_turns=1) as runs:
             assert await outcome(runs, run) == Completed()
             assert (await contents(runs))[-3:] == ["so", "go on", "yes"]
 

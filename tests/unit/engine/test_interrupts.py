@@ -131,9 +131,9 @@ async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(sto
 async def test_a_run_that_has_ended_is_neither_cut_nor_undone(store: Store, how: Stops) -> None:
     """Its worker hears of the wish to stop it only when it has ended."""
     gate = anyio.Event()
-    deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
+    no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
     model = ScriptedModel([[gate, *words("whole")], words("two")])
-    async with worker(store, model, timing=deaf) as owner, worker(store, model) as other:
+    async with worker(store, model, timing=no_heartbeat) as owner, worker(store, model) as other:
         first = await post(owner, says("a"))
         second = await stop(other, "b", how)
         gate.set()
@@ -189,8 +189,8 @@ async def test_a_tool_of_an_interrupted_run_is_closed(store: Store) -> None:
 @pytest.mark.promise("P6")
 async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, how: Stops) -> None:
     model = ScriptedModel([half(), words("last")])
-    deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
-    async with worker(store, model, timing=deaf) as runs, worker(store, model) as other:
+    no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
+    async with worker(store, model, timing=no_heartbeat) as runs, worker(store, model) as other:
         first = await post(runs, says("a"))
         await until(runs, first, TextDelta)
         between = [await stop(other, text, how) for text in "bc"]
@@ -215,10 +215,10 @@ async def test_a_post_that_stops_the_run_does_not_wait_for_queued_posts(
     async with worker(store, model) as runs:
         first = await post(runs, says("a"))
         await until(runs, first, TextDelta)
-        patient = await post(runs, says("b"), on_busy="enqueue")
+        queued = await post(runs, says("b"), on_busy="enqueue")
         last = await stop(runs, "c", how)
         assert await outcome(runs, last) == Completed()
-        assert await outcome(runs, patient) == Cancelled()
+        assert await outcome(runs, queued) == Cancelled()
         # a rollback takes back the run right before it, and no other
         kept = ["a", "half", "b"] if how == "interrupt" else ["a", "half"]
         assert await contents(runs) == [*kept, "c", "last"]
@@ -304,10 +304,10 @@ async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> No
 @pytest.mark.promise("P10")
 async def test_a_worker_may_die_before_it_stops_the_run(store: Store, how: Stops) -> None:
     """The order is in the store: the next worker ends the run, and begins the one that waits."""
-    deaf = replace(QUICK, heartbeat=3600, log_delay=3600)
+    no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("two")])) as other,
-        killable_worker(store, ScriptedModel([half()]), timing=deaf) as dying,
+        killable_worker(store, ScriptedModel([half()]), timing=no_heartbeat) as dying,
     ):
         first = await post(dying.runs, says("a"))
         await until(dying.runs, first, TextDelta)
@@ -338,13 +338,13 @@ async def test_a_worker_may_die_between_the_stop_and_the_rollback(store: Store) 
 
 
 # ---------------------------------------------------------------- runs that end with their reader
-IMPATIENT = replace(QUICK, disconnect_grace=0.05)
+SHORT_GRACE = replace(QUICK, disconnect_grace=0.05)
 
 
 @pytest.mark.promise("P7")
 async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: Store) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
-    async with worker(store, model, timing=IMPATIENT) as runs:
+    async with worker(store, model, timing=SHORT_GRACE) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await until(runs, run, TextDelta)
         await over(store, run)
@@ -355,7 +355,7 @@ async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: St
 
 @pytest.mark.promise("P7")
 async def test_a_run_that_nobody_ever_followed_is_cancelled_too(store: Store) -> None:
-    async with worker(store, ScriptedModel([[anyio.Event()]]), timing=IMPATIENT) as runs:
+    async with worker(store, ScriptedModel([[anyio.Event()]]), timing=SHORT_GRACE) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await over(store, run)
         assert await outcome(runs, run) == Cancelled()
@@ -366,7 +366,7 @@ async def test_a_run_is_not_cancelled_that_did_not_ask_for_it(memory: Store) -> 
     gate = anyio.Event()
     faults = Faults(memory)
     async with worker(
-        faults.store, ScriptedModel([[gate, *words("one")]]), timing=IMPATIENT
+        faults.store, ScriptedModel([[gate, *words("one")]]), timing=SHORT_GRACE
     ) as runs:
         run = await post(runs, says())
         await faults.until("renew", 20)
@@ -378,7 +378,7 @@ async def test_a_run_is_not_cancelled_while_one_reader_stays(memory: Store) -> N
     gate = anyio.Event()
     faults = Faults(memory)
     async with worker(
-        faults.store, ScriptedModel([["a", gate, *words("b")]]), timing=IMPATIENT
+        faults.store, ScriptedModel([["a", gate, *words("b")]]), timing=SHORT_GRACE
     ) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         async with reading(runs, run) as stays:
@@ -392,9 +392,9 @@ async def test_a_run_is_not_cancelled_while_one_reader_stays(memory: Store) -> N
 async def test_a_reader_that_comes_back_within_the_grace_keeps_the_run(memory: Store) -> None:
     gate = anyio.Event()
     faults = Faults(memory)
-    patient = replace(QUICK, disconnect_grace=3600)
+    long_grace = replace(QUICK, disconnect_grace=3600)
     async with worker(
-        faults.store, ScriptedModel([["a", gate, *words("b")]]), timing=patient
+        faults.store, ScriptedModel([["a", gate, *words("b")]]), timing=long_grace
     ) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await until(runs, run, TextDelta)
@@ -435,7 +435,7 @@ async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
 @pytest.mark.promise("P7", "P10")
 async def test_the_next_worker_knows_that_the_run_ends_with_its_reader(store: Store) -> None:
     async with (
-        worker(store, ScriptedModel([["more", anyio.Event()]]), timing=IMPATIENT) as other,
+        worker(store, ScriptedModel([["more", anyio.Event()]]), timing=SHORT_GRACE) as other,
         killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
     ):
         run = await post(dying.runs, says(), on_disconnect="cancel")
@@ -449,7 +449,7 @@ async def test_the_next_worker_knows_that_the_run_ends_with_its_reader(store: St
 async def test_a_queued_run_ends_with_its_reader_once_it_begins(store: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], ["half", anyio.Event()]])
-    async with worker(store, model, timing=IMPATIENT) as runs:
+    async with worker(store, model, timing=SHORT_GRACE) as runs:
         first = await post(runs, says("a"))
         run = await post(runs, says("b"), on_busy="enqueue", on_disconnect="cancel")
         gate.set()
@@ -463,7 +463,9 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
     gates = [anyio.Event(), anyio.Event()]
     model = ScriptedModel([[gates[0], *words("one")], ["a", gates[1], *words("b")]])
     faults = Faults(store)
-    async with worker(faults.store, model, timing=replace(IMPATIENT, disconnect_grace=0.3)) as runs:
+    async with worker(
+        faults.store, model, timing=replace(SHORT_GRACE, disconnect_grace=0.3)
+    ) as runs:
         await post(runs, says("a"))
         run = await post(runs, says("b"), on_busy="enqueue", on_disconnect="cancel")
         async with reading(runs, run) as reader:
@@ -480,7 +482,7 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
 async def test_a_store_that_fails_when_the_reader_is_gone_is_asked_again(memory: Store) -> None:
     faults = Faults(memory)
     faults.plan["status"] = ["refuse"]
-    async with worker(faults.store, ScriptedModel([[anyio.Event()]]), timing=IMPATIENT) as runs:
+    async with worker(faults.store, ScriptedModel([[anyio.Event()]]), timing=SHORT_GRACE) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await over(memory, run)
         assert await outcome(runs, run) == Cancelled()

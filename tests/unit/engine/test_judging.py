@@ -176,8 +176,8 @@ async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
     store: Store, caplog: pytest.LogCaptureFixture, permission: Permission | Decision
 ) -> None:
     counted, model = CountedTools(), one_of("pay", "pay")
-    hasty = CallJudge(find_objection, [no_opinion, never], seconds=0.01)
-    async with worker(store, model, counted.tool("pay", permission), judge=hasty) as runs:
+    quick_judge = CallJudge(find_objection, [no_opinion, never], seconds=0.01)
+    async with worker(store, model, counted.tool("pay", permission), judge=quick_judge) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == Completed()
         results = [(each.content, each.synthetic) for each in await answers_in(runs)]
@@ -195,8 +195,8 @@ async def test_a_hanging_rule_holds_up_nothing(memory: Store) -> None:
         done.wait(10)
         return "allow"
 
-    counted, hasty = CountedTools(), CallJudge(find_objection, [hangs], seconds=0.01)
-    async with worker(memory, one_of("pay"), counted.tool("pay"), judge=hasty) as runs:
+    counted, quick_judge = CountedTools(), CallJudge(find_objection, [hangs], seconds=0.01)
+    async with worker(memory, one_of("pay"), counted.tool("pay"), judge=quick_judge) as runs:
         try:
             assert await becomes(runs) == LATE
         finally:
@@ -212,8 +212,8 @@ async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer
     async with worker(store, model, pay) as runs:
         await outcome(runs, await post(runs, says()))
         (call_id,) = await call_ids(runs)
-    hasty = CallJudge(find_objection, [never], seconds=0.01)
-    async with worker(store, model, pay, judge=hasty) as runs:
+    quick_judge = CallJudge(find_objection, [never], seconds=0.01)
+    async with worker(store, model, pay, judge=quick_judge) as runs:
         assert await reply(runs, approval(call_id)) == "so"
         assert [each.content for each in await answers_in(runs)] == [LATE]
     assert counted.done == {}

@@ -188,13 +188,13 @@ async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> 
     """Each of three workers loses it; the fourth that looks ends it."""
     gate = anyio.Event()
 
-    def doomed() -> ScriptedModel:
+    def breaking() -> ScriptedModel:
         return ScriptedModel([["half", gate, *words("too late")]])
 
     async with (
-        worker(store, doomed(), timing=EXPIRING_FLUSHED) as one,
-        worker(store, doomed(), timing=EXPIRING_FLUSHED) as two,
-        worker(store, doomed(), timing=EXPIRING_FLUSHED) as three,
+        worker(store, breaking(), timing=EXPIRING_FLUSHED) as one,
+        worker(store, breaking(), timing=EXPIRING_FLUSHED) as two,
+        worker(store, breaking(), timing=EXPIRING_FLUSHED) as three,
         worker(store, ScriptedModel([words("next")])) as last,
     ):
         run = await post(one, says())

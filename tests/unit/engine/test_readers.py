@@ -328,8 +328,8 @@ async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Store) -
 
 async def test_a_cursor_ahead_of_a_silent_worker_is_refused(memory: Store) -> None:
     model = ScriptedModel([["a", anyio.Event()]])
-    hasty = replace(QUICK, lease=0.3)
-    async with worker(memory, model) as owner, worker(memory, model, timing=hasty) as other:
+    short_lease = replace(QUICK, lease=0.3)
+    async with worker(memory, model) as owner, worker(memory, model, timing=short_lease) as other:
         run = await post(owner, says())
         await until(other, run, TextDelta)
         await refused(other, run, Position(1, 99))

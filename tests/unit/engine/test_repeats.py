@@ -154,12 +154,11 @@ async def test_one_of_many_messages_at_once_starts_a_run(store: Store) -> None:
         assert await outcome(runs, run) == Completed()
 
 
-class Restless:
+class AlwaysChanged:
     """A store whose conversation is changed by somebody else whenever a post is to be stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.restless = True
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
@@ -169,8 +168,8 @@ class Restless:
 
 
 async def test_a_post_that_is_overtaken_again_and_again_meets_busy(memory: Store) -> None:
-    restless: Store = Restless(memory)  # type: ignore[assignment]  # the rest is looked up
-    async with worker(restless, ScriptedModel([])) as runs:
+    changing: Store = AlwaysChanged(memory)  # type: ignore[assignment]  # the rest is looked up
+    async with worker(changing, ScriptedModel([])) as runs:
         with pytest.raises(ConversationBusy, match="at once"):
             await post(runs, says())
 
@@ -262,8 +261,8 @@ async def test_an_early_result_may_overtake_the_log_of_its_call(memory: Store) -
 
 async def test_an_early_result_waits_only_so_long(memory: Store) -> None:
     gate = anyio.Event()
-    hasty = replace(QUICK, early_result=0.01)
-    async with worker(memory, early_script(gate), timing=hasty) as runs:
+    short_wait = replace(QUICK, early_result=0.01)
+    async with worker(memory, early_script(gate), timing=short_wait) as runs:
         begun = await until(runs, await post(runs, says(), tools=[PAINT]), ToolCallStarted)
         assert isinstance(begun.event, ToolCallStarted)
         with pytest.raises(ConversationBusy, match="still running"):

@@ -292,14 +292,14 @@ async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
         return "left"
 
     @tool
-    async def meddle() -> str:
+    async def use_foreign_context() -> str:
         """Use the context of the other call."""
         kept[0].progress("from here")
         await anyio.to_thread.run_sync(kept[0].progress, "from a thread")
         return "meddled"
 
-    script = ScriptedModel([calls(("leave", {}), ("meddle", {})), words("done")])
-    async with worker(memory, script, leave, meddle) as runs:
+    script = ScriptedModel([calls(("leave", {}), ("use_foreign_context", {})), words("done")])
+    async with worker(memory, script, leave, use_foreign_context) as runs:
         assert progress_in(await events(runs, await post(runs, says()))) == []
 
 

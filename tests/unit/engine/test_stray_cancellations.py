@@ -46,7 +46,7 @@ async def tells(_run: RunRef) -> str:
     return ""
 
 
-async def obeys(_words: str, _context: CommandContext) -> str:
+async def run_stray(_words: str, _context: CommandContext) -> str:
     await stray()
     return ""
 
@@ -99,7 +99,7 @@ async def test_a_tool_that_is_cancelled_by_nobody_has_failed(memory: Store) -> N
 
 
 async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
-    commands = Commands({"do": obeys}, enabled=True)
+    commands = Commands({"do": run_stray}, enabled=True)
     async with worker(memory, ScriptedModel([]), commands=commands) as runs:
         assert await reply(runs, user("/do")) == "The command failed: StrayCancellation."
 
@@ -163,13 +163,13 @@ async def test_a_model_that_panics_breaks_its_run_alone(memory: Store) -> None:
 
 
 @asynccontextmanager
-async def clinging(seconds: float) -> AsyncGenerator[FunctionTool]:
+async def ignoring_cancellation(seconds: float) -> AsyncGenerator[FunctionTool]:
     """A tool that goes on whatever comes, until the context ends; it was cancelled once then."""
     tries = 0
     gate = anyio.Event()
 
     @tool(seconds=seconds)
-    async def clings() -> str:
+    async def ignores() -> str:
         nonlocal tries
         while not gate.is_set():
             try:
@@ -178,7 +178,7 @@ async def clinging(seconds: float) -> AsyncGenerator[FunctionTool]:
                 tries += 1
         return "at last"
 
-    yield clings
+    yield ignores
     assert (tries, count_left_behind()) == (1, 1)
     gate.set()
     while count_left_behind():
@@ -186,16 +186,16 @@ async def clinging(seconds: float) -> AsyncGenerator[FunctionTool]:
 
 
 async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Store) -> None:
-    model = ScriptedModel([called("clings"), says("so")])
-    async with clinging(0.01) as clings, worker(memory, model, clings) as runs:
+    model = ScriptedModel([called("ignores"), says("so")])
+    async with ignoring_cancellation(0.01) as ignores, worker(memory, model, ignores) as runs:
         assert await reply(runs, user()) == "so"
         assert await results(runs) == ["The tool did not answer in 0.01 s."]
 
 
 @pytest.mark.promise("P7")
 async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Store) -> None:
-    model = ScriptedModel([called("clings"), says("so")])
-    async with clinging(60) as clings, worker(memory, model, clings) as runs:
+    model = ScriptedModel([called("ignores"), says("so")])
+    async with ignoring_cancellation(60) as ignores, worker(memory, model, ignores) as runs:
         run = await post(runs, user())
         await until(runs, run, ToolCallStarted)
         await anyio.wait_all_tasks_blocked()
@@ -217,8 +217,8 @@ async def test_a_stray_cancellation_differs_from_an_earlier_deadline(memory: Sto
     model = Straying([called("pay", "strays")])
     async with worker(memory, model, strays, CountedTools().tool("pay"), judge=judge) as runs:
         assert await outcome(runs, await post(runs, user())) == BROKEN_RUN
-    calm = ScriptedModel([called("pay", "strays"), says("so")])
-    async with worker(memory, calm, strays, CountedTools().tool("pay"), judge=judge) as runs:
+    next_model = ScriptedModel([called("pay", "strays"), says("so")])
+    async with worker(memory, next_model, strays, CountedTools().tool("pay"), judge=judge) as runs:
         assert await reply(runs, user("again", "u2")) == "so"
         late, unknown = (str(each) for each in await results(runs))
         assert late.endswith("was not found out in time")

@@ -235,11 +235,11 @@ async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Sto
     async with (
         worker(
             store, ScriptedModel([["half", gate, *words("late")]]), timing=EXPIRING_FLUSHED
-        ) as sleeper,
+        ) as paused,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
-        run = await post(sleeper, says())
-        async with reading(sleeper, run) as saw, reading(other, run) as stored:
+        run = await post(paused, says())
+        async with reading(paused, run) as saw, reading(other, run) as stored:
             await saw.until(TextDelta("half"))
             await stored.until(TextDelta("whole"))
             gate.set()

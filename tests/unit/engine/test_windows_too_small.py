@@ -203,13 +203,13 @@ async def test_a_worker_that_dies_after_the_summary_loses_nothing(store: Store) 
         run = await post(dying.runs, says("3" * 1_000, "u3"))
         await until(dying.runs, run, Compacted)
         await dying.kill()
-    heir = ScriptedModel([words("d")])
-    async with small_window_worker(store, heir, timing=RECOVERING) as runs:
+    next_model = ScriptedModel([words("d")])
+    async with small_window_worker(store, next_model, timing=RECOVERING) as runs:
         assert await outcome(runs, run) == Completed()
         kept = await record(runs)
     assert summary_in(kept).content == "notes"
     assert isinstance(kept[-1], AssistantMessage)
-    first, *others = shown(heir.requests[0])
+    first, *others = shown(next_model.requests[0])
     assert "notes" in str(first)
     assert others == ["c", "3" * 1_000]
 
