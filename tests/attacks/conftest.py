@@ -18,7 +18,7 @@ pytest_generate_tests = choose_stores
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of a scope that lets a server be a module's."""
+    """A backend whose scope lets a server be a module's."""
     return "asyncio"
 
 

@@ -10,7 +10,7 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 SECONDS = 10
-"""Within which all answers of a connection come, however busy the machine is."""
+"""Limit for all answers of a connection, however busy the machine is."""
 HOST = b"Host: 127.0.0.1\r\n"
 _MOST = 4 * 1024 * 1024
 
@@ -49,7 +49,7 @@ class Connection:
                 return response
 
     async def rest(self) -> list[Response]:
-        """All that comes, to the end of the connection."""
+        """Return all bytes to the end of the connection."""
         found: list[Response] = []
         while (response := await self.response()) is not None:
             found.append(response)

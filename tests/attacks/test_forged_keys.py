@@ -95,7 +95,7 @@ async def test_a_key_in_another_form_or_place_is_none(server: Server, fields: by
 
 
 async def test_the_key_itself_opens(server: Server, alice: Client) -> None:
-    """Else the attacks would fail for another reason."""
+    """The requests of the attacks are right but for the key."""
     for fields in (b"Bearer " + KEY.encode(), b"bearer  " + KEY.encode() + b" "):
         content = request("GET", "/tool-calls?status=owed", b"Authorization: " + fields + b"\r\n")
         [answer] = await answers_to(server.url, content)

@@ -41,7 +41,7 @@ class Ids:
 
 
 def _turned(name: str) -> str:
-    """With other hexadecimal digits at the same places."""
+    """Replace the hexadecimal digits of an id."""
     head, dot, place = name.partition(".")
     other = str.maketrans("0123456789abcdef", "123456789abcdef0")
     return head[:-8] + head[-8:].translate(other) + dot + place
@@ -57,7 +57,7 @@ class Owners:
     running: Ids
 
     async def state(self) -> Sequence[object]:
-        """All that alice can see."""
+        """Return all that alice can see."""
         seen: list[object] = []
         for each in (self.waiting, self.running):
             for path in ("", "/messages"):

@@ -61,7 +61,7 @@ def resident(server: Server) -> int:
 
 
 async def warm_up(client: Client, model: ModelServer, conversation: str) -> None:
-    """So that what is loaded by the first run is not counted."""
+    """Load what the first run loads, which then is not counted."""
     model.play(says("hello"))
     assert (await client.post(conversation, user("hi"))).text == "hello"
 
@@ -160,7 +160,7 @@ async def test_slow_runs_of_one_owner_do_not_hold_up_another(
 async def test_without_a_free_descriptor_newcomers_wait_and_the_server_recovers(
     tmp_path: Path,
 ) -> None:
-    """Of 64 that the process may have, idle connections hold all that are left."""
+    """Idle connections hold all that are left of the process's 64 descriptors."""
     shell = ("sh", "-c", 'ulimit -n 64; exec "$0" "$@"', sys.executable, "-m", "passback", "serve")
     log = tmp_path / "log"
     with log.open("wb") as stderr:

@@ -154,7 +154,7 @@ def _damaged(chance: random.Random, content: bytes) -> bytes:
 
 
 def _readdressed(chance: random.Random, path: str) -> str:
-    """With other characters, percent-encoded where they could end the line."""
+    """Replace characters, percent-encoded where they could end the line."""
     at = chance.randrange(1, len(path))
     added = chance.choice(
         ("%00", "%ff", "%0d%0a", "/", "..", "%2f", "&a=1", "=", "?", "%", "x" * 300)

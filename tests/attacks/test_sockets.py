@@ -36,7 +36,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def server() -> AsyncGenerator[Server]:
-    """Nobody in this module has its key, unless said."""
+    """A server with a key, which tests of this module do not use unless they say so."""
     async with running_server(
         "--limits", "connections=64", environment={"PASSBACK_API_KEYS": f"alice:{KEY}"}
     ) as server:
@@ -75,7 +75,7 @@ async def send(client: socket.socket, piece: bytes) -> bool:
 
 
 async def rest_of(client: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
+    """Return all bytes until the server closes the connection."""
     loop, got = asyncio.get_running_loop(), bytearray()
     with suppress(ConnectionError):
         while part := await loop.sock_recv(client, 65536):
@@ -180,7 +180,7 @@ async def test_junk_is_not_logged_for_each_request(tmp_path: Path) -> None:
 
 
 async def test_documents_that_nobody_reads_are_dropped() -> None:
-    """With a key, small requests ask for a large page, and nobody reads it.
+    """Small requests with a key ask for a large page, and nobody reads it.
 
     The sockets would keep what the server has made of them.
     """

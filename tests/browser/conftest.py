@@ -27,7 +27,7 @@ _FLAGS = [
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """For the whole session, because the browser and the server live as long."""
+    """The backend of the whole session, because the browser and the server live as long."""
     return "asyncio"
 
 

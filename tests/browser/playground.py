@@ -83,7 +83,7 @@ class Playground:
         return str(await self.page.evaluate("getComputedStyle(document.body).backgroundColor"))
 
     async def tool_cards(self) -> list[dict[str, str]]:
-        """Each tool call as it is shown."""
+        """Return each tool call as it is shown."""
         cards: list[dict[str, str]] = []
         for card in await self.page.locator(".tool").all():
             blocks = await card.locator(".block").all()

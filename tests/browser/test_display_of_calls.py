@@ -91,7 +91,7 @@ async def test_keys_that_come_twice_are_all_shown_with_a_warning(playground: Pla
 async def test_letters_from_right_to_left_leave_arguments_in_their_order(
     playground: Playground,
 ) -> None:
-    """Without isolation the list reads from right to left: the sum stands beside the other name."""
+    """Without isolation the amount would stand beside the other name."""
     names = ["שלום", "תודה"]
     order = json.dumps({"pay": [names[0], 1000, names[1]]}, ensure_ascii=False)
     page = await owes(playground, approval(order))

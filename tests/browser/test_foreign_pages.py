@@ -199,7 +199,7 @@ async def test_no_way_of_a_foreign_page_reads_or_changes_anything(
 async def test_a_page_of_this_machine_may_talk_to_a_server_of_this_machine(
     browser: Browser, site: CarelessSite, fast_url: str, host: str
 ) -> None:
-    """As a front end in development does, from another port."""
+    """A front end in development comes from another port."""
     async with foreign_page(browser, site.url(host)) as page:
         conversation, words, again = await page.evaluate(TALK, fast_url)
     assert words.startswith(f": conversation {conversation}\n\n")

@@ -26,7 +26,7 @@ async def say_during_an_answer(playground: Playground, text: str) -> None:
 
 
 async def choose(page: Page, name: str) -> None:
-    """By the keyboard alone, from the field."""
+    """Choose by the keyboard alone, from the field."""
     button = page.get_by_role("button", name=name)
     for _ in range(4):
         await page.keyboard.press("Tab")

@@ -34,7 +34,7 @@ def durable(folder: Path) -> tuple[str, ...]:
 
 
 async def end(server: Server, how: Literal["kill", "terminate"]) -> str:
-    """Its port, which is free again."""
+    """End the server; return its port, which is free again."""
     if how == "kill":
         server.kill()
     else:

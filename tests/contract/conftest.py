@@ -42,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def redis_kind() -> RedisKind:
-    """Of a test that does not choose."""
+    """The URL of a store for tests that do not choose one."""
     return "redis"
 
 

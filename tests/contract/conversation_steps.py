@@ -88,14 +88,14 @@ def known_answers(messages: Sequence[Message]) -> dict[CallId, tuple[object, ...
 
 
 def expected_of_good_answers(posted: set[CallId], open_ids: set[CallId]) -> str | None:
-    """They are equal to what is known, or the first."""
+    """Return the outcome of answers that are the first, or equal to what is known."""
     if posted & open_ids:
         return "owes" if open_ids - posted else "runs"
     return None if open_ids else "joins"  # some of them may be of the turn that is still open
 
 
 TOOLS = (PAINT, ASK, ASK_USER)
-"""Of the client."""
+"""The tools of the client."""
 FORM = '{"questions": [{"question": "What is it called?"}]}'
 
 
@@ -124,7 +124,7 @@ async def call(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def a_turn(conversation: RandomConversation, pick: Pick) -> None:
-    """Some calls, one or the other of them invalid or the server's, and the end of the answer."""
+    """Make some calls, a few invalid or the server's, and end the answer."""
     for _ in range(1 + pick.below(3)):
         await call(conversation, pick)
         await conversation.settle()
@@ -132,7 +132,7 @@ async def a_turn(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def a_turn_that_asks(conversation: RandomConversation, pick: Pick) -> None:
-    """One or two calls that a person has to allow, perhaps with a question."""
+    """Make calls that a person has to allow, perhaps with a question."""
     if open_answer := conversation.open_answer():
         names = ["wipe", *pick.of([[], ["wipe"], ["ask_user"]])]
         for name in names:
@@ -155,7 +155,7 @@ def some_usage(pick: Pick) -> UsageChunk:
 
 
 async def fail(conversation: RandomConversation, pick: Pick) -> None:
-    """In one way or another, or the answer just breaks off."""
+    """End the answer in one way or another, or just break it off."""
     if open_answer := conversation.open_answer():
         if pick.below(2):
             open_answer.say(some_usage(pick))
@@ -201,7 +201,7 @@ async def answers(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def right_answers(conversation: RandomConversation, pick: Pick) -> None:
-    """All that is owed, in any order."""
+    """Answer all that is owed, in any order."""
     owed = (await conversation.status()).owed
     given = [
         approval(conversation, pick, each.id)
@@ -216,7 +216,7 @@ async def right_answers(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def a_bad_answer(conversation: RandomConversation, pick: Pick) -> None:
-    """To a question: it changes nothing."""
+    """Answer a question wrongly, which changes nothing."""
     status = await conversation.status()
     asked = [each.id for each in status.owed if each.kind == "question"]
     if (
@@ -377,7 +377,7 @@ async def a_reader_comes(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def a_reader_comes_back(conversation: RandomConversation, pick: Pick) -> None:
-    """To any worker, behind what it saw last."""
+    """Come back to any worker, behind what was seen last."""
     if conversation.readers:
         reader = pick.of(conversation.readers[:-3:-1])
         await reader.leave()
@@ -403,7 +403,7 @@ async def kill(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def stop(conversation: RandomConversation, pick: Pick) -> None:
-    """As a deploy does: its runs are left to others."""
+    """Stop a worker as a deploy does: its runs are left to others."""
     worker = a_worker(conversation, pick)
     await worker.runs.drain(0)
     await conversation.kill_worker(worker)
@@ -411,7 +411,7 @@ async def stop(conversation: RandomConversation, pick: Pick) -> None:
 
 
 async def visit(conversation: RandomConversation, pick: Pick) -> None:
-    """Somebody looks at the conversation: a worker that meets a lost run takes it over."""
+    """Look at the conversation: a worker that meets a lost run takes it over."""
     try:
         await a_worker(conversation, pick).runs.status(conversation.key)
     except UnknownConversation:
@@ -431,7 +431,7 @@ async def a_boundary_is_set(conversation: RandomConversation, pick: Pick) -> Non
 
 
 async def the_store_fails(conversation: RandomConversation, pick: Pick) -> None:
-    """In one of the next writes of a run."""
+    """Let one of the next writes of a run fail."""
     faults: list[Fault] = ["lose reply", "refuse"]
     plan = a_worker(conversation, pick).faults.plan
     plan[pick.of(["commit", "append", "renew"])].append(pick.of(faults))

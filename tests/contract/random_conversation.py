@@ -129,7 +129,7 @@ class StepwiseModel:
 
 
 SECONDS = 60
-"""For one conversation, however busy the machine is."""
+"""Limit for one conversation, however busy the machine is."""
 
 TIMING = replace(QUICK, disconnect_grace=0.02, queue=4)
 
@@ -158,7 +158,7 @@ class Reader:
     gone: anyio.Event = field(default_factory=anyio.Event)
 
     async def follow(self, worker: KillableWorker) -> None:
-        """To the end of the run, or until the connection is cut."""
+        """Follow to the end of the run, or until the connection is cut."""
         self.worker, self.scope, self.gone = worker, anyio.CancelScope(), anyio.Event()
         after = self.seen[-1].position if self.seen else START
         with self.scope:
@@ -212,7 +212,7 @@ class RandomConversation:
         self.workers.append(await self._stack.enter_async_context(working))
 
     async def kill_worker(self, worker: KillableWorker) -> None:
-        """It dies, and with it its connections."""
+        """Kill a worker, and its connections with it."""
         self.workers.remove(worker)
         for reader in self.readers:
             if reader.worker is worker:
@@ -281,7 +281,7 @@ class RandomConversation:
 
     @property
     def runs(self) -> list[RunRef]:
-        """In the order in which their posts were accepted."""
+        """Return runs in the order in which their posts were accepted."""
         return [
             each.answer for each in self.accepted if each.own and isinstance(each.answer, RunRef)
         ]
@@ -320,7 +320,7 @@ class RandomConversation:
         self._before = messages
 
     def _what_was_spent_stays_spent(self, state: State) -> None:
-        """Also what is taken back, and what left no message."""
+        """Count also what is taken back, and what left no message."""
         before, self._spent = self._spent, Spent(state.tokens, state.seconds, state.cost)
         assert state.tokens >= max(
             before.tokens, state.usage.input_tokens + state.usage.output_tokens
@@ -373,7 +373,7 @@ class RandomConversation:
                 assert words_of(kept[posted.call_id]) == words_of(posted)
 
     def _nothing_was_made_twice_or_unasked(self, messages: Sequence[Message]) -> None:
-        """Also when its worker died, and when what the run said was taken back."""
+        """Count also calls of dead workers, and of text that was taken back."""
         allowed = {call for call, each in approvals_of(messages).items() if each.approved}
         asking = {call.id for call in calls_of(messages) if call.asks}
         assert all(times == 1 for times in self.made.values())

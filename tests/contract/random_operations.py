@@ -193,7 +193,7 @@ def a_change(
 
 
 def a_state(pick: Pick, count: int) -> State | None:
-    """Of a conversation that has then so many messages; mostly it is kept as it is."""
+    """Draw a boundary in a conversation of so many messages; mostly keep it."""
     if not pick.seldom():
         return None
     plan = tuple(PlanEntry(f"entry {number}") for number in range(pick.below(3)))
@@ -335,7 +335,7 @@ async def take_due(walk: RandomOperations, pick: Pick) -> None:
 
 
 async def inbox(walk: RandomOperations, pick: Pick) -> None:
-    """Nobody is told to answer where nothing is owed."""
+    """Check that the inbox has a conversation only while that owes answers."""
     needs = await walk.status()
     for store in walk.stores:
         found = (await store.inbox(walk.key.owner, limit=1000)).owing

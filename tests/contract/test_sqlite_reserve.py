@@ -18,7 +18,7 @@ from passback.stores.sqlite.file import RESERVE_BYTES, Reserve
 pytestmark = pytest.mark.anyio
 
 DISK = "12m"
-"""As small as may be: the reserve is only taken where twice as much is free."""
+"""The smallest possible size: the reserve needs twice as much free space."""
 POST = "x" * 200_000
 # in namespaces of its own, so that the file system goes with the process; the second is for those
 # who may not make users

@@ -59,7 +59,7 @@ async def post(store: Store, text: str) -> None:
 
 
 def named(entry: Enqueue, text: str) -> Enqueue:
-    """With a run id that no other process makes."""
+    """Give a queued post a run id that no other process makes."""
     run_id = RunId(f"run-{text}")
     return replace(entry, queued=replace(entry.queued, run_id=run_id), events=(RunQueued(run_id),))
 

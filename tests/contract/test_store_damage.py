@@ -37,11 +37,11 @@ NEWER = b'{"role": "oracle", "hunter2": 1, "plan": 1}'
 
 class Damage(Protocol):
     def state(self, key: ConversationKey) -> None:
-        """Nothing of this conversation can be used any more."""
+        """Make this conversation unusable."""
         ...
 
     def record(self, lease: Lease, part: str) -> None:
-        """One part is as a newer version might write it."""
+        """Write one part as a newer version might."""
         ...
 
 

@@ -70,7 +70,7 @@ async def test_what_is_overdue_is_found_by_one_who_looks(store: Store, peer: Sto
 
 
 async def test_what_becomes_overdue_is_found_then(store: Store) -> None:
-    """Also where the run's lease would have lasted much longer."""
+    """The deadline counts, even if the run's lease would have lasted longer."""
     key = new_key()
     await handed_back(store, key, 0.3)
     with anyio.fail_after(5):

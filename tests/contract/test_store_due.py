@@ -170,7 +170,7 @@ async def test_posts_that_wait_behind_a_run_are_not_found(store: Store) -> None:
 
 
 async def test_a_post_that_came_when_nothing_ran_is_found(store: Store) -> None:
-    """Nobody looks when the worker that ended the run has died."""
+    """The worker that ended the run died before it looked at the queue."""
     held = await begin_run(store, new_key(), lease=0)
     first, second = waiting(held.run.key), waiting(held.run.key)
     await store.enqueue(first)

@@ -149,7 +149,7 @@ class Ticks:
 async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
     store: Store, *, sees_followers: bool, lease: float, every: int
 ) -> None:
-    """Within half a lease, and only where the store can tell."""
+    """Text waits at most half a lease, and only where the store knows its readers."""
     ticks = Ticks(store, sees_followers=sees_followers)
     writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, write_timeout=SECONDS)
     ticks.pressing = log_of(await begin_run(store, new_key()), writer)
@@ -167,7 +167,7 @@ async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
 async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
     store: Store, held: Lease
 ) -> None:
-    """Else the text of every run would wait four times as long as the pause behind a failure."""
+    """Otherwise text of every run would wait four times as long behind a failure."""
     faults, writer = refusing(store)
     failing, waiting = log_of(held, writer), log_of(await begin_run(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:

@@ -101,7 +101,7 @@ async def test_what_lies_before_the_boundary_does_not_count(store: Store, bounda
 @pytest.mark.parametrize("keep", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("boundary", [0, 2])
 async def test_what_is_taken_back_does_not_count(store: Store, keep: int, boundary: int) -> None:
-    """Also where the boundary is taken back with it, or set anew."""
+    """The boundary may be taken back with it, or set anew."""
     key = new_key()
     await parked(store, replace(change(key, 0, *MESSAGES), state=State(history_start=boundary)))
     await parked(store, replace(change(key, 0, user("e")), keep_messages=keep))

@@ -86,7 +86,7 @@ class Talk:
     state: LeaseState = "held"
 
     async def go_on(self, store: Store, enough: anyio.Event) -> None:
-        """Until it is enough, then end the run."""
+        """Write until it is enough, then end the run."""
         while not enough.is_set():
             self.state = await self._append(store, texts(self.held, self.last + 1, "word"))
             if self.state != "held":

@@ -163,7 +163,7 @@ async def test_a_very_long_index_is_looked_at_in_parts(
 async def test_each_hand_back_looks_at_some_others_where_very_many_are(
     store: Store, shared_redis: RedisServer
 ) -> None:
-    """So an index that nobody lists does not grow for ever."""
+    """An index that nobody lists does not grow for ever."""
     stale = {member(f"stale {number}"): number + 1 for number in range(indexes.INBOX_ROOM + 5)}
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
         client.zadd(INDEX, stale)

@@ -76,7 +76,7 @@ class RandomConversation:
         return await self.store.load(self.key, receipts=names), logs
 
     async def again(self) -> None:
-        """All that was sent arrives once more, the oldest last."""
+        """Send everything once more, the oldest last."""
         before = await self.kept()
         for name, write in reversed(self.sent.items()):
             with suppress(LeaseLost):

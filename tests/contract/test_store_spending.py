@@ -141,7 +141,7 @@ async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer:
 async def test_spending_is_the_sum_of_each_leases_newest_report(
     store: Store, reports: list[tuple[int, int, int, int]]
 ) -> None:
-    """In whatever order."""
+    """Reports may arrive in any order."""
     owner = new_owner()
     runs = [run_of(owner) for _ in range(3)]
     newest: dict[tuple[int, int], tuple[int, int]] = {}

@@ -50,7 +50,7 @@ MESSAGES: tuple[Message, ...] = (user("a"), user("b"), user("c"), user("d"))
 
 
 async def state(store: Store, key: ConversationKey) -> State:
-    """As both reads tell it."""
+    """Return the state, which both reads must show."""
     found = (await store.status(key)).state
     assert (await store.load(key)).status.state == found
     return found
@@ -236,7 +236,7 @@ async def test_a_commit_moves_the_boundary_onto_a_message_of_its_own(store: Stor
 async def test_a_boundary_behind_what_is_kept_is_set_back(
     store: Store, keep: int | None, boundary: int
 ) -> None:
-    """Also where so much is added that it would be within the record again."""
+    """The added messages may reach the old boundary again."""
     key = new_key()
     await parked(store, replace(change(key, 0, *MESSAGES), state=STATE))
     added = (user("e"), user("f"), user("g"))

@@ -52,7 +52,7 @@ class WrittenLog:
         self.events += map(Logged, places, events)
 
     async def append(self, count: int, size: int = 10) -> None:
-        """Some entries of one event each."""
+        """Append entries of one event each."""
         first = self.next()
         for number in range(first, first + count):
             event = TextDelta(f"{number}".ljust(size, "."))

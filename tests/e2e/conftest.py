@@ -31,7 +31,7 @@ pytest.register_assert_rewrite("tests.e2e.dialogs_of_agents", "tests.e2e.dialogs
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Of a scope that lets a server be a module's."""
+    """A backend whose scope lets a server be a module's."""
     return "asyncio"
 
 
@@ -42,14 +42,14 @@ def conversation() -> str:
 
 @pytest.fixture(scope="module")
 async def server() -> AsyncGenerator[Server]:
-    """Its model answers at once."""
+    """A server whose model answers at once."""
     async with running_server("--model", "demo:fast") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 async def slow() -> AsyncGenerator[Server]:
-    """Its model says some thirty words a second."""
+    """A server whose model says some thirty words a second."""
     async with running_server() as server:
         yield server
 
@@ -120,7 +120,7 @@ def only_what_providers_accept(request: pytest.FixtureRequest) -> Iterator[None]
 
 @pytest.fixture(scope="module")
 def flags(store: str, model: ModelServer) -> Sequence[str]:
-    """Of a worker whose agent is that of `examples/`, with a tool `price` of the server's own."""
+    """Flags of a worker of the agent in `examples/`, with a tool `price` of the server's own."""
     lease = ("--store", store, "--timing", f"lease={LEASE}")
     return ("my_agent:agent", *lease, "--model", "openai:mock", "--model-base-url", model.base_url)
 
@@ -140,7 +140,7 @@ def stage(model: ModelServer, played_pair: tuple[Client, Client], conversation: 
 
 @pytest.fixture(scope="module")
 async def survivor(flags: Sequence[str]) -> AsyncGenerator[Client]:
-    """Of a worker that lives as long as the module's tests."""
+    """A client of a worker that lives as long as the module's tests."""
     async with worker(*flags) as lives:
         yield lives.client
 
@@ -183,7 +183,7 @@ async def raw(played: Server) -> AsyncGenerator[Client]:
 
 @pytest.fixture(scope="module")
 async def asking() -> AsyncGenerator[Server]:
-    """Its agent has a tool `echo` that needs approval."""
+    """A server whose agent has a tool `echo` that needs approval."""
     permissions = {"PASSBACK_PERMISSIONS": "echo=ask"}
     async with running_server(
         "tests.support.served_agents:echoing", environment=permissions

@@ -94,7 +94,7 @@ class Stage:
         self._clients = itertools.cycle(pair)
 
     async def lead(self, *before: Past) -> None:
-        """To where the conversation stands after these posts."""
+        """Lead the conversation to its state after these posts."""
         for each in before:
             self.model.play(*each.replies)
             answer = await self.post(each.post)
@@ -117,7 +117,7 @@ class Stage:
             return await stream.whole()
 
     async def posting(self, post: Post) -> AbstractAsyncContextManager[Stream]:
-        """To the worker whose turn it is."""
+        """Post to the worker whose turn it is."""
         client = next(self._clients)
         names = names_of(await self.messages())
         ids = {name: call_id for call_id, name in names.items()} | self.calls

@@ -12,7 +12,7 @@ from tests.support.wire import DONE, Client, check_refusal, merged, user
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P7")]
 
 A_SECOND = 3
-"""With room for a machine that has other work."""
+"""Limit with room for a machine that has other work."""
 CANCELLED = {"type": "run-end", "outcome": "cancelled"}
 STOPPED = CANCELLED | {"model": "openai:mock"}
 
@@ -87,18 +87,18 @@ async def test_what_does_not_go_on_cannot_be_cancelled_on_any_worker(
 
 # ---------------------------------------------------------------- onDisconnect
 @pytest.fixture(scope="module")
-async def hasty_pair(flags: Sequence[str]) -> AsyncGenerator[tuple[Client, Client]]:
-    """As `played_pair`; runs that are to end with their last reader do so after a second."""
+async def short_grace_pair(flags: Sequence[str]) -> AsyncGenerator[tuple[Client, Client]]:
+    """A `played_pair` on which runs without readers end after a second."""
     more = (*flags, "--timing", "disconnect_grace=1")
     async with worker(*more) as one, worker(*more) as other:
         yield one.client, other.client
 
 
 async def test_a_run_that_was_to_end_with_its_reader_is_cancelled_when_he_leaves(
-    model: ModelServer, hasty_pair: tuple[Client, Client], conversation: str
+    model: ModelServer, short_grace_pair: tuple[Client, Client], conversation: str
 ) -> None:
     model.play(broken_off("half "))
-    one, other = hasty_pair
+    one, other = short_grace_pair
     async with one.stream(conversation, [user("hi")], onDisconnect="cancel") as stream:
         await stream.until("text")
     with anyio.fail_after(SECONDS):
@@ -112,11 +112,11 @@ async def test_a_run_that_was_to_end_with_its_reader_is_cancelled_when_he_leaves
 
 
 async def test_a_run_that_was_to_end_with_its_reader_goes_on_while_another_worker_has_one(
-    model: ModelServer, hasty_pair: tuple[Client, Client], conversation: str
+    model: ModelServer, short_grace_pair: tuple[Client, Client], conversation: str
 ) -> None:
     gate = anyio.Event()
     model.play(held("half ", gate, "an answer"), broken_off("nobody hears "))
-    one, other = hasty_pair
+    one, other = short_grace_pair
     async with AsyncExitStack() as stays:
         async with one.stream(conversation, [user("hi")], onDisconnect="cancel") as stream:
             await stream.until("text")
@@ -141,7 +141,10 @@ async def test_a_run_that_was_to_end_with_its_reader_goes_on_while_another_worke
 
 @pytest.mark.promise("P10")
 async def test_a_run_that_was_to_end_with_its_reader_does_so_also_when_both_lost_their_worker(
-    model: ModelServer, hasty_pair: tuple[Client, Client], flags: Sequence[str], conversation: str
+    model: ModelServer,
+    short_grace_pair: tuple[Client, Client],
+    flags: Sequence[str],
+    conversation: str,
 ) -> None:
     model.play(broken_off("old "), broken_off("new "))
     async with (
@@ -154,7 +157,7 @@ async def test_a_run_that_was_to_end_with_its_reader_does_so_also_when_both_lost
             for _ in range(2):  # the worker that died hangs up, then the one that took over
                 await model.left.wait()
                 model.left = anyio.Event()
-            ended = await whole(hasty_pair[0], conversation)
+            ended = await whole(short_grace_pair[0], conversation)
     assert (ended.frames[-2].event, ended.text) == (STOPPED, "new ")
     history = [("user", "hi", False), ("assistant", "new ", True)]
-    assert await transcript(hasty_pair[1], conversation) == history
+    assert await transcript(short_grace_pair[1], conversation) == history

@@ -45,7 +45,7 @@ ELSEWHERE = {"mcp_agent", "notes_server", "own_server"}
 PROGRAMS = {"from_python"}
 """Not served, but run."""
 PAGES = ("how-to/agents", "explanation/context")
-"""Those whose code is that of examples; the others' is run by tests of their own."""
+"""Pages whose code is that of examples; the others' is run by tests of their own."""
 REAL = "leave `model` out to use that of your settings"
 """Comment by which an example says that its model is scripted."""
 

@@ -190,7 +190,7 @@ PRINTED = [
 
 @pytest.fixture(scope="module")
 async def asks() -> AsyncGenerator[Server]:
-    """Its agent has a tool `wipe` that needs approval; its model calls what the words name."""
+    """A server with a tool `wipe` that needs approval; its model calls what the words name."""
     async with running_server(AGENT, cwd=str(ROOT)) as server:
         yield server
 

@@ -19,7 +19,7 @@ ASK = ["ask_user", json.dumps(QUESTIONS)]
 
 @pytest.fixture(scope="module")
 async def guarded() -> AsyncGenerator[Server]:
-    """Its agent does as it is told, but deletes only what a person allows."""
+    """A server whose agent deletes only what a person allows."""
     async with running_server("tests.support.served_agents:guarded") as server:
         yield server
 

@@ -127,7 +127,7 @@ async def test_an_approval_that_nobody_is_asked_for_waits_for_a_decision_of_any_
 async def test_an_approval_that_another_client_answered_is_settled(
     asking: Server, raw_asking: RawClient, conversation: str, claims: bool
 ) -> None:
-    """With claims it learns of it while it asks; without, its own answer comes too late."""
+    """With claims the client stops asking; without, its own answer comes too late."""
     shown, answer = anyio.Event(), anyio.Event()
     mine: list[Event] = []
 

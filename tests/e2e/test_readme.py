@@ -47,7 +47,7 @@ def exchanges(heading: str) -> list[tuple[str, str]]:
 
 
 def check_answer(answer: str, expected: str) -> None:
-    """All bytes are the same, but for what README marks."""
+    """Check that all bytes are the same, but for what README marks."""
     shown = marked(answer)
     if LEFT_OUT not in expected:
         assert shown == expected
@@ -78,7 +78,7 @@ async def run_requests(server: Server, heading: str) -> None:
 
 @pytest.fixture
 async def fresh_server(tmp_path: Path) -> AsyncGenerator[Server]:
-    """Started as a newcomer does: no settings, an empty home."""
+    """Start a server as a newcomer does: no settings, an empty home."""
     async with running_server("--store", "", environment=newcomer(tmp_path)) as server:
         yield server
 

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3")]
 
 @pytest.fixture(scope="module")
 async def slow_client() -> AsyncGenerator[Client]:
-    """Of a server whose model says some thirty words a second."""
+    """A client of a server whose model says some thirty words a second."""
     async with running_server() as server, client_of(server.url) as client:
         yield client
 

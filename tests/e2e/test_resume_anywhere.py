@@ -30,7 +30,7 @@ def long_run(gate: anyio.Event) -> Sequence[Reply]:
 
 
 async def head_of(stream: Stream, length: int, gate: anyio.Event) -> list[Frame]:
-    """So many frames, or all of them; the gate stays closed if they all come before it."""
+    """Read so many frames, or all; the gate stays closed if they come before it."""
     head = [await stream.next()]
     while len(head) < length and head[-1].data != DONE:
         if head[-1].event.get("content", "").endswith(LAST_BEFORE_THE_GATE):

@@ -70,7 +70,7 @@ async def run_session(http: httpx.AsyncClient, conversation: str) -> None:
 
 
 async def lose_the_store(http: httpx.AsyncClient, redis: RedisServer, conversation: str) -> None:
-    """It stalls, and then it is gone."""
+    """Stall the store, then stop it."""
     redis.pause()
     await http.get("/readyz")
     redis.resume()

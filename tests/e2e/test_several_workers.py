@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 COUNTING = "count to 1000"
-"""Its answer takes half a minute, longer than any test waits."""
+"""A message whose answer takes half a minute, longer than any test waits."""
 
 
 @pytest.fixture(scope="module")

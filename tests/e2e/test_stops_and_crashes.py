@@ -24,7 +24,7 @@ from tests.support.wire import (
 pytestmark = [pytest.mark.anyio, pytest.mark.stores("sqlite")]
 
 COUNTING = user("count to 1000")
-"""Its answer takes half a minute, longer than any test waits."""
+"""A message whose answer takes half a minute, longer than any test waits."""
 
 
 @pytest.fixture

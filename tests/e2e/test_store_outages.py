@@ -34,7 +34,7 @@ REWINDS = ["run", "rewind"]
 
 @pytest.fixture
 async def redis(tmp_path: Path) -> AsyncGenerator[StoppableRedis]:
-    """It writes each change to the disk before it answers."""
+    """A Redis that writes each change to the disk before it answers."""
     async with stoppable_redis(tmp_path) as redis:
         yield redis
 
@@ -81,7 +81,7 @@ async def followed_to_the_end(
 
 @asynccontextmanager
 async def away(redis: StoppableRedis, *, crashes: bool) -> AsyncGenerator[None]:
-    """Without the store, which then comes back with all that it had acknowledged."""
+    """Stop the store, which then comes back with all that it had acknowledged."""
     if crashes:
         await redis.kill()
         yield

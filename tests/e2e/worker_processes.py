@@ -81,7 +81,7 @@ class WorkerProcesses:
 
 
 def _state(pid: int) -> str:
-    """As `ps` tells it; empty without such a process."""
+    """Return a process's state by `ps`; empty without such a process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def _state(pid: int) -> str:
 
 
 def command_line(pid: int) -> str:
-    """As `ps` tells it."""
+    """Return a process's command line by `ps`."""
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
@@ -97,7 +97,7 @@ def command_line(pid: int) -> str:
 async def worker_processes(
     count: int, *flags: str, cwd: Path | None = None
 ) -> AsyncGenerator[WorkerProcesses]:
-    """So many workers, all of them ready."""
+    """Start so many workers, and wait until all are ready."""
     arguments = ("--workers", str(count), "--log-level", "info", *flags)
     async with running_server(
         *arguments, stderr=subprocess.PIPE, cwd=str(cwd) if cwd else None

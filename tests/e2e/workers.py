@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LEASE = 2
 """Seconds: short, and long enough for a worker on a busy machine to renew it in time."""
 SECONDS = 30
-"""Within which a run is taken over and ends, however busy the machine is."""
+"""Limit for a run to be taken over and end, however busy the machine is."""
 CUT = b"retry: 1000\n\n"
 """The end of a stream whose run goes on."""
 
@@ -30,7 +30,7 @@ class Worker:
 
 @asynccontextmanager
 async def worker(*flags: str, cwd: Path = EXAMPLES) -> AsyncGenerator[Worker]:
-    """Started where its agent is found."""
+    """Start a worker in the folder of its agent."""
     async with (
         running_server(*flags, cwd=str(cwd)) as server,
         client_of(server.url) as client,

@@ -87,7 +87,7 @@ class Exchange:
         return body
 
     async def rest(self) -> bytes:
-        """All that is still to come."""
+        """Return all that is still to come."""
         whole = b""
         while not self.ended and (chunk := await self.chunk()):
             whole += chunk

@@ -87,7 +87,7 @@ class KillableWorker:
         self.dead = anyio.Event()
 
     async def kill(self) -> None:
-        """Nothing that it does from here on reaches the store."""
+        """End it: nothing that it does from here on reaches the store."""
         await self.vanish()
         await self.expire()
 

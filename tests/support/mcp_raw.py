@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> None:
 
 
 class RawHttp(Raw):
-    """By HTTP, with sessions that it may forget; `asked` has the requests' methods and names."""
+    """An HTTP server with sessions that it may forget; `asked` has methods and names."""
 
     tells_of_changes = False
 

@@ -90,7 +90,7 @@ def refusal(status: int, code: str, **headers: str) -> httpx.Response:
 
 QUICK = Retry(attempts=10, first=0.01, longest=0.05)
 BRISK = Retry(attempts=10, first=0.01, longest=0.05, claim=1)
-"""Its claims are renewed three times a second."""
+"""A client whose claims are renewed three times a second."""
 
 # ---------------------------------------------------------------- what a scripted server says
 PAINT = {"id": "call", "name": "paint", "arguments": "{}", "kind": "tool_result"}

@@ -52,7 +52,7 @@ class RedisServer:
         self.process.wait(STOP_SECONDS)
 
     def pause(self) -> None:
-        """It keeps its connections, and answers nothing."""
+        """Let it keep its connections and answer nothing."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -157,7 +157,7 @@ class StoppableRedis:
 
     @property
     def server(self) -> RedisServer:
-        """As it runs now."""
+        """The server that runs at the moment."""
         assert self._process is not None
         return RedisServer(self.port, self._process)
 

@@ -82,7 +82,7 @@ def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
 
 @asynccontextmanager
 async def failover(folder: Path, kind: RedisKind = "redis") -> AsyncGenerator[Failover]:
-    """All five, each with a folder of its own in `folder`; ended on leaving."""
+    """Start all five, each with a folder of its own in `folder`; ended on leaving."""
     with ExitStack() as stack:
         folders = [folder / name for name in ("master", "replica", "one", "two", "three")]
         for each in folders:

@@ -41,7 +41,7 @@ class Server:
         self.process.send_signal(signal.SIGINT)
 
     def freeze(self) -> None:
-        """It keeps its connections and its memory, and does nothing."""
+        """Stop the process, which keeps its connections and its memory."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -155,7 +155,7 @@ async def state(store: Store, run: RunRef) -> tuple[object, object]:
 
 
 async def assert_shut_out(store: Store, held: Lease) -> None:
-    """Nothing that the holder of a lost lease writes has any effect."""
+    """Check that no write under a lost lease has any effect."""
     before = await state(store, held.run)
     assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]
     assert await store.append([texts(held, 99, "late")], lease=LONG) == ["lost"]

@@ -53,7 +53,7 @@ def needing(call_id: str) -> ToolCall:
 
 
 def says_yes(call_id: str, *, always: bool = False, tool: str = "") -> ApprovalMessage:
-    """As it is posted; in the transcript it has the name of the tool."""
+    """Return a result as it is posted; in the transcript it has the tool's name."""
     return ApprovalMessage(
         MessageId(f"yes-{call_id}"), CallId(call_id), True, always=always, tool=tool
     )

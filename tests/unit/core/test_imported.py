@@ -58,7 +58,7 @@ def read(*messages: HistoryMessage) -> ImportedPost:
 
 
 def plain(messages: Sequence[HistoryMessage]) -> list[object]:
-    """Without ids of messages, all of which are imported."""
+    """Return the messages without their ids, which are all imported."""
     assert all(each.imported for each in messages)
     shown: list[object] = []
     for each in messages:
@@ -240,7 +240,7 @@ def importing(key: str | None = None, *, resends: bool = False) -> StartRun:
 
 @pytest.mark.promise("P13")
 def test_a_run_begins_behind_a_history_whose_calls_nobody_here_has_made() -> None:
-    """Only what was said to the agent is known again by its ids: no call has a receipt."""
+    """Messages to the agent are known again by their ids: no call has a receipt."""
     verdict = decide_post(ConversationSnapshot((), exists=False), importing("k"), minting())
     first = HISTORY[0]
     assert isinstance(first, UserMessage)

@@ -37,7 +37,7 @@ def assembler() -> Assembler:
 
 
 def assembled(*deltas: ModelDelta) -> tuple[list[RunEvent], ModelTurn]:
-    """All events, of the pieces and of the end."""
+    """Return all events, of the pieces and of the end."""
     one = assembler()
     events = [event for delta in deltas for event in one.feed([delta])]
     last, turn = one.finish()

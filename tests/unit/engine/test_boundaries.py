@@ -89,7 +89,7 @@ async def parked(store: Store, state: State, *messages: Message) -> None:
 
 
 async def state(store: Store) -> State:
-    """Without what was spent, which has tests of its own."""
+    """Return the state without what was spent, which has tests of its own."""
     return unspent((await store.status(KEY)).state)
 
 

@@ -289,7 +289,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Fragile(Foreign):
-        """It breaks when it is asked for the second time."""
+        """A toolset that breaks when it is asked for the second time."""
 
         asked = 0
 

@@ -268,7 +268,7 @@ async def test_a_new_message_times_out_calls_and_starts_the_queue(memory: Store)
 
 # ---------------------------------------------------------------- stalls
 STILL = replace(QUICK, heartbeat=3600, log_delay=3600)
-"""It renews its leases only when it commits."""
+"""A worker that renews its leases only when it commits."""
 
 
 def half() -> list[Step]:

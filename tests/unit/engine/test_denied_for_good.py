@@ -153,7 +153,7 @@ async def test_no_denial_for_good_goes_for_a_newer_answer(store: Store) -> None:
 
 
 async def test_of_answers_for_good_in_one_post_the_denial_counts(store: Store) -> None:
-    """Of two calls that were asked about together, each gets its own answer all the same."""
+    """Two calls that were asked about together each get their own answer."""
     counted = CountedTools()
     model = ScriptedModel([called("pay", "pay"), called("pay"), words("so"), called("pay")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:

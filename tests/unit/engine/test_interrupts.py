@@ -129,7 +129,7 @@ async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(sto
 
 @pytest.mark.parametrize("how", BOTH)
 async def test_a_run_that_has_ended_is_neither_cut_nor_undone(store: Store, how: Stops) -> None:
-    """Its worker hears of the wish to stop it only when it has ended."""
+    """The worker hears of the stop only when it has ended."""
     gate = anyio.Event()
     no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
     model = ScriptedModel([[gate, *words("whole")], words("two")])
@@ -227,7 +227,7 @@ async def test_a_post_that_stops_the_run_does_not_wait_for_queued_posts(
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P5", "P6")
 async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Stops) -> None:
-    """From two workers, all at once: each run has one end, and the last of all was not cut."""
+    """Two workers interrupt at once: each run has one end, and the last was not cut."""
     model = ScriptedModel([half()] + [words(f"answer {n}") for n in range(10)])
     async with worker(store, model) as one, worker(store, model) as two:
         ran = [await post(one, says("a"))]

@@ -101,7 +101,7 @@ async def test_a_key_is_known_in_its_conversation_only(memory: Store) -> None:
 async def test_the_same_post_ten_times_at_once_and_once_after_the_end_is_one_run(
     tmp_path: Path, on_busy: OnBusy
 ) -> None:
-    """At two workers as in two processes; a repeat does not stop the run either."""
+    """Two workers stand for two processes; a repeat does not stop the run either."""
     url = f"sqlite:///{tmp_path}/shared.db"
     model = ScriptedModel([words("one")])
     async with (

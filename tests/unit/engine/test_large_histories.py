@@ -171,7 +171,7 @@ async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
 
 
 async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store) -> None:
-    """So does the worker that takes it over; only the next post is refused."""
+    """A worker that takes it over goes on, too; only the next post is refused."""
     gate = anyio.Event()
     async with killable_worker(store, ScriptedModel([["on", gate]]), timing=SMALL) as dying:
         run = await post(dying.runs, says("x" * (LIMIT // 2)))
@@ -307,7 +307,7 @@ async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: S
 
 
 async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(store: Store) -> None:
-    """And nothing of it is loaded to see that there is nothing to do."""
+    """Recovery loads no messages to see that there is nothing to do."""
     watched = await stored(store)
     timing = replace(QUICK, tool_timeout=0.001)
     model = ScriptedModel([calls(("paint", {})), words("without")])
@@ -368,7 +368,7 @@ async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory:
 
 
 async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Store) -> None:
-    """And as long as it takes for the conversation itself, also when posts are given up."""
+    """It waits for its own conversation as long as that takes, while a post gives up."""
     loads = ConversationLoader(memory, timeout=0.01)
     with anyio.fail_after(10):
         async with loads.load_whole(KEY):

@@ -69,7 +69,7 @@ class Chatter:
 
 
 def assert_whole(seen: Sequence[Logged], events: int) -> None:
-    """Every event once, in order, to the end."""
+    """Check that every event comes once, in order, to the end."""
     assert [one.position.seq for one in seen] == list(range(1, events + 1))
     assert isinstance(seen[-1].event, RunFinished)
 

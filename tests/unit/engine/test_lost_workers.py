@@ -361,7 +361,7 @@ async def test_an_early_result_at_a_lost_worker_is_judged_by_the_store(store: St
 
 @pytest.mark.promise("P10")
 async def test_a_lost_worker_can_neither_log_nor_commit_nor_release(store: Store) -> None:
-    """Whatever it still has to write is refused by the fence."""
+    """The fence refuses whatever it still has to write."""
     run = RunRef(KEY, RunId("run_lost"))
     opening = (RunStarted(run.run_id),)
     lease = await store.begin(Change(KEY, "n", 0, (says(),)), run.run_id, opening, lease=0)

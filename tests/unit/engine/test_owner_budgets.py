@@ -66,7 +66,7 @@ async def test_an_owners_run_that_waited_its_turn_is_counted_too(memory: Store) 
 async def test_what_a_lost_worker_had_spent_was_counted_for_the_owner_before_it_was_committed(
     store: Store,
 ) -> None:
-    """So is the call in which it died, with what it may have used: 500 tokens."""
+    """The call in which it died counts with what it may have used: 500 tokens."""
     budget = of_owner(tokens=1_200)
     dying_model = ScriptedModel([looks(600), uses(9, ["void", anyio.Event()])])
     model = ScriptedModel([looks(150)])

@@ -205,7 +205,7 @@ async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(memor
         faults.plan["append"] = ["refuse"]
 
         async def open_gate() -> None:
-            """In the instant of the first refusal: the next to send is the commit."""
+            """Open it at the first refusal: the next to send is the commit."""
             faults.plan["append"] = ["refuse", "refuse"]
             gate.set()
 

@@ -121,7 +121,7 @@ async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: 
 
 
 class Panic(BaseException):
-    """As that of a library in another language."""
+    """An exception like those of a library in another language."""
 
 
 @pytest.mark.parametrize("ending", [Panic, SystemExit, KeyboardInterrupt, GeneratorExit])

@@ -439,7 +439,7 @@ async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store)
 
 
 async def test_turns_of_a_task_count_together(store: Store) -> None:
-    """Also on another worker: an agent that asks again and again comes to an end."""
+    """An agent that asks again and again comes to an end, on another worker too."""
     other = ScriptedModel([calls(("paint", {}))] * 9)
     lead = ScriptedModel([TASK, says("Enough.")])
     ended: Outcome = HandedBack(())

@@ -230,7 +230,7 @@ async def test_a_cursor_nobody_was_given_is_refused(memory: Store) -> None:
 
 
 async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Store) -> None:
-    """It reads the sleeper's memory until that learns that the run is another's."""
+    """Readers of the paused worker read its memory until it learns that it lost the run."""
     gate = anyio.Event()
     async with (
         worker(

@@ -154,7 +154,7 @@ def events_of(reader: Reading) -> list[RunEvent]:
 
 @asynccontextmanager
 async def reading_for_a_while(runs: RunService, run: RunRef) -> AsyncGenerator[Reading]:
-    """As `reading`, of one who leaves before the run has ended."""
+    """Follow like `reading`, but leave before the run has ended."""
     reader = Reading()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reader.follow, runs, run, START)

@@ -183,7 +183,7 @@ async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
 
 @pytest.mark.promise("P10")
 async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Store) -> None:
-    """Else a worker's death in between would leave two begun calls, and repeat the second."""
+    """Otherwise a worker's death in between would leave two begun calls, and repeat one."""
     counted = CountedTools()
     held, let_go = anyio.Event(), anyio.Event()
 

@@ -152,7 +152,7 @@ async def test_what_was_shown_before_a_turn_that_broke_off_is_void_with_it(worke
 
 
 async def test_what_is_said_again_is_said_in_one_piece(worker: Worker) -> None:
-    """Also where another one spoke between the pieces; uncommitted text is not repeated."""
+    """Another one may have spoken between the pieces; uncommitted text is not repeated."""
     await worker.begins(TurnStarted(MessageId("mc")), by=C)
     for event in (ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("do"), TextDelta("ne")):
         await worker.says(event, by=A)

@@ -74,7 +74,7 @@ TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
 async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
     memory: Store, on_busy: OnBusy
 ) -> None:
-    """Also one that would wait for its turn; and the conversation goes on."""
+    """A post that would be queued is refused too, and the conversation goes on."""
     gate = anyio.Event()
     model = ScriptedModel([words("a"), [gate, *words("b")], words("hi")])
     async with small_window_worker(memory, model) as runs:
@@ -179,7 +179,7 @@ async def test_without_a_window_a_refusal_ends_the_run(memory: Store) -> None:
 
 @pytest.mark.parametrize("estimated", [False, True])
 async def test_the_services_count_corrects_the_estimate(memory: Store, estimated: bool) -> None:
-    """By our estimate there is much room; by the service's count there is not.
+    """Our estimate leaves much room, the service's count does not.
 
     A number that is no count of its own teaches nothing.
     """
