@@ -113,7 +113,7 @@ async def test_a_command_that_a_hanging_server_answers_late_leaves_no_reply_to_t
 ) -> None:
     async with (
         link_to(place.target, most=1) as link,
-        link_to(place.target, seconds=0.2) as short_timeout,
+        link_to(place.target, seconds=0.5) as short_timeout,
     ):
         for each in (link, short_timeout):
             assert await each.run(echo("warm")) == b"warm"

@@ -67,7 +67,7 @@ async def test_a_server_that_is_away_is_unavailable_and_found_again(
 
 
 async def test_a_server_that_hangs_is_unavailable_in_time(own_redis: RedisServer) -> None:
-    async with open_store(own_redis.url, options=StoreOptions(timeout=0.3)) as store:
+    async with open_store(own_redis.url, options=StoreOptions(timeout=1)) as store:
         held = await begin_run(store, new_key())
         own_redis.pause()
         with anyio.fail_after(5), pytest.raises(StoreUnavailable):

@@ -221,7 +221,7 @@ async def test_a_cancelled_caller_leaves_the_others_their_answers(store: SqliteS
 
 # ---------------------------------------------------------------- errors
 async def test_a_file_locked_by_another_process_is_an_error_in_time(path: Path) -> None:
-    async with SqliteStore(path, StoreOptions(timeout=0.4)) as store:
+    async with SqliteStore(path, StoreOptions(timeout=1)) as store:
         held = await begin_run(store, new_key())
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -45,7 +45,7 @@ async def test_after_the_deadline_only_allowed_calls_are_made(store: Store) -> N
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     script = [called("pay", "send"), words("so")]
-    timing = replace(QUICK, tool_timeout=0.5, scan=0.01)
+    timing = replace(QUICK, tool_timeout=1, scan=0.01)
     async with worker(store, ScriptedModel(script), *tools, timing=timing) as runs:
         pay, send = await asked(runs)
         assert [each.id for each in (await park(runs, approval(pay))).owed] == [send]

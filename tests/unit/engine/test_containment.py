@@ -277,7 +277,7 @@ async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store
             return await self.real.commit(commit, lease=lease)
 
     store = cast("Store", Broken(memory))
-    timing = replace(FAILING_LOST, lease=0.05)
+    timing = replace(FAILING_LOST, lease=0.3)
     async with worker(store, ScriptedModel([words("x"), words("y")]), timing=timing) as runs:
         run = await post(runs, says())
         assert await outcome(runs, run) == LOST_RUN

@@ -291,7 +291,7 @@ async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(stor
     """The lease lapses by itself."""
     faults = Faults(store)
     faults.plan["release"] = ["refuse"]
-    short = replace(QUICK, lease=0.2, heartbeat=0.01)
+    short = replace(QUICK, lease=0.5, heartbeat=0.01)
     async with (
         worker(faults.store, ScriptedModel([["half", anyio.Event()]]), timing=short) as leaving,
         worker(store, ScriptedModel([words("whole")]), timing=RECOVERING) as other,
