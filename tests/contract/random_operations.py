@@ -222,7 +222,7 @@ async def begin(walk: RandomOperations, pick: Pick) -> None:
             walk.runs.append(held.run)
 
 
-async def claim(walk: RandomOperations, pick: Pick) -> None:
+async def take_over(walk: RandomOperations, pick: Pick) -> None:
     status = await walk.status()
     change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
     events = (Rewound(status.committed), *some_texts(pick))
@@ -233,7 +233,7 @@ async def claim(walk: RandomOperations, pick: Pick) -> None:
         walk.take(held, len(events))
 
 
-async def reap(walk: RandomOperations, pick: Pick) -> None:
+async def fail_lost(walk: RandomOperations, pick: Pick) -> None:
     status = await walk.status()
     change, run_id = a_change(walk, status, pick), status.run_id or RunId("none")
     events = (Rewound(status.committed), LOST)
@@ -366,11 +366,11 @@ OPERATIONS: list[Operation] = [
         park,
         hold,
         hold,
-        claim,
-        claim,
-        claim,
+        take_over,
+        take_over,
+        take_over,
         release,
-        reap,
+        fail_lost,
         cancel,
         attend,
         renew,

@@ -119,7 +119,7 @@ async def commit(store: Store, held: Lease) -> None:
     await store.commit(ending(held, 0, 2), lease=0)
 
 
-async def reap(store: Store, held: Lease) -> None:
+async def fail_lost(store: Store, held: Lease) -> None:
     await fail_lost_run(store, held.run.key)
 
 
@@ -138,7 +138,7 @@ async def leave(store: Store, held: Lease) -> None:
 End = Callable[[Store, Lease], Awaitable[None]]
 
 
-@pytest.mark.parametrize("end", [commit, reap, delete, leave])
+@pytest.mark.parametrize("end", [commit, fail_lost, delete, leave])
 async def test_what_has_ended_is_not_found(store: Store, end: End) -> None:
     held = await begin_run(store, new_key(), lease=0)
     await end(store, held)
@@ -152,7 +152,7 @@ async def test_a_conversation_that_was_only_written_to_is_not_found(store: Store
 
 
 # ---------------------------------------------------------------- posts that wait
-@pytest.mark.parametrize("end", [commit, reap])
+@pytest.mark.parametrize("end", [commit, fail_lost])
 async def test_posts_that_wait_while_nothing_runs_are_found(store: Store, end: End) -> None:
     held = await begin_run(store, new_key(), lease=0)
     await store.enqueue(waiting(held.run.key))

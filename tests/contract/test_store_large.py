@@ -1,6 +1,7 @@
 """A large write does not stand before everybody's small one: large ones go one at a time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -23,60 +24,51 @@ LARGE_ONES = 8
 SECONDS = 20
 
 
-async def test_a_small_commit_does_not_wait_for_the_large_ones_before_it(store: Store) -> None:
-    done: list[str] = []
-
-    async def end(held: Lease, say: str) -> None:
-        await store.commit(ending(held, 1, 2, say), lease=LONG)
-        done.append(say[:5])
-
-    leases = [await begin_run(store, new_key()) for _ in range(LARGE_ONES + 1)]
-    with anyio.fail_after(SECONDS):
-        async with asyncio.TaskGroup() as tasks:
-            for held in leases[:-1]:
-                tasks.create_task(end(held, MUCH))
-            tasks.create_task(end(leases[-1], "small"))
-    # where there is a connection to be opened first, it waits for that
-    assert done.index("small") < LARGE_ONES
-    assert len(done) == LARGE_ONES + 1
+async def commit(store: Store, held: Lease, text: str) -> None:
+    await store.commit(ending(held, 1, 2, text), lease=LONG)
 
 
-async def test_a_small_batch_of_events_does_not_wait_for_the_large_ones_before_it(
-    store: Store,
+async def append(store: Store, held: Lease, text: str) -> None:
+    assert await store.append([texts(held, 2, text)], lease=LONG) == ["held"]
+
+
+@pytest.mark.parametrize("write", [commit, append])
+async def test_a_small_write_does_not_wait_for_the_large_ones_before_it(
+    store: Store, write: Callable[[Store, Lease, str], Awaitable[None]]
 ) -> None:
     done: list[str] = []
 
-    async def append(held: Lease, text: str) -> None:
-        assert await store.append([texts(held, 2, text)], lease=LONG) == ["held"]
+    async def work(held: Lease, text: str) -> None:
+        await write(store, held, text)
         done.append(text[:5])
 
     leases = [await begin_run(store, new_key()) for _ in range(LARGE_ONES + 1)]
     with anyio.fail_after(SECONDS):
         async with asyncio.TaskGroup() as tasks:
             for held in leases[:-1]:
-                tasks.create_task(append(held, MUCH))
-            tasks.create_task(append(leases[-1], "small"))
+                tasks.create_task(work(held, MUCH))
+            tasks.create_task(work(leases[-1], "small"))
     # where there is a connection to be opened first, it waits for that
     assert done.index("small") < LARGE_ONES
     assert len(done) == LARGE_ONES + 1
 
 
-@pytest.mark.parametrize("end", ["claim", "reap"])
+@pytest.mark.parametrize("end", ["take over", "fail lost"])
 async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
     store: Store, end: str
 ) -> None:
     done: list[str] = []
 
-    async def take_over(held: Lease, version: int) -> None:
+    async def close(held: Lease, version: int) -> None:
         closing, again = change(held.run.key, version), (TextDelta(MUCH),)
-        if end == "claim":
+        if end == "take over":
             assert await store.take_over(closing, held.run.run_id, again, lease=LONG)
         else:
             assert await store.fail_lost(closing, held.run.run_id, again)
         done.append("large")
 
-    async def append(held: Lease) -> None:
-        assert await store.append([texts(held, 2, "small")], lease=LONG) == ["held"]
+    async def append_small(held: Lease) -> None:
+        await append(store, held, "small")
         done.append("small")
 
     lapsed = [await begin_run(store, new_key(), lease=0) for _ in range(LARGE_ONES)]
@@ -85,8 +77,8 @@ async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
     with anyio.fail_after(SECONDS):
         async with asyncio.TaskGroup() as tasks:
             for held, version in zip(lapsed, versions, strict=True):
-                tasks.create_task(take_over(held, version))
-            tasks.create_task(append(small))
+                tasks.create_task(close(held, version))
+            tasks.create_task(append_small(small))
     # where there is a connection to be opened first, it waits for that
     assert done.index("small") < LARGE_ONES
     assert len(done) == LARGE_ONES + 1

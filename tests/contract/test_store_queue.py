@@ -51,7 +51,7 @@ async def queue_of(store: Store, held: Lease, count: int = 2) -> list[Enqueue]:
     return entries
 
 
-async def popping(store: Store, entry: Enqueue, *, lease: float = LONG) -> Lease | None:
+async def begin_queued(store: Store, entry: Enqueue, *, lease: float = LONG) -> Lease | None:
     """The begin of a queued run."""
     run = entry.run
     version = (await store.status(run.key)).version
@@ -214,7 +214,7 @@ async def test_a_post_that_stops_what_runs_does_not_stop_what_runs_later(store: 
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert await store.enqueue(waiting(held.run.key, stops=True)) == "queued"
 
-    following = await popping(store, first)
+    following = await begin_queued(store, first)
 
     assert following is not None
     assert await store.renew([following], lease=LONG) == ["held"]
@@ -225,7 +225,7 @@ async def test_a_repeat_does_not_stop_the_run_that_began_meanwhile(store: Store)
     entry = waiting(held.run.key, stops=True)
     await store.enqueue(entry)
     await store.commit(ending(held, 0, 2), lease=LONG)
-    following = await popping(store, entry)
+    following = await begin_queued(store, entry)
     assert following is not None
 
     assert await store.enqueue(entry) == "queued"
@@ -243,7 +243,7 @@ async def test_the_end_of_a_run_tells_whether_posts_wait(store: Store) -> None:
     assert await store.commit(ending(held, 1, 2), lease=LONG) is True
     assert await store.commit(ending(held, 1, 2), lease=LONG) is True
 
-    following = await popping(store, entry)
+    following = await begin_queued(store, entry)
 
     assert following is not None
     assert await store.commit(ending(following, 0, 2), lease=LONG) is False
@@ -258,7 +258,7 @@ async def test_the_first_of_the_queue_begins_and_the_log_goes_on(store: Store) -
     ]
     await store.commit(ending(held, 0, 2), lease=LONG)
 
-    following = await popping(store, first)
+    following = await begin_queued(store, first)
 
     assert following is not None
     assert following.run == first.run
@@ -283,15 +283,15 @@ async def test_only_the_first_of_the_queue_may_begin(store: Store) -> None:
     key = new_key()
     held = await begin_run(store, key)
     first, second = await queue_of(store, held)
-    assert await popping(store, first) is None
+    assert await begin_queued(store, first) is None
     await store.commit(ending(held, 0, 2), lease=LONG)
     before = await everything(store, key)
 
-    assert await popping(store, second) is None
-    assert await popping(store, waiting(key)) is None
+    assert await begin_queued(store, second) is None
+    assert await begin_queued(store, waiting(key)) is None
 
     assert await everything(store, key) == before
-    assert await popping(store, first) is not None
+    assert await begin_queued(store, first) is not None
 
 
 async def test_nothing_can_be_dequeued_from_an_empty_queue(store: Store) -> None:
@@ -299,8 +299,8 @@ async def test_nothing_can_be_dequeued_from_an_empty_queue(store: Store) -> None
     await store.commit(ending(held, 0, 2), lease=LONG)
     before = await store.load(held.run.key)
 
-    assert await popping(store, waiting(held.run.key)) is None
-    assert await popping(store, waiting(new_key())) is None
+    assert await begin_queued(store, waiting(held.run.key)) is None
+    assert await begin_queued(store, waiting(new_key())) is None
 
     assert await store.load(held.run.key) == before
 
@@ -371,7 +371,7 @@ async def test_a_run_that_left_the_queue_does_not_come_back(store: Store) -> Non
     assert await store.enqueue(entry) == "queued"
     assert (await store.status(held.run.key)).queued == ()
     assert await store.commit(ending(held, 0, 2), lease=LONG) is False
-    assert await popping(store, entry) is None
+    assert await begin_queued(store, entry) is None
     assert [event for _, event in await read_events(store, entry.run)][-1] == CANCELLED
 
 

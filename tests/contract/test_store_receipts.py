@@ -76,14 +76,14 @@ async def begin(store: Store, held: Lease, receipts: Receipts, early: bool = Fal
     return await store.begin(change, run_id, opening(run_id), lease=LONG) is not None
 
 
-async def claim(store: Store, held: Lease, receipts: Receipts, early: bool = False) -> bool:
+async def take_over(store: Store, held: Lease, receipts: Receipts, early: bool = False) -> bool:
     await store.release(held)
     change = await change_of(store, held, receipts, early=early)
     events = (Rewound((await store.status(held.run.key)).committed),)
     return await store.take_over(change, held.run.run_id, events, lease=LONG) is not None
 
 
-async def reap(store: Store, held: Lease, receipts: Receipts, early: bool = False) -> bool:
+async def fail_lost(store: Store, held: Lease, receipts: Receipts, early: bool = False) -> bool:
     await store.release(held)
     change = await change_of(store, held, receipts, early=early)
     return await store.fail_lost(change, held.run.run_id, (LOST,))
@@ -95,7 +95,7 @@ async def enqueue(store: Store, held: Lease, receipts: Receipts, early: bool = F
     return await store.enqueue(entry) == "queued"
 
 
-WRITES = [park, begin, claim, reap, enqueue]
+WRITES = [park, begin, take_over, fail_lost, enqueue]
 
 
 @pytest.mark.parametrize("write", WRITES)

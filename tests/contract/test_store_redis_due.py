@@ -69,8 +69,8 @@ async def test_a_conversation_is_in_the_index_while_it_has_something_to_do(
     await store.enqueue(entry)
     await store.commit(ending(held, 0, 2), lease=LONG)
     assert index(shared_redis) == member
-    popping = await begin_run(store, key)
-    await store.release(popping)
+    beginning = await begin_run(store, key)
+    await store.release(beginning)
     await fail_lost_run(store, key)
     assert index(shared_redis) == member
     await store.cancel(entry.run, CANCELLED)
@@ -230,8 +230,8 @@ async def test_the_stored_size_of_a_log_is_its_size(
         await store.enqueue(entry)
         await store.commit(ending(before, 0, 2), lease=LONG)
         run_id = entry.run.run_id
-        popping = replace(change(key, (await store.status(key)).version), dequeues=run_id)
-        held = await store.begin(popping, run_id, opening(run_id), lease=0)
+        beginning = replace(change(key, (await store.status(key)).version), dequeues=run_id)
+        held = await store.begin(beginning, run_id, opening(run_id), lease=0)
         assert held is not None
         size_fits(shared_redis, held.run, limit)
         for round_ in range(3):

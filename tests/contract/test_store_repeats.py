@@ -71,7 +71,7 @@ class RandomConversation:
         return answer
 
     async def kept(self) -> tuple[object, ...]:
-        names = ["key:park", "key:begin", "key:queue", "key:claim", "key:reap"]
+        names = ["key:park", "key:begin", "key:queue", "key:take_over", "key:fail_lost"]
         logs = [await read_events(self.store, run) for run in self.runs]
         return await self.store.load(self.key, receipts=names), logs
 
@@ -121,19 +121,20 @@ class RandomConversation:
     async def release(self, name: str, lease: Lease) -> None:
         assert await self.send(name, lambda: self.store.release(lease)) is True
 
-    async def claim(self, run: RunRef) -> Lease:
-        how = await self.change("claim", user("claimed"))
+    async def take_over(self, run: RunRef) -> Lease:
+        how = await self.change("take_over", user("taken over"))
         events: tuple[RunEvent, ...] = (Rewound((await self.status()).committed),)
         lease = await self.send(
-            "claim", lambda: self.store.take_over(how, run.run_id, events, lease=LONG)
+            "take_over", lambda: self.store.take_over(how, run.run_id, events, lease=LONG)
         )
         assert isinstance(lease, Lease)
         return lease
 
-    async def reap(self, run: RunRef) -> None:
-        how = await self.change("reap", user("reaped"))
+    async def fail_lost(self, run: RunRef) -> None:
+        how = await self.change("fail_lost", user("failed"))
         assert (
-            await self.send("reap", lambda: self.store.fail_lost(how, run.run_id, (LOST,))) is True
+            await self.send("fail_lost", lambda: self.store.fail_lost(how, run.run_id, (LOST,)))
+            is True
         )
 
     async def hold(self, name: str, who: str, seconds: float, *, mine: bool) -> None:
@@ -172,7 +173,7 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
 
     await life.append("append void", lease, 5)
     await life.release("release", lease)
-    lease = await life.claim(lease.run)
+    lease = await life.take_over(lease.run)
     await life.append("append anew", lease, 2)
     await life.again()
 
@@ -208,13 +209,13 @@ async def test_each_write_of_a_long_life_may_arrive_again_at_any_time(store: Sto
     await life.cancel("cancel", entry.run)
     await life.append("append to the cancelled", lease, 2, "cancelled")
     await life.release("release for good", lease)
-    await life.reap(entry.run)
+    await life.fail_lost(entry.run)
     await life.again()
 
     status = await life.status()
     assert (status.running, status.queued, status.owed) == (False, (), ())
     messages = (await store.page(life.key, start=0, limit=9)).messages
-    assert said_in(messages) == ["first", "go", "next", "reaped"]
+    assert said_in(messages) == ["first", "go", "next", "failed"]
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
@@ -225,12 +226,12 @@ async def test_a_lease_is_the_same_when_it_is_asked_for_again_after_posts_came_t
     lease = await first_run(life)
     if taken_over:
         await life.release("release", lease)
-        lease = await life.claim(lease.run)
+        lease = await life.take_over(lease.run)
     leaving = await life.enqueue("enqueue", waiting(life.key))
     await life.enqueue("enqueue another", waiting(life.key))
     await life.cancel("cancel one that waits", leaving.run)
 
-    assert await life.sent["claim" if taken_over else "begin"]() == lease
+    assert await life.sent["take_over" if taken_over else "begin"]() == lease
     assert await store.renew([lease], lease=LONG) == ["held"]
 
 

@@ -95,7 +95,7 @@ async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Sto
     ]
 
 
-@pytest.mark.parametrize("end", ["claim", "reap"])
+@pytest.mark.parametrize("end", ["take over", "fail lost"])
 async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, end: str) -> None:
     held = await begin_run(store, new_key(), user("hello"))
     await store.append([texts(held, 2, "kept")], lease=LONG)
@@ -116,7 +116,7 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
 
     again = (Rewound(status.committed), TextDelta("beside"), LOST)
     closing = change(held.run.key, status.version)
-    if end == "claim":
+    if end == "take over":
         assert await store.take_over(closing, held.run.run_id, again, lease=LONG)
     else:
         assert await store.fail_lost(closing, held.run.run_id, again)
@@ -171,19 +171,19 @@ async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> Non
     assert await store.take_over(change(key), RunId("r"), (FINISHED,), lease=LONG) is None
     held = await begin_run(store, key)
 
-    async def claim(run_id: RunId, version: int) -> Lease | None:
+    async def take_over(run_id: RunId, version: int) -> Lease | None:
         return await store.take_over(change(key, version), run_id, (FINISHED,), lease=LONG)
 
     version = (await store.status(key)).version
-    assert await claim(held.run.run_id, version) is None
+    assert await take_over(held.run.run_id, version) is None
     await store.renew([held], lease=0)
     before = await state(store, held.run)
-    assert await claim(held.run.run_id, version - 1) is None
-    assert await claim(RunId("another"), version) is None
+    assert await take_over(held.run.run_id, version - 1) is None
+    assert await take_over(RunId("another"), version) is None
     assert await state(store, held.run) == before
     await store.commit(ending(held, 0, 2), lease=0)
     before = await state(store, held.run)
-    assert await claim(held.run.run_id, version + 1) is None
+    assert await take_over(held.run.run_id, version + 1) is None
     assert await state(store, held.run) == before
 
 
@@ -224,14 +224,14 @@ async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store
     version = (await store.status(held.run.key)).version
     leases: list[Lease | None] = []
 
-    async def claim(here: Store) -> None:
+    async def take_over(here: Store) -> None:
         taking = change(held.run.key, version)
         leases.append(await here.take_over(taking, held.run.run_id, (LOST,), lease=LONG))
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             for number in range(10):
-                tasks.start_soon(claim, peer if number % 2 else store)
+                tasks.start_soon(take_over, peer if number % 2 else store)
 
     (lease,) = [each for each in leases if each is not None]
     assert len(leases) == 10
@@ -354,7 +354,7 @@ async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Store, peer:
         version = (await store.status(held.run.key)).version
         outcomes: list[object] = []
 
-        async def claim(held: Lease, version: int, outcomes: list[object]) -> None:
+        async def take_over(held: Lease, version: int, outcomes: list[object]) -> None:
             taking = change(held.run.key, version)
             run_id = held.run.run_id
             outcomes.append(await peer.take_over(taking, run_id, opening(run_id), lease=LONG))
@@ -367,7 +367,7 @@ async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Store, peer:
 
         with anyio.fail_after(10):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(claim, held, version, outcomes)
+                tasks.start_soon(take_over, held, version, outcomes)
                 tasks.start_soon(end, held, outcomes)
 
         status = await store.status(held.run.key)

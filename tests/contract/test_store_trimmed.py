@@ -64,7 +64,7 @@ class WrittenLog:
         await self.store.commit(turn(self.lease, step, first, event), lease=LONG)
         self.add(first, event)
 
-    async def claim(self) -> None:
+    async def take_over(self) -> None:
         """Another worker takes over; what was not committed is void."""
         await self.store.release(self.lease)
         committed = (await self.store.status(self.lease.run.key)).committed
@@ -207,7 +207,7 @@ async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Store) -> None:
     await log.append(3)
     left = await log.readable()
 
-    await log.claim()
+    await log.take_over()
 
     assert 2 <= await log.readable() <= left
     await log.append(3)
@@ -223,7 +223,7 @@ async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(smal
     committed = log.events[-1].position
     await log.append(100)
 
-    await log.claim()
+    await log.take_over()
 
     assert await log.readable() >= 1
     assert await small.read_log(log.lease.run, after=committed) == log.events[-1:]
@@ -237,7 +237,7 @@ async def test_many_take_overs_and_trims_leave_no_gap(small: Store) -> None:
     for count in (2, 30, 0, 60, 1, 0, 25):
         await log.append(count)
         assert await log.readable() >= 1
-        await log.claim()
+        await log.take_over()
         assert await log.readable() >= 1
         await log.append(count // 2)
         await log.commit(0)

@@ -38,12 +38,12 @@ async def commit(store: Store, held: Lease) -> None:
     await store.commit(ending(held, 0, 2), lease=LONG)
 
 
-async def reap(store: Store, held: Lease) -> None:
+async def fail_lost(store: Store, held: Lease) -> None:
     await store.renew([held], lease=0)
     await fail_lost_run(store, held.run.key)
 
 
-async def claim(store: Store, held: Lease) -> None:
+async def take_over(store: Store, held: Lease) -> None:
     assert await store.release(held)
     await take_over_run(store, held.run.key)
 
@@ -60,7 +60,7 @@ async def until_grown(store: Store, watch: Watch, held: Lease) -> None:
         await watch.wait()
 
 
-@pytest.mark.parametrize("write", [append, commit, reap, claim])
+@pytest.mark.parametrize("write", [append, commit, fail_lost, take_over])
 async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Write) -> None:
     held = await begin_run(store, new_key())
     async with store.watch(held.run) as watch, anyio.create_task_group() as tasks:
@@ -70,7 +70,7 @@ async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Wr
             await until_grown(store, watch, held)
 
 
-@pytest.mark.parametrize("write", [append, commit, reap, claim])
+@pytest.mark.parametrize("write", [append, commit, fail_lost, take_over])
 async def test_a_write_of_another_worker_wakes_the_readers_here(
     store: Store, peer: Store, write: Write
 ) -> None:
@@ -85,8 +85,8 @@ async def test_a_write_of_another_worker_wakes_the_readers_here(
 # ---------------------------------------------------------------- the log of a run that waits
 async def turn_comes(store: Store, run: RunRef) -> None:
     version = (await store.status(run.key)).version
-    popping = replace(change(run.key, version), dequeues=run.run_id)
-    assert await store.begin(popping, run.run_id, opening(run.run_id), lease=LONG)
+    beginning = replace(change(run.key, version), dequeues=run.run_id)
+    assert await store.begin(beginning, run.run_id, opening(run.run_id), lease=LONG)
 
 
 async def leaves(store: Store, run: RunRef) -> None:

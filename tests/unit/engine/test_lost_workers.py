@@ -49,7 +49,7 @@ from passback.core.ports import Store
 from passback.core.transcript import owed_answers
 from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
-from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
 
@@ -58,12 +58,15 @@ pytestmark = pytest.mark.anyio
 
 # ---------------------------------------------------------------- the run goes on elsewhere
 @pytest.mark.promise("P6", "P10")
-async def test_a_reader_elsewhere_makes_its_worker_take_over(store: Store) -> None:
+@pytest.mark.parametrize("late", [words("too late"), [ModelUnavailable("too late")]])
+async def test_a_reader_elsewhere_makes_its_worker_take_over(
+    store: Store, late: list[Step]
+) -> None:
+    """The lost worker's end, or its failure, is sent once and changes nothing."""
+    faults = Faults(store)
     gate = anyio.Event()
     async with (
-        worker(
-            store, ScriptedModel([["half", gate, *words("too late")]]), timing=EXPIRING
-        ) as dying,
+        worker(faults.store, ScriptedModel([["half", gate, *late]]), timing=EXPIRING) as dying,
         worker(store, ScriptedModel([words("whole")])) as other,
     ):
         run = await post(dying, says())
@@ -73,6 +76,7 @@ async def test_a_reader_elsewhere_makes_its_worker_take_over(store: Store) -> No
         assert await outcome(dying, run) == Completed()
         assert await followed(dying, run) == await followed(other, run)
         assert await contents(other) == ["hi", "whole"]
+        assert faults.calls["commit"] == 1
 
 
 @pytest.mark.promise("P10")
@@ -295,39 +299,6 @@ async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) 
         assert await record(other) == before
         (closed,) = [message for message in before if isinstance(message, ToolMessage)]
         assert closed.synthetic == "interrupted"
-
-
-async def test_the_end_of_a_lost_run_is_not_sent_again_and_again(memory: Store) -> None:
-    faults = Faults(memory)
-    gate = anyio.Event()
-    async with (
-        worker(
-            faults.store, ScriptedModel([["half", gate, *words("x")]]), timing=EXPIRING
-        ) as dying,
-        worker(memory, ScriptedModel([words("whole")])) as other,
-    ):
-        run = await post(dying, says())
-        await until(dying, run, TextDelta)
-        assert await outcome(other, run) == Completed()
-        gate.set()
-        assert await outcome(dying, run) == Completed()
-        assert faults.calls["commit"] == 1
-
-
-@pytest.mark.promise("P6", "P10")
-async def test_a_failure_after_the_loss_is_not_the_runs_end(store: Store) -> None:
-    gate = anyio.Event()
-    model = ScriptedModel([["half", gate, ModelUnavailable("too late")]])
-    async with (
-        worker(store, model, timing=EXPIRING) as dying,
-        worker(store, ScriptedModel([words("whole")])) as other,
-    ):
-        run = await post(dying, says())
-        await until(dying, run, TextDelta)
-        assert await outcome(other, run) == Completed()
-        gate.set()
-        assert await outcome(dying, run) == Completed()
-        assert await contents(other) == ["hi", "whole"]
 
 
 @pytest.mark.promise("P4")
