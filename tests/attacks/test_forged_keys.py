@@ -142,7 +142,7 @@ async def test_open_without_a_key_are_the_page_and_the_checks_of_health(
     assert opened == {"/", "/healthz", "/readyz"}
 
 
-# ---------------------------------------------------------------- what is told of the keys
+# ---------------------------------------------------------------- keys that are shown nowhere
 async def test_keys_are_in_no_argument_no_document_and_no_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     store = f"sqlite:///{tmp_path}/passback.db"

@@ -33,7 +33,7 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 @pytest.fixture(scope="module")
 async def guarded_url() -> AsyncGenerator[str]:
-    """A server whose agent does as it is told, but deletes only what a person allows."""
+    """A server whose agent does what a message orders, but deletes only what a person allows."""
     async with running_server("tests.support.served_agents:guarded") as server:
         yield server.url
 

@@ -59,7 +59,7 @@ from passback.toolsets.functions import FunctionTool, tool
 
 
 class OpenAnswer:
-    """One call of the model. `calls` counts the calls of tools that it was told to make."""
+    """One call of the model. `calls` counts the calls of tools that it was ordered to make."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -255,7 +255,7 @@ class RandomConversation:
         return not any(any(worker.faults.plan.values()) for worker in self.workers)
 
     def open_answer(self) -> OpenAnswer | None:
-        """The call of the model that can be told what to say."""
+        """The call of the model that takes orders what to say."""
         return next((each for each in self.model.open if each.waits), None)
 
     # ---------------------------------------------------------------- what there is
@@ -294,7 +294,7 @@ class RandomConversation:
     async def _rests(self) -> bool:
         status = await self.status()
         if self.waiting is not None and not (status.running and self.waiting[0] == status.run_id):
-            return False  # it is about to be told
+            return False  # its answer is about to come
         if status.lapsed:
             return True
         if status.running:

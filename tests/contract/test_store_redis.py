@@ -66,7 +66,7 @@ async def proxy(shared_redis: RedisServer, redis_url: str) -> AsyncGenerator[Los
 
 @pytest.fixture
 async def lossy(proxy: LossyProxy) -> AsyncGenerator[Store]:
-    """A store on a connection that loses replies when the proxy is told so."""
+    """A store on a connection that loses replies when a test says so."""
     async with open_store(f"redis://127.0.0.1:{proxy.port}") as opened:
         await opened.ping()
         yield opened

@@ -22,7 +22,7 @@ HEAD: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 class _Stopping:
-    """An application that keeps what it was given, and answers when it is told to."""
+    """An application that keeps what it was given, and answers when a test says so."""
 
     def __init__(self) -> None:
         self.called = anyio.Event()

@@ -103,7 +103,7 @@ def _check_understood(sent: list[Json], judged: Json) -> None:
         for ours, theirs in zip(whole, understood, strict=True):
             kind = CLASSES.get(ours["object"]) or f"{ours.get('type', '').title()}Content"
             assert theirs.pop("class") == kind
-            # the stream was told anew: its times are of the answer
+            # the stream was sent anew: its times are of the answer
             assert _timeless(theirs).items() >= _timeless(ours).items()
 
 

@@ -77,7 +77,7 @@ async def test_the_rest_of_a_budget_is_reported_and_counted_on_all_workers(
     first = await ask(one, conversation)
     assert first.headers["x-budget-left-tokens"] == "20"
     assert first.headers["x-budget-left-cost"] == "1"
-    assert "x-budget-left-seconds" not in first.headers  # the run's own is not told there
+    assert "x-budget-left-seconds" not in first.headers  # the run's own is not shown there
     [usage] = [frame.event for frame in first.frames[:-1] if frame.type == "usage"]
     left = usage["left"]
     assert 0 < left.pop("seconds") < 600

@@ -123,7 +123,7 @@ async def test_an_approval_that_nobody_is_asked_for_waits_for_a_decision_of_any_
 
 
 @pytest.mark.promise("P9")
-@pytest.mark.parametrize("claims", [True, False], ids=["is told", "asks on, in vain"])
+@pytest.mark.parametrize("claims", [True, False], ids=["stops asking", "asks on"])
 async def test_an_approval_that_another_client_answered_is_settled(
     asking: Server, raw_asking: RawClient, conversation: str, claims: bool
 ) -> None:

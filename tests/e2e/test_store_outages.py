@@ -52,7 +52,7 @@ REFUSED = user("refused")
 
 
 async def refused(client: Client, conversation: str) -> None:
-    """The store is away: a post is told so, and the worker is not ready."""
+    """The store is away: a post is refused, and the worker is not ready."""
     body = {"conversationId": conversation, "messages": [REFUSED]}
     answer = await client.http.post(PATH, json=body, headers=keyed("refused"), timeout=SECONDS)
     check_refusal(answer, 503, "store_unavailable")

@@ -1,4 +1,4 @@
-"""Several workers behind one address, told apart by their process ids from the log."""
+"""Several workers behind one address, known by their process ids from the log."""
 
 import os
 import re

@@ -72,7 +72,7 @@ def check_legal(events: Sequence[Json]) -> Json:
 
 
 def _messages(events: Sequence[Json]) -> list[Json]:
-    """The completed messages, which were told one after the other."""
+    """The completed messages, which came one after the other."""
     ended: list[Json] = []
     message: Json | None = None
     parts: list[Json] = []

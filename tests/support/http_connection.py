@@ -65,7 +65,7 @@ class Written(asyncio.Transport):
 
 
 class Clock:
-    """The event loop, but its timers ring only when they are told to."""
+    """The event loop, with timers that ring only when a test says so."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -165,7 +165,7 @@ class ModelServer:
         self._replies.extend(replies)
 
     def assert_obeyed(self) -> None:
-        """No request was one that a provider refuses. Each is told of once."""
+        """Check that no request was one that a provider refuses; each is reported once."""
         violations, self.violations = self.violations, []
         assert violations == [], "\n".join(violations)
 

@@ -114,7 +114,7 @@ echoing = Agent(model=MODEL, tools=[echo])
 guarded = Agent(model=MODEL, tools=[delete_file, read_file])
 hanging = Agent(model=MODEL, tools=[ignore_cancellation])
 
-_DOES = "Does as it is told."
+_DOES = "Does what its message orders."
 _worker = Agent(model=MODEL, name="helper", description=_DOES, tools=[delete_file, index_slowly])
 delegating = Agent(model=MODEL, agents=[_worker], plan=True)
 

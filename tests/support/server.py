@@ -61,7 +61,7 @@ async def running_server(
     stderr: int | IO[bytes] | None = None,
     command: Sequence[str] = SERVE,
 ) -> AsyncGenerator[Server]:
-    """Serve with the `memory:` store unless told otherwise; ended on leaving.
+    """Serve with the `memory:` store unless the arguments name another; ended on leaving.
 
     Args:
         arguments: as for `passback serve`: flags, and an agent as `module:agent`.

@@ -1,4 +1,4 @@
-"""The three layers: what a model is told, where, and that no data gets out of its tags."""
+"""The three layers of a prompt, and data that cannot get out of its tags."""
 
 import json
 import re

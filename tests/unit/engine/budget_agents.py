@@ -62,9 +62,9 @@ def _limits(given: dict[str, float]) -> BudgetLimits:
 
 @asynccontextmanager
 async def serving(agent: Agent, **given: str) -> AsyncGenerator[RunService]:
-    """The runs of a server with one agent, told nothing but what was posted, and these settings."""
+    """The runs of a server with one agent, without a prompt of its own, and these settings."""
     served = backend(replace(agent, conduct="", tell_time=False), **given)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with served.running():
             yield served.runs
 

@@ -76,7 +76,7 @@ async def forking(
     budget: Budget | None = None,
     schema: JsonObject | None = None,
 ) -> AsyncGenerator[RunService]:
-    """A worker whose agent may fork; it is told what it is told in one run only."""
+    """A worker whose agent may fork; its extra prompt is that of one run only."""
     asked: list[RunRef] = []
 
     async def owner_prompt(run: RunRef) -> str:

@@ -65,7 +65,7 @@ async def test_lost_usage_counts_before_the_next_model_call(memory: Store) -> No
 
 async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> None:
     texts = [says("a"), says("b"), says("c"), [usage_chunk(OWN), *says("notes")], says("d")]
-    # the attempt is told as a list of models tells it
+    # the attempt is reported as a list of models does it
     texts[3] = [AnsweredBy("other"), LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
     async with small_window_worker(memory, ScriptedModel(texts)) as runs:
         seen = await talk(runs, 2_000, 2_000, 2_000, 1_000)

@@ -145,7 +145,7 @@ async def test_a_post_is_refused_while_its_owners_count_cannot_be_read(memory: S
 
 async def test_no_model_is_called_while_the_owners_count_cannot_be_read(memory: Store) -> None:
     faults = Faults(memory)
-    # read for the post, reserved for the call, told with the turn, reserved for the next one
+    # read for the post, reserved for the call, reported with the turn, reserved for the next one
     faults.plan["spend"] = ["none", "none", "none", "refuse"]
     model = ScriptedModel([looks(5), uses(5)])
     async with worker(faults.store, model, look, budget=of_owner(tokens=10)) as runs:

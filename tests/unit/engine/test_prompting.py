@@ -214,7 +214,7 @@ async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
     async with worker(memory, outer, toolsets=[helpers]) as runs:
         assert await outcome(runs, await post(runs, briefed())) == Completed()
     assert str(inner.requests[1].messages[-1].content) == '{"data":{"a":1}}'
-    # its task is all that it is told
+    # its task is its whole prompt
     assert [each.content for each in inner.requests[0].messages] == ["look"]
 
 
@@ -278,7 +278,7 @@ def _words_of_others(messages: Sequence[Message]) -> list[str]:
     return [str(each.content) for each in messages if isinstance(each, UserMessage | ToolMessage)]
 
 
-# ---------------------------------------------------------------- what an agent is told
+# ---------------------------------------------------------------- the extra prompt of an agent
 RUN = RunRef(ConversationKey(OwnerId("ann"), ConversationId("c")), RunId("r"))
 
 

@@ -398,7 +398,7 @@ async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str
         second = await post(elsewhere, says("right", "u3"), on_busy="rollback")
         shown = await events(elsewhere, second)
         assert await outcome(runs, first) == Cancelled()
-        # who follows is told, for he has seen the other one
+        # readers get an event, because they have seen the other one
         taken_back = PlanUpdated(plan_of(*before))
         assert shown[:3] == [RunQueued(second.run_id), RunStarted(second.run_id), taken_back]
         assert (await runs.status(KEY)).state.plan == plan_of(*before)

@@ -258,7 +258,7 @@ async def test_answers_that_another_worker_was_given_count_too(store: Store) -> 
         ended = await outcome(later, run)
     assert isinstance(ended, Failed)
     assert ended.code == "output_invalid"
-    # it was told the same as the first worker's model
+    # it was sent the same as the first worker's model
     assert other.requests[0].messages == first.requests[2].messages
     assert other.requests[0].output_schema == SCHEMA
 

@@ -97,7 +97,7 @@ async def play(calls: list[Call], ranks: list[int]) -> None:
     assert faults_of(messages, running=False) == []
     ids = asked_in(messages)
     assert owed == [ids[at] for at, call in enumerate(calls) if call.kind == "paint"]
-    # readers are told of the end of each call that is made, and of one result of what the server
+    # readers see the end of each call that is made, and of one result of what the server
     # answers
     made = [ids[at] for at, call in enumerate(calls) if call.runs]
     assert [e.call_id for e in said if isinstance(e, ToolCallEnded)] == [*made, *owed]
