@@ -115,7 +115,7 @@ def only_what_providers_accept(request: pytest.FixtureRequest) -> Iterator[None]
     ]
     yield
     for model in played:
-        model.assert_obeyed()
+        model.assert_no_violations()
 
 
 @pytest.fixture(scope="module")

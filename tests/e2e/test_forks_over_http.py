@@ -44,7 +44,7 @@ async def test_the_request_of_a_fork_begins_with_that_of_its_agent(dialect: Dial
         async with Session(agent, settings=service) as session:
             seen = [event async for event in session.submit("What is in the cellar?")]
             results = [m.content for m in await session.messages() if isinstance(m, ToolMessage)]
-    model.assert_obeyed()
+    model.assert_no_violations()
     assert seen[-1] == RunFinished(Completed())
     assert sorted(map(str, results)) == ["here", "there", "two boxes in the cellar"]
     _, calling, *made, _ = model.requests

@@ -119,5 +119,5 @@ async def test_after_a_hostile_answer_the_next_user_message_works(
     model.play(dialect.says("back again"))
     reply = await client.post(conversation, user("and now?"))
     assert (reply.status, reply.text, reply.types) == (200, "back again", ["text", DONE])
-    model.assert_obeyed()
+    model.assert_no_violations()
     assert json.loads(model.requests[-1].body)["messages"]

@@ -148,7 +148,7 @@ async def test_a_failing_model_is_one_error_and_the_conversation_stays_usable(
     model.play(answer(dialect))
     error = check_failure(await client.post(conversation, user("go")), text=text)
     assert error["code"] in ({code} if code else MODEL_CODES)
-    model.will(dialect.says("back again"))
+    model.play_afterwards(dialect.says("back again"))
     await client.post(conversation, user("again"))
     next_answer = await client.post(conversation, user("at last"))
     assert (next_answer.text, next_answer.types) == ("back again", ["text", DONE])
@@ -168,7 +168,7 @@ async def test_a_client_tools_call_that_is_cut_off_is_never_handed_out(
     call_id = cut.frames[0].event["toolCallId"]
     refused = await client.post(conversation, result(call_id, "blue"))
     assert (refused.status, refused.json["code"]) == (404, "tool_call_not_found")
-    model.will(dialect.says("back again"))
+    model.play_afterwards(dialect.says("back again"))
     await client.post(conversation, user("again"))
     assert (await client.post(conversation, user("at last"))).text == "back again"
 

@@ -105,7 +105,7 @@ async def test_a_worker_killed_in_an_answer_loses_nothing_and_another_one_comes(
         async with two.post(killed, conversation, "count to 50") as stream:
             await stream.take(3)
             os.kill(killed, signal.SIGKILL)
-            seen = await stream.to_the_cut()
+            seen = await stream.until_cut()
         assert DONE not in seen.types
         async with client_of(two.server.url) as client:
             with anyio.fail_after(SECONDS):

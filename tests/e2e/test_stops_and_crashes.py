@@ -58,7 +58,7 @@ async def test_after_a_crash_in_an_answer_the_restarted_server_gives_the_whole_a
         async with client.stream(conversation, [user("count to 50")]) as stream:
             await stream.take(3)
             server.kill()
-            seen = await stream.to_the_cut()
+            seen = await stream.until_cut()
         assert DONE not in seen.types
     async with running_server(*arguments) as server, client_of(server.url) as client:
         with anyio.fail_after(SECONDS):
@@ -84,7 +84,7 @@ async def test_a_run_that_too_many_workers_died_of_is_lost_and_the_next_one_begi
     ):
         await stream.take(3)
         server.kill()
-        seen = await stream.to_the_cut()
+        seen = await stream.until_cut()
     async with running_server(*arguments) as server, client_of(server.url) as client:
         with anyio.fail_after(SECONDS):
             ended = await client.replay(

@@ -84,7 +84,7 @@ async def test_clients_of_a_killed_worker_come_back_to_another_one(
     async with victim.client.stream(conversation, [hi], headers=keyed(key)) as stream:
         last = await stream.until("text")
         victim.server.kill()
-        seen = await stream.to_the_cut()
+        seen = await stream.until_cut()
     with anyio.fail_after(SECONDS):
         await whole(survivor, conversation)
     repeated = await survivor.post(conversation, hi, headers=keyed(key))

@@ -88,7 +88,7 @@ async def test_readers_end_with_the_records_texts_when_the_worker_of_two_sub_age
             assert merged(without_void(live.frames)) == merged(good.frames)
             await _goes_on_anywhere(survivor, conversation, stream.frames, good.frames)
             await _is_the_same_in_other_forms(survivor, conversation)
-    model.assert_obeyed()
+    model.assert_no_violations()
 
 
 async def _goes_on_anywhere(

@@ -145,4 +145,4 @@ async def anthropic_server(
     """
     async with listening(AnthropicServer(replies, models)) as server:
         yield server
-    server.assert_obeyed()
+    server.assert_no_violations()

@@ -178,7 +178,7 @@ async def ask_json(
 
 
 @asynccontextmanager
-async def no_thread() -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+async def exhaust_threads() -> AsyncGenerator[Callable[[], Awaitable[None]]]:
     """Take all threads of this event loop; yields a function that waits until one is asked for."""
     limiter = current_default_thread_limiter()
     borrowers = [object() for _ in range(int(limiter.available_tokens))]

@@ -160,11 +160,11 @@ class ModelServer:
         self._replies = list(replies)
         self.requests, self.left = [], anyio.Event()
 
-    def will(self, *replies: Reply) -> None:
+    def play_afterwards(self, *replies: Reply) -> None:
         """Play these after those that are still to be played."""
         self._replies.extend(replies)
 
-    def assert_obeyed(self) -> None:
+    def assert_no_violations(self) -> None:
         """Check that no request was one that a provider refuses; each is reported once."""
         violations, self.violations = self.violations, []
         assert violations == [], "\n".join(violations)
@@ -295,7 +295,7 @@ async def model_server(
     """
     async with listening(ModelServer(replies, models)) as server:
         yield server
-    server.assert_obeyed()
+    server.assert_no_violations()
 
 
 @asynccontextmanager

@@ -228,7 +228,7 @@ class Stream:
             self.raw = b"".join([chunk async for chunk in self._chunks])
         return self.so_far
 
-    async def to_the_cut(self) -> Answer:
+    async def until_cut(self) -> Answer:
         """Read until the connection breaks. Raises StopAsyncIteration if it does not."""
         try:
             while True:

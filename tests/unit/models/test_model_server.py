@@ -35,7 +35,7 @@ async def test_a_violation_is_refused_and_reported_with_its_request() -> None:
         assert (refused.status_code, accepted.status_code) == (400, 200)
         assert [request.json for request in server.requests] == [{"messages": [USER]}]
         with pytest.raises(AssertionError, match=r"no answers to \['a'\], in (?s:.*)look"):
-            server.assert_obeyed()
+            server.assert_no_violations()
 
 
 async def test_a_violation_fails_at_the_end_if_it_is_not_asked_for() -> None:
@@ -52,7 +52,7 @@ async def test_an_empty_script_is_an_error_until_more_is_added() -> None:
     async with model_server() as server, httpx.AsyncClient(trust_env=False) as client:
         url = f"{server.base_url}/chat/completions"
         assert (await client.post(url, json={"messages": [USER]})).status_code == 500
-        server.will(says("a"))
+        server.play_afterwards(says("a"))
         assert (await client.post(url, json={"messages": [USER]})).content.endswith(DONE)
 
 

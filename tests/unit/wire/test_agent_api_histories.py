@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.agent_api import PATH, Json, decision, output, text, user
-from tests.support.asgi_client import ask_json, no_thread
+from tests.support.asgi_client import ask_json, exhaust_threads
 from tests.support.logged_runs import LoggedRuns
 from tests.unit.wire.agent_api_site import GREETING, site
 
@@ -154,7 +154,7 @@ async def test_large_arguments_of_a_history_do_not_block_the_event_loop() -> Non
     async def begin() -> None:
         posts.append(await _start(user("a"), large, user("b")))
 
-    async with anyio.create_task_group() as tasks, no_thread() as awaited:
+    async with anyio.create_task_group() as tasks, exhaust_threads() as awaited:
         await _start(user("a"), call("c1"), user("b"))
         tasks.start_soon(begin)
         await awaited()

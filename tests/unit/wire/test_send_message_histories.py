@@ -4,7 +4,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.asgi_client import Answer, ask_json, no_thread
+from tests.support.asgi_client import Answer, ask_json, exhaust_threads
 from tests.support.logged_runs import LoggedRuns
 from tests.unit.wire.send_message_site import PATH, greeting, site
 
@@ -109,7 +109,7 @@ async def test_large_arguments_of_a_history_do_not_block_the_event_loop() -> Non
     """They are read in a thread; small ones are not."""
     runs = greeting()
     large = {**ASKS, "toolCalls": [_call(arguments=f'{{"a": "{"x" * 20_000}"}}')]}
-    async with anyio.create_task_group() as tasks, no_thread() as awaited:
+    async with anyio.create_task_group() as tasks, exhaust_threads() as awaited:
         await _post(runs, USER, ASKS, SEEN, NEW)
         tasks.start_soon(_post, runs, USER, large, SEEN, NEW)
         await awaited()
