@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings, marks and fixtures of all tests."""
 
 from collections.abc import Iterator
 

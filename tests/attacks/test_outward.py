@@ -45,7 +45,7 @@ async def trap() -> AsyncGenerator[ModelServer]:
         assert trap.connections == 0
 
 
-# ---------------------------------------------------------------- what clients post
+# ---------------------------------------------------------------- posts
 def part(**fields: object) -> Json:
     return {"messages": [user([{"type": "text", "text": "look"}, fields])]}
 
@@ -146,7 +146,7 @@ async def test_an_attachment_of_another_kind_of_address_is_refused(
     assert model.requests == []
 
 
-# ---------------------------------------------------------------- what services answer
+# ---------------------------------------------------------------- answers of services
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
 async def test_a_models_service_that_redirects_is_not_followed(protocol: str) -> None:
     async with listening(ModelServer([])) as service, listening(ModelServer([])) as trap:

@@ -285,7 +285,7 @@ async def test_a_card_closes_when_it_is_answered_on_another_device(
     await expect(card(page.page, "ask_user")).to_contain_text("blue")
 
 
-# ---------------------------------------------------------------- how it looks
+# ---------------------------------------------------------------- layout
 @pytest.mark.parametrize("size", [(320, 568), PHONE])
 async def test_the_cards_fit_a_phone(
     browser: Browser, guarded_url: str, size: tuple[int, int]

@@ -296,7 +296,7 @@ async def some_answers(conversation: RandomConversation, pick: Pick, most: int) 
     return given
 
 
-# ---------------------------------------------------------------- what becomes of a post
+# ---------------------------------------------------------------- outcomes of posts
 async def send(conversation: RandomConversation, worker: KillableWorker, post: StartRun) -> None:
     """A new post. One whose calls are not handed back yet is answered some time later."""
     if conversation.waiting:

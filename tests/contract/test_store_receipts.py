@@ -56,7 +56,7 @@ async def test_any_name_has_a_receipt_of_its_own(store: Store) -> None:
     assert (await store.load(key, receipts=ODD_NAMES)).receipts == receipts
 
 
-# ---------------------------------------------------------------- which writes bring receipts
+# ---------------------------------------------------------------- writes with receipts
 Write = Callable[[Store, Lease, Receipts], Awaitable[bool]]
 
 

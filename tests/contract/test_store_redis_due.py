@@ -55,7 +55,7 @@ def index(server: RedisServer) -> set[bytes]:
     return set(server.command("ZRANGE", DUE, 0, -1))
 
 
-# ---------------------------------------------------------------- what the scripts write
+# ---------------------------------------------------------------- writes of the scripts
 async def test_a_conversation_is_in_the_index_while_it_has_something_to_do(
     store: Store, shared_redis: RedisServer
 ) -> None:

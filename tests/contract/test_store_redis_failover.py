@@ -69,7 +69,7 @@ async def insisted(operation: Callable[[], Awaitable[T]]) -> T:
                 await pause(0.02)
 
 
-# ---------------------------------------------------------------- what the replica had
+# ---------------------------------------------------------------- replicated writes
 @dataclass(slots=True)
 class Talk:
     """A run's log that is written one event after the other.
@@ -167,7 +167,7 @@ async def test_no_sentinel_is_forgotten_when_many_connections_look_for_the_maste
     assert (await store.status(new_key())).version == 0
 
 
-# ---------------------------------------------------------------- what it had not
+# ---------------------------------------------------------------- lost writes
 @pytest.mark.promise("P5", "P10")
 async def test_a_writer_whose_last_writes_were_lost_in_a_failover_has_lost_its_lease(
     store: Store, servers: Failover

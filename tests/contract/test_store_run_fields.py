@@ -44,7 +44,7 @@ async def committed(store: Store, key: ConversationKey) -> Position:
     return (await store.status(key)).committed
 
 
-# ---------------------------------------------------------------- what is committed
+# ---------------------------------------------------------------- committed positions
 async def test_what_is_committed_follows_begins_and_commits_and_no_append(store: Store) -> None:
     key = new_key()
     assert await committed(store, key) == Position(0, 0)
@@ -199,7 +199,7 @@ async def test_a_rollback_begins_a_queued_run_with_what_was_before_the_cut_one(
     assert (await store.load(key)).messages == (user("a"), user("c"))
 
 
-# ---------------------------------------------------------------- who follows
+# ---------------------------------------------------------------- followers
 async def followed(store: Store, key: ConversationKey) -> bool:
     return (await store.status(key)).followed
 

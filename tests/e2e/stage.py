@@ -41,7 +41,7 @@ def call_of(*names: str) -> Reply:
     return calls(*each)
 
 
-# ---------------------------------------------------------------- what tables are made of
+# ---------------------------------------------------------------- parts of tables
 SUPERSEDED = "Error: The user went on before this call was answered."
 """Result that a model gets for a call that a message went past."""
 PAID = "price: 3 euros"

@@ -25,7 +25,7 @@ def stage(model: ModelServer, asking_pair: tuple[Client, Client], conversation: 
     return Stage(model, asking_pair, conversation)
 
 
-# ---------------------------------------------------------------- what came before
+# ---------------------------------------------------------------- earlier posts
 NEW: list[Past] = []
 WIPE = [past("user: go", then=call_of("wipe"))]
 BOTH = [past("user: go", then=call_of("wipe", "send"))]

@@ -59,7 +59,7 @@ async def resume(client: Client, conversation: str, given: object, **more: Any) 
     return await client.post(conversation, resume=given, **more)
 
 
-# ---------------------------------------------------------------- what is seen
+# ---------------------------------------------------------------- frames
 @pytest.mark.promise("P4")
 async def test_the_frames_of_a_call_that_asks_and_of_the_run_that_makes_it(
     model: ModelServer, raw: Client, conversation: str

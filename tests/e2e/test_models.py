@@ -43,7 +43,7 @@ def check_failure(answer: Answer, *, text: str = "") -> Json:
     return error
 
 
-# ---------------------------------------------------------------- what goes well
+# ---------------------------------------------------------------- answers
 async def test_a_tool_round_trip_asks_the_model_twice_with_paired_messages(
     client: Client, model: ModelServer, dialect: Dialect, conversation: str
 ) -> None:
@@ -91,7 +91,7 @@ async def test_text_comes_as_the_model_says_it(
         assert (await stream.whole()).text == "first second"
 
 
-# ---------------------------------------------------------------- what does not
+# ---------------------------------------------------------------- failures
 def half(*steps: Step) -> Callable[[Dialect], Reply]:
     """An answer that goes on like this after its first word."""
     return lambda dialect: Reply([*dialect.begins("half"), *steps])

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.measured]
 MIB = 1024 * 1024
 
 
-# ---------------------------------------------------------------- what the server refuses
+# ---------------------------------------------------------------- refusals
 async def test_a_result_that_the_server_refuses_does_not_block_the_others(
     model: ModelServer, played: Server, raw: RawClient, conversation: str
 ) -> None:

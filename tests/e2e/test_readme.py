@@ -31,7 +31,7 @@ ADDRESS = "http://127.0.0.1:8000"
 LEFT_OUT = "\n…\n\n"
 
 
-# ---------------------------------------------------------------- what README says
+# ---------------------------------------------------------------- README
 def blocks(heading: str = "") -> list[Block]:
     """The fenced blocks of a section, or of all."""
     text = README

@@ -49,7 +49,7 @@ def test_the_chapter_is_linked_and_its_links_lead_somewhere() -> None:
     assert [link for link in links if not (PAGE.parent / link).exists()] == []
 
 
-# ---------------------------------------------------------------- what breaks
+# ---------------------------------------------------------------- failures
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The end of a `curl`."""

@@ -23,7 +23,7 @@ from tests.support.model_server import calls, says
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P2", "P5", "P9")]
 
-# ---------------------------------------------------------------- what came before
+# ---------------------------------------------------------------- earlier posts
 NEW: list[Past] = []
 IDLE = [past("user: hi", then=says("hello"))]
 HALF = [*OWING, past("color: red")]

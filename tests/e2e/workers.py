@@ -38,7 +38,7 @@ async def worker(*flags: str, cwd: Path = EXAMPLES) -> AsyncGenerator[Worker]:
         yield Worker(server, client)
 
 
-# ---------------------------------------------------------------- what the model says
+# ---------------------------------------------------------------- answers of the model
 def broken_off(*pieces: str) -> Reply:
     """An answer that stops in its middle."""
     return Reply([*(event(content=piece) for piece in pieces), Act.STALL])
@@ -50,7 +50,7 @@ def held(before: str, gate: anyio.Event, *after: str) -> Reply:
     return Reply([event(content=before), gate, *rest, event("stop"), LAST_CHUNK])
 
 
-# ---------------------------------------------------------------- what is left of a conversation
+# ---------------------------------------------------------------- records
 async def transcript(client: Client, conversation: str) -> list[tuple[str, object, bool]]:
     """The history: who said what, and whether it is partial."""
     messages = await client.messages(conversation)

@@ -12,7 +12,7 @@ ENDS = {"completed", "failed", "canceled", "rejected", "incomplete"}
 PATH = "/process"
 
 
-# ---------------------------------------------------------------- what is posted
+# ---------------------------------------------------------------- posts
 def text(words: str) -> Json:
     return {"type": "text", "text": words}
 
@@ -47,7 +47,7 @@ def function(name: str, **properties: Json) -> Json:
     }
 
 
-# ---------------------------------------------------------------- what comes back
+# ---------------------------------------------------------------- responses
 def events_of(body: bytes) -> list[Json]:
     """The events of a stream, of which every byte has to be in place."""
     reader = FrameReader()

@@ -92,7 +92,7 @@ QUICK = Retry(attempts=10, first=0.01, longest=0.05)
 BRISK = Retry(attempts=10, first=0.01, longest=0.05, claim=1)
 """A client whose claims are renewed three times a second."""
 
-# ---------------------------------------------------------------- what a scripted server says
+# ---------------------------------------------------------------- scripted answers
 PAINT = {"id": "call", "name": "paint", "arguments": "{}", "kind": "tool_result"}
 IDLE: dict[str, Any] = {
     "id": "c",
@@ -111,13 +111,13 @@ def owes(*calls: dict[str, str], run: str | None = "run") -> httpx.Response:
     return stream(place + b"data: " + data + b"\n\n", DONE, run=run)
 
 
-# ---------------------------------------------------------------- what the puppet does
+# ---------------------------------------------------------------- orders to the model
 def order(*calls: Sequence[str]) -> str:
-    """Makes the agent call these tools; to their results it says "Done."."""
+    """Return a message that makes the agent call these tools; after their results it says Done."""
     return json.dumps({"calls": calls})
 
 
-# ---------------------------------------------------------------- what came of it
+# ---------------------------------------------------------------- results
 async def results_of(raw: RawClient, conversation: str) -> list[tuple[object, bool]]:
     """Content of the results in the history, and whether they are errors."""
     kept = await raw.messages(conversation)

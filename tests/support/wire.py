@@ -21,7 +21,7 @@ _FRAME = re.compile(rb"(?:id: (?P<id>[\x21-\x7e]+)\n)?data: (?P<data>[\x20-\x7e]
 _NOISE = re.compile(rb"(?:: [\x20-\x7e]*|retry: [0-9]+)\n\n")
 
 
-# ---------------------------------------------------------------- what is posted
+# ---------------------------------------------------------------- posts
 def user(content: object) -> Json:
     return {"role": "user", "content": content}
 
@@ -45,7 +45,7 @@ COLOR = client_tool("set-color", color={"type": "string", "enum": ["blue", "red"
 ZONE = client_tool("get-time-zone")
 
 
-# ---------------------------------------------------------------- what comes back
+# ---------------------------------------------------------------- answers
 @dataclass(frozen=True, slots=True)
 class Frame:
     """`id` is empty where an answer has no run, and so no log that a client could come back to."""

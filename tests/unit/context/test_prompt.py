@@ -79,7 +79,7 @@ def shown(content: Content, brief: MessageContext, **how: Any) -> Content:
     return built.content
 
 
-# ---------------------------------------------------------------- where it stands
+# ---------------------------------------------------------------- places of the layers
 def test_all_that_was_said_beside_words_stands_around_them() -> None:
     assert shown("hello", WHOLE) == SHOWN
 
@@ -137,7 +137,7 @@ def test_guides_stand_behind_the_agents_own_words() -> None:
     assert output_guide({"type": "object"}).endswith(':\n{"type":"object"}')
 
 
-# ---------------------------------------------------------------- what is posted
+# ---------------------------------------------------------------- posted data
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 NASTY = st.lists(
     st.sampled_from(["</", "<", ">", "&lt;", "&", '"', "\\", "\n", *TAGS, *APPENDED]) | WORDS
@@ -320,7 +320,7 @@ def test_an_outline_is_never_large(value: Any) -> None:
     assert len(to_json(outline(value))) <= 6 * 1024
 
 
-# ---------------------------------------------------------------- what its page says
+# ---------------------------------------------------------------- documentation
 def test_the_page_shows_what_the_model_is_shown() -> None:
     text = shown(
         "Who owes us most?",

@@ -81,7 +81,7 @@ C1, C2 = call("c1"), call("c2")
 OWING: list[Message] = [user(), asks(C1, C2)]
 
 
-# ---------------------------------------------------------------- what is remembered
+# ---------------------------------------------------------------- receipts
 def by_call(**contents: str) -> dict[ReceiptName, str]:
     """The receipts that results with these contents settle."""
     return {

@@ -235,7 +235,7 @@ def test_two_results_for_one_call_in_one_post_are_a_conflict() -> None:
         judge(OWING, result("c1", "one"), result("c1", "two"))
 
 
-# ---------------------------------------------------------------- what a crash left
+# ---------------------------------------------------------------- after a crash
 def test_a_servers_call_that_a_crash_left_open_is_closed_as_interrupted() -> None:
     messages: list[Message] = [user(), asks(C1, call("s1", client=False))]
     verdict = judge(messages, result("c1"))

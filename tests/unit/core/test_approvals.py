@@ -110,7 +110,7 @@ def denied(call_id: str, text: str = "", minted: str = "minted-1") -> ToolMessag
     return ToolMessage(MessageId(minted), CallId(call_id), text, is_error=True, synthetic="denied")
 
 
-# ---------------------------------------------------------------- what is open
+# ---------------------------------------------------------------- open calls
 @pytest.mark.promise("P2")
 def test_a_call_that_needs_approval_is_owed_until_it_is_approved_and_then_the_servers() -> None:
     messages: list[Message] = [user(), asks(A, SERVERS, C1)]
@@ -238,7 +238,7 @@ def test_the_model_is_sent_a_lasting_denial_as_a_denial() -> None:
     )
 
 
-# ---------------------------------------------------------------- what a post means
+# ---------------------------------------------------------------- meaning of posts
 REASONED = says_no("a", "Not now.", tool="tool_a")
 Posted = Sequence[PostedMessage]
 BEGINS: dict[str, tuple[list[Message], Posted, Posted, Sequence[Message]]] = {
@@ -339,7 +339,7 @@ def test_what_does_not_settle_all_is_stored_and_the_rest_is_named(
     assert talk.post(posted) == Parks((), {}, first.owed)
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- refusals
 @pytest.mark.promise("P9")
 @pytest.mark.parametrize(
     ("first", "other"),

@@ -230,7 +230,7 @@ def test_every_provider_takes_a_history_that_was_stored(posted: list[HistoryMess
     assert breaches_of(json.loads(encode_message("m", "p", request).body)) == []
 
 
-# ---------------------------------------------------------------- what a post with one means
+# ---------------------------------------------------------------- meaning of imports
 HISTORY = read(user("hi"), said("", call("x")), result("x"), said("so"), NEW).history
 
 

@@ -214,7 +214,7 @@ def test_what_a_post_says_does_not_depend_on_where_it_is_said() -> None:
     assert replace(post(user()), key=there).fingerprint == post(user()).fingerprint
 
 
-# ---------------------------------------------------------------- what comes with a message
+# ---------------------------------------------------------------- context of messages
 OBJECT: JsonObject = {"type": "object"}
 EARLIER: JsonObject = {"type": "object", "title": "earlier"}
 SCHEMA = MessageContext(output_schema=OBJECT)

@@ -49,7 +49,7 @@ C1, C2 = call("c1"), call("c2")
 OWING: list[Message] = [user(), asks(C1, C2)]
 
 
-# ---------------------------------------------------------------- what is open
+# ---------------------------------------------------------------- open calls
 def test_nothing_is_open_without_an_assistant_message() -> None:
     assert unanswered_calls([]) == ()
     assert unanswered_calls([user(), result("c1")]) == ()
@@ -74,7 +74,7 @@ def test_closing_marks_what_the_server_wrote() -> None:
     )
 
 
-# ---------------------------------------------------------------- what a model may be shown
+# ---------------------------------------------------------------- view of the model
 def test_answers_are_put_into_the_calls_order() -> None:
     messages: list[Message] = [user(), asks(C1, C2), result("c2"), result("c1"), user("next", "u2")]
     assert paired_messages(messages) == (

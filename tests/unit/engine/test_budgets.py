@@ -351,7 +351,7 @@ async def test_no_model_is_called_beyond_a_limit_and_what_was_spent_never_falls(
             assert faults_of(messages, running=False) == []
 
 
-# ---------------------------------------------------------------- what is spent
+# ---------------------------------------------------------------- spending
 WHOLE, CUT, NOTHING = Usage(3, 2), Usage(10, 5, estimated=True), Usage()
 
 

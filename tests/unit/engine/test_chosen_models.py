@@ -157,7 +157,7 @@ async def test_where_there_is_nothing_to_choose_a_name_leaves_no_trace(memory: S
         assert (await record(runs))[0] == user()
 
 
-# ---------------------------------------------------------------- what goes by it
+# ---------------------------------------------------------------- checks by the chosen model
 async def test_parts_that_the_chosen_model_cannot_take_are_refused(memory: Store) -> None:
     image = (MediaPart("image", "https://pictures.example/a.png"),)
     own, other = usual(), named("x:other", words("seen"), media=True)
@@ -167,7 +167,7 @@ async def test_parts_that_the_chosen_model_cannot_take_are_refused(memory: Store
         await outcome(runs, await post(runs, user("x:other", content=image)))
 
 
-# ---------------------------------------------------------------- which one spoke
+# ---------------------------------------------------------------- names of models in events
 def used(turns: Sequence[object]) -> list[tuple[int, str]]:
     return [(e.usage.input_tokens, e.model) for e in turns if isinstance(e, UsageReported)]
 

@@ -273,7 +273,7 @@ async def test_what_follows_a_sub_agent_that_is_left_is_left_too(store: Store) -
     assert given == ["done", "written", "it is blue"]
 
 
-# ---------------------------------------------------------------- what else may happen then
+# ---------------------------------------------------------------- other events during a hand-over
 @pytest.mark.promise("P7")
 async def test_a_run_that_was_left_may_be_cancelled_before_anybody_goes_on(store: Store) -> None:
     async with (

@@ -59,7 +59,7 @@ async def becomes(runs: RunService) -> str:
     return str(answer.content)
 
 
-# ---------------------------------------------------------------- who decides
+# ---------------------------------------------------------------- decisions
 async def no_opinion(_call: ToolCall, _run: RunRef) -> None:
     """Async, and of no help."""
 
@@ -241,7 +241,7 @@ def test_an_unknown_permission_of_a_tool_is_refused(broken: Any) -> None:
         tool(permission=broken)
 
 
-# ---------------------------------------------------------------- what is seen of it
+# ---------------------------------------------------------------- events and results
 @pytest.mark.promise("P1", "P4")
 async def test_a_call_that_needs_approval_hands_the_run_back(store: Store) -> None:
     counted = CountedTools()

@@ -187,7 +187,7 @@ async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store
         await runs.delete(KEY)
 
 
-# ---------------------------------------------------------------- how it is loaded
+# ---------------------------------------------------------------- loading
 async def test_posts_load_a_conversation_one_at_a_time(store: Store) -> None:
     """Eight small posts were eight times the history in memory at once."""
     watched = Watched(store)

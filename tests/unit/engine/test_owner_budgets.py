@@ -177,7 +177,7 @@ async def test_a_turn_is_not_lost_because_the_owners_count_cannot_be_written(
         assert await outcome(runs, await post(runs, says(), key=OTHER)) == BUDGET
 
 
-# ---------------------------------------------------------------- what is left
+# ---------------------------------------------------------------- the rest of a budget
 async def test_what_is_left_beyond_the_run_is_known_while_it_goes_on(memory: Store) -> None:
     gate = anyio.Event()
     model = ScriptedModel([uses(60), ["wait", gate, *words("ok")]])

@@ -131,7 +131,7 @@ async def test_a_message_with_another_brief_is_another_message(memory: Store) ->
         await outcome(runs, first)
 
 
-# ---------------------------------------------------------------- what holds for one run
+# ---------------------------------------------------------------- extra prompts of one run
 async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
     asked: list[RunRef] = []
 

@@ -374,7 +374,7 @@ async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: St
     assert ended == Failed("store_full", "no room in the test", retryable=True)
 
 
-# ---------------------------------------------------------------- what sub-agents owe
+# ---------------------------------------------------------------- owed calls
 @pytest.mark.promise("P1", "P2", "P4")
 async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(store: Store) -> None:
     other = ScriptedModel([calls(("paint", {})), says("painted")])

@@ -80,7 +80,7 @@ async def seen_until(runs: RunService, run: RunRef, event: RunEvent) -> list[Log
     return seen
 
 
-# ---------------------------------------------------------------- where it dies
+# ---------------------------------------------------------------- moments of a death
 @pytest.mark.promise("P6", "P10")
 async def test_a_run_whose_worker_dies_in_its_first_turn_is_done_by_another(store: Store) -> None:
     async with (
@@ -135,7 +135,7 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
     assert await contents(other) == ["hi", "first ", "noted", "so"]
 
 
-# ---------------------------------------------------------------- what its readers see
+# ---------------------------------------------------------------- readers
 async def void_stream(other: RunService, store: Store) -> tuple[RunRef, list[Logged]]:
     """A reader's view of a run of three workers, of which two died in the middle of a turn."""
     first: list[Step] = ["one ", *calls(("look", {}))]
@@ -249,7 +249,7 @@ async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Sto
         assert len(rewinds(saw.seen)) == 1
 
 
-# ---------------------------------------------------------------- what the run keeps
+# ---------------------------------------------------------------- state of the run
 async def test_turns_are_counted_over_all_workers(store: Store) -> None:
     """Four of them: three of the first worker, one of the second."""
     looks = calls(("look", {}))

@@ -69,7 +69,7 @@ def reasoned(size: int, why: str) -> str:
 TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
 
 
-# ---------------------------------------------------------------- what cannot fit
+# ---------------------------------------------------------------- requests that cannot fit
 @pytest.mark.parametrize("on_busy", ["reject", "enqueue"])
 async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
     memory: Store, on_busy: OnBusy
