@@ -313,11 +313,11 @@ from pathlib import Path
 import anyio
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.stores.sqlite import SqliteStore
-from tests.support.store_values import begun, change, texts, turn, user
+from tests.support.store_values import begin_run, change, texts, turn, user
 
 async def write(number, store):
     key = ConversationKey(OwnerId("owner"), ConversationId(str(number)))
-    held = await begun(store, key, user("go"))
+    held = await begin_run(store, key, user("go"))
     for step in range(10**6):
         first = 2 + 2 * step
         await store.append([texts(held, first, "a")], lease=60)
