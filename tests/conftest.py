@@ -14,7 +14,7 @@ settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(LANE)
 
 _LONGEST_FIRST = ("faults", "browser", "e2e", "attacks", "contract", "unit/toolsets")
-"""Folders whose files take long, in a few tests: begun last, one of them would be waited for alone."""
+"""Folders of files that take long: begun last, one of them would be waited for alone."""
 
 _NOT_QUICK = frozenset({"redis", "browser", "node", "nightly"})
 """Marks of tests that the quick lane leaves out."""

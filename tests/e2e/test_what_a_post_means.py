@@ -1,7 +1,7 @@
 """The table "What a post means", row by row, where nothing runs: over HTTP, on two workers.
 
-The rows of what runs are in `test_a_post_during_a_run.py`. Each post goes to the other worker than the
-one before, and the model's service refuses what providers refuse.
+The rows of what runs are in `test_a_post_during_a_run.py`. Each post goes to the other worker than
+the one before, and the model's service refuses what providers refuse.
 """
 
 import pytest
