@@ -357,6 +357,8 @@ class Supervisor:
         try:
             try:
                 lease = await take()
+                if lease is not None:
+                    run.begin(lease, self._store, self._writer, self.is_leaving)
                 if not taken.done():
                     taken.set_result(lease)
             except Exception as error:  # noqa: BLE001  # it is for the one who asked
@@ -366,19 +368,18 @@ class Supervisor:
             finally:
                 taken.cancel()  # that one is not to wait for ever
             if lease is not None:
-                del take, taken  # else they stay as long as the run
+                del take, lease, taken  # else they stay as long as the run
                 # ask the model now: what the caller prepares for readers must not delay it
-                await self._supervise_run(lease, run)
+                await self._supervise_run(run)
         finally:
             self._owner_runs[owner] -= 1
             if not self._owner_runs[owner]:  # owners come and go
                 del self._owner_runs[owner]
 
-    async def _supervise_run(self, lease: Lease, run: Run) -> None:
-        run.begin(lease, self._store, self._writer, self.is_leaving)
+    async def _supervise_run(self, run: Run) -> None:
         if self._stopped:  # it was admitted, then the server stopped
             run.leave()
-        run_id = lease.run.run_id
+        run_id = run.ref.run_id
         if run_id in self._active:  # this worker stood still, and took its own run over
             self._active[run_id].mark_lost()
         self._active[run_id] = run
