@@ -237,6 +237,26 @@ test("a call closed by the next message says so in any entry, as a sub-agent's d
   assert.equal(requests.length, 6);
 });
 
+test("a page that is shorter than asked for, because its messages are large, is read on", async (t) => {
+  const total = 2;
+  const pages = [
+    json({ messages: [], next: 1, total }),
+    json({ messages: [{ id: "u", role: "user", content: "hm" }], next: 1, total }),
+    json({ messages: [tool("3", "late")], next: null, total }),
+  ];
+  const { chat, requests } = await chatOwing(t, [RESULT], goesOn("New."), ...pages);
+  await chat.send("two");
+  assert.deepEqual(callsOf(chat), [["3", true, "late", false]]);
+  assert.deepEqual(
+    requests.slice(2).map(({ query }) => [query.after, query.limit]),
+    [
+      ["0", "1"],
+      ["0", "2"],
+      ["1", "1"],
+    ],
+  );
+});
+
 test("a history that cannot be read is no error, and is looked at again", async (t) => {
   const refused = json({ code: "refused", message: "no" }, 403);
   const { chat } = await chatOwing(

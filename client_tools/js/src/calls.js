@@ -182,21 +182,24 @@ export async function readResults(client, conversationId, ids, signal) {
   const results = new Map();
   let { total: end } = await client.messages(conversationId, { limit: 1, signal });
   for (let page = 0; page < PAGES && end > 0 && results.size < ids.size; page += 1) {
-    const after = Math.max(0, end - PAGE);
-    const { messages } = await client.messages(conversationId, {
-      after,
-      limit: end - after,
-      signal,
-    });
-    for (const message of messages.map(innermost)) {
-      if (message.role !== "tool" || !ids.has(message.toolCallId)) continue;
-      results.set(message.toolCallId, {
-        result: message.content,
-        isError: message.isError === true,
-        ...syntheticOf(message),
+    const start = Math.max(0, end - PAGE);
+    for (let after = start, count = 1; after < end && count > 0; after += count) {
+      const { messages } = await client.messages(conversationId, {
+        after,
+        limit: end - after,
+        signal,
       });
+      count = messages.length; // fewer than asked for if they are large
+      for (const message of messages.map(innermost)) {
+        if (message.role !== "tool" || !ids.has(message.toolCallId)) continue;
+        results.set(message.toolCallId, {
+          result: message.content,
+          isError: message.isError === true,
+          ...syntheticOf(message),
+        });
+      }
     }
-    end = after;
+    end = start;
   }
   return results;
 }
