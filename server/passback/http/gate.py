@@ -7,7 +7,7 @@ pass through it without a wrapper around each chunk.
 import hmac
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
 from hashlib import sha256
@@ -47,7 +47,6 @@ _EXPOSED_HEADERS = (
     "X-Budget-Left-Seconds, X-Budget-Left-Cost, Retry-After, Location"
 )
 _PREFLIGHT_HEADERS = {
-    "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": (
         "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Request-Id"
     ),
@@ -261,15 +260,26 @@ class Gate:
         app: answers them; `answers.owner_of` returns the owner of a request to it.
         access: the rules.
         public: paths that answer GET and HEAD without credentials.
+        methods: the methods of its routes, which pages of other origins may use.
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, /, *, public: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        access: Access,
+        /,
+        *,
+        public: frozenset[str] = frozenset(),
+        methods: Iterable[str] = (),
     ) -> None:
         self._app = app
         self._access = access
         self._may_list = access.may_list
         self._public = public
+        self._preflight = {
+            "access-control-allow-methods": ", ".join(sorted(methods)),
+            **_PREFLIGHT_HEADERS,
+        }
         self._hosts = _RefusedNames("host", "PASSBACK_ALLOWED_HOSTS")
         self._origins = _RefusedNames("origin", "PASSBACK_ALLOWED_ORIGINS")
 
@@ -325,7 +335,7 @@ class Gate:
         asked = {b"origin", b"access-control-request-method"}
         # a preflight, which comes without a key
         if scope["method"] == "OPTIONS" and asked <= headers.first.keys():
-            return empty_answer(scope, headers=_PREFLIGHT_HEADERS)
+            return empty_answer(scope, headers=self._preflight)
         owner = ANONYMOUS if is_open else authenticate(headers, self._access)
         set_owner(scope, owner, self._may_list)
         return None

@@ -43,7 +43,10 @@ def build_site(
         lifespan=lifespan,
     )
     public = frozenset(path for wire in wires for path in wire.public)
-    site = Gate(router, access, public=public)
+    methods = {
+        method for each in routes if isinstance(each, Endpoint) for method in each.methods or ()
+    }
+    site = Gate(router, access, public=public, methods=methods)
     return AccessLog(_with_error_bodies(site, wires), routes)
 
 

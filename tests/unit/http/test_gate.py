@@ -246,7 +246,7 @@ async def test_a_preflight_of_a_configured_page_needs_no_key() -> None:
     answer = await ask(_app(SHARING), "OPTIONS", "/", headers=asked)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == SITE
-    assert answer.headers["access-control-allow-methods"] == "GET, POST, DELETE"
+    assert answer.headers["access-control-allow-methods"] == "GET, HEAD, POST"
     allowed = answer.headers["access-control-allow-headers"].split(", ")
     assert {"Authorization", "Content-Type", "Last-Event-ID", "Idempotency-Key"} <= set(allowed)
     assert answer.headers["x-request-id"] == "r"
