@@ -174,7 +174,7 @@ REFUSALS = (
 )
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 STOPS = {"interrupt", "rollback"}
-ExtraPromptFunction: TypeAlias = RunRef | Parked | PassbackError
+Reply: TypeAlias = RunRef | Parked | PassbackError
 ConversationStep: TypeAlias = Callable[[RandomConversation, Pick], Awaitable[None]]
 
 
@@ -346,7 +346,7 @@ def texts_of(post: StartRun) -> list[object]:
 
 async def deliver(
     conversation: RandomConversation, worker: KillableWorker, post: StartRun
-) -> ExtraPromptFunction:
+) -> Reply:
     """Post, and write down what was acknowledged."""
     try:
         answer = await worker.runs.start(post)
@@ -362,7 +362,7 @@ async def deliver(
     return answer
 
 
-def kind_of(answer: ExtraPromptFunction, conversation: RandomConversation) -> str:
+def kind_of(answer: Reply, conversation: RandomConversation) -> str:
     if isinstance(answer, RunRef):
         return "runs" if conversation.accepted[-1].own else "joins"
     return "owes" if isinstance(answer, Parked) else answer.code

@@ -22,6 +22,7 @@ from tests.support.store_values import (
     turn,
     user,
 )
+from typing_extensions import override
 
 from passback.core.changes import Change, Commit, LogWrite, Page
 from passback.core.errors import LeaseLost
@@ -31,6 +32,7 @@ from passback.core.permissions import LastingPermission
 from passback.core.ports import Store
 from passback.core.state import Refusal, State
 from passback.core.transcript import owed_answers
+from passback.stores.layout import STATUS_FIELDS, unpack_status
 
 pytestmark = pytest.mark.anyio
 
@@ -261,3 +263,16 @@ async def test_a_state_that_comes_with_a_rollback_counts(store: Store) -> None:
 
     loaded = await store.load(key)
     assert (loaded.status.state, loaded.messages) == (State(history_start=1), (user("e"),))
+
+
+def test_a_status_is_made_of_the_listed_fields_and_no_others() -> None:
+    read: set[str] = set()
+
+    class Fields(dict[str, bytes]):
+        @override
+        def __getitem__(self, name: str) -> bytes:
+            read.add(name)
+            return {"owed": b"[]", "running": b"1"}.get(name, b"")
+
+    unpack_status(Fields(), (), 0)
+    assert read == set(STATUS_FIELDS)
