@@ -3,8 +3,8 @@
 Usage: scripts/check [--fast]
 
 All of them run, as many at once as there are cores, also after one has failed, so that one look
-shows all there is to mend. `--fast` leaves out those that take longer than a second or two:
-pyright, TypeScript's check of the JavaScript, and the site of the documents.
+shows all there is to mend. `--fast` leaves out pyright, TypeScript's check of the JavaScript, and
+the site of the documents.
 """
 
 import os
@@ -28,6 +28,9 @@ Check = tuple[str, list[str]]
 
 
 def main() -> int:
+    if unknown := set(sys.argv[1:]) - {"--fast"}:
+        print(f"Unknown: {' '.join(unknown)}. Usage: scripts/check [--fast]")
+        return 2
     environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     checks = list(fast_checks())
     if "--fast" not in sys.argv:
