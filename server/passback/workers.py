@@ -73,14 +73,14 @@ class WorkerConfig:
         argv: the command line, for agents that look at it.
         variables: the settings, as variables: the environment, flags and files, read once.
         agents: targets, each `MODULE:AGENT`.
-        patience: seconds that the worker may take to stop once the pool is gone.
+        stop_timeout: seconds that the worker may take to stop once the pool is gone.
         announces: True for the one worker that prints the address.
     """
 
     argv: Sequence[str]
     variables: Mapping[str, str]
     agents: Sequence[str]
-    patience: float
+    stop_timeout: float
     announces: bool = False
 
 
@@ -118,7 +118,7 @@ class WorkerSlot:
 
     def end_with_pool(self) -> None:
         """Stop this process when the pool is gone: by SIGTERM, and by SIGKILL after
-        `WorkerConfig.patience` seconds.
+        `WorkerConfig.stop_timeout` seconds.
         """
         threading.Thread(target=self._watch_pool, daemon=True).start()
 
@@ -134,7 +134,7 @@ class WorkerSlot:
             return
         _log.warning("the process that keeps the workers is gone: stopping")
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(self.order.patience)
+        time.sleep(self.order.stop_timeout)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -330,7 +330,7 @@ class WorkerPool:
 
     async def _kill_late_workers(self) -> None:
         await self._stop.wait()
-        await anyio.sleep(self._config.patience)
+        await anyio.sleep(self._config.stop_timeout)
         for worker in self._workers:
             _log.warning("worker killed: it does not end", extra={"pid": worker.pid})
             worker.send_signal(signal.SIGKILL)

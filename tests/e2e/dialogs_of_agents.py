@@ -164,11 +164,11 @@ async def long_conversation(client: Client) -> None:
 
 @example_dialog("prompt_layers")
 async def prompt_layers(client: Client) -> None:
-    brief = {"intent": "complain", "constraints": ["in English"], "instructions": "Be brief."}
-    assert (await client.post("c", user("Where is it?"), **brief)).text == "It is on its way."
+    context = {"intent": "complain", "constraints": ["in English"], "instructions": "Be brief."}
+    assert (await client.post("c", user("Where is it?"), **context)).text == "It is on its way."
     [asked, _] = await client.messages("c")
     at = asked.pop("at")
-    assert asked == {"id": asked["id"], "role": "user", "content": "Where is it?", **brief}
+    assert asked == {"id": asked["id"], "role": "user", "content": "Where is it?", **context}
     assert at.endswith("+00:00")
 
 

@@ -9,7 +9,7 @@ import { Answer, Chat, InvalidArgument } from "../../client_tools/js/src/index.j
 import { collect, handsBack, json, scripted, stream, text } from "./client-support.mjs";
 
 const INCLUDE = ["owed", "rewind", "run", "output"];
-const BRIEF = {
+const CONTEXT = {
   structuredData: { invoices: [{ customer: "Ann" }] },
   intent: "prepare a reminder",
   constraints: ["amounts in euros"],
@@ -34,7 +34,7 @@ test("what is said beside the words is posted, and not with the results that fol
     conversationId: "c",
   };
   await client({ tools })
-    .send("hi", { ...BRIEF, ...how })
+    .send("hi", { ...CONTEXT, ...how })
     .text();
   const include = [...INCLUDE, "usage"];
   const first = {
@@ -45,7 +45,7 @@ test("what is said beside the words is posted, and not with the results that fol
   assert.deepEqual(
     requests.map(({ body }) => body),
     [
-      { ...first, ...BRIEF, onBusy: "enqueue", onDisconnect: "cancel", include },
+      { ...first, ...CONTEXT, onBusy: "enqueue", onDisconnect: "cancel", include },
       { conversationId: "c", messages: [RESULT], onDisconnect: "cancel", include },
     ],
   );
@@ -88,7 +88,7 @@ test("an answer has the accepted output, and a rewind takes nothing of it back",
     HELLO,
   ]);
   const answer = new Answer();
-  for await (const event of client().send("hi", BRIEF)) answer.add(event);
+  for await (const event of client().send("hi", CONTEXT)) answer.add(event);
   answer.add({ type: "rewind", to: "next.0-0", cursor: "", runId: "next" });
   assert.deepEqual([answer.text, answer.output], ['{"a": ', OUTPUT.value]);
   const plain = new Answer();
@@ -149,7 +149,7 @@ test("a chat says all that a post can say, and shows the output", async (t) => {
   const parts = [{ type: "text", text: "Who" }, image, { type: "text", text: "is it?" }];
   await chat.send(
     { role: "user", content: parts, id: "m1" },
-    { ...BRIEF, agentId: "sales", idempotencyKey: "mine" },
+    { ...CONTEXT, agentId: "sales", idempotencyKey: "mine" },
   );
   const [{ path, headers, body }] = requests;
   assert.deepEqual(
@@ -159,7 +159,7 @@ test("a chat says all that a post can say, and shows the output", async (t) => {
   assert.deepEqual(body, {
     conversationId: "c",
     messages: [{ role: "user", content: parts, id: "m1" }],
-    ...BRIEF,
+    ...CONTEXT,
     onDisconnect: "cancel",
     include: [...INCLUDE, "usage"],
   });

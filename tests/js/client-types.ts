@@ -14,7 +14,7 @@ import {
 import type {
   Answers,
   Approval,
-  Brief,
+  MessageContext,
   Call,
   ClientTools,
   Decision,
@@ -45,7 +45,7 @@ const tools: ClientTools = {
   },
   later: { execute: "later" },
 };
-const brief: Brief = {
+const context: MessageContext = {
   structuredData: [{ open: 1 }],
   intent: "to remind",
   constraints: ["in euros"] as const,
@@ -53,7 +53,7 @@ const brief: Brief = {
   outputSchema: { type: "object", required: ["open"] },
 };
 const options: SendOptions = {
-  ...brief,
+  ...context,
   agentId: "sales",
   onBusy: "enqueue",
   onDisconnect: "cancel",
@@ -202,7 +202,7 @@ export function Page({ client }: { client: Client }): string {
   void [stop, new Chat(client, { onDisconnect: "cancel" }).getSnapshot().status];
   void send(
     { role: "user", content: [{ type: "text", text: "hi" }] },
-    { ...brief, agentId: "sales", idempotencyKey: "mine" },
+    { ...context, agentId: "sales", idempotencyKey: "mine" },
   );
   if (status === "running") void send("and this", { onBusy: "enqueue" }).then(() => undefined);
   const begun: Promise<Event | undefined> = client.send("hi").start();

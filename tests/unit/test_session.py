@@ -233,7 +233,7 @@ async def test_a_message_has_all_the_fields_of_a_post() -> None:
     assert isinstance(message, UserMessage)
     assert message.content == (TextPart("Which?"), DataPart(5))
     schema = Colour.model_json_schema()
-    assert message.brief == MessageContext(
+    assert message.context == MessageContext(
         {"wall": [1, None]}, "paint", ("calm",), "Be brief.", schema
     )
 

@@ -61,12 +61,12 @@ async def run_pool(
     listening: socket.socket,
     *lines: str,
     count: int = 1,
-    patience: float = 60,
+    stop_timeout: float = 60,
     policy: RestartPolicy = SOON,
 ) -> int:
     """Run a pool of a program to its end; return the exit code."""
     command = (sys.executable, "-c", BEGIN + "".join(lines))
-    config = WorkerConfig(argv=(), variables={}, agents=(), patience=patience)
+    config = WorkerConfig(argv=(), variables={}, agents=(), stop_timeout=stop_timeout)
     with anyio.fail_after(30):
         return await WorkerPool(listening, config, command=command, pace=policy).run(count)
 
@@ -103,7 +103,7 @@ async def test_a_first_worker_that_cannot_start_is_not_tried_again(
 async def test_a_missing_program_is_an_error(
     listening: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = WorkerConfig(argv=(), variables={}, agents=(), patience=60)
+    config = WorkerConfig(argv=(), variables={}, agents=(), stop_timeout=60)
     assert await WorkerPool(listening, config, command=["./nosuch"]).run(2) == EXIT_FAILED
     assert caplog.messages == ["a worker cannot be started: No such file or directory"]
 
@@ -185,7 +185,7 @@ async def test_a_worker_that_ignores_a_stop_is_killed(
     ignore_stop = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
     send_stop = "os.kill(os.getppid(), signal.SIGTERM)\n"
     code = await run_pool(
-        listening, ignore_stop, READY, send_stop, f"while True: {WAIT}", patience=0.1
+        listening, ignore_stop, READY, send_stop, f"while True: {WAIT}", stop_timeout=0.1
     )
     assert code == EXIT_FAILED
     assert caplog.messages == ["worker killed: it does not end"]
@@ -217,7 +217,7 @@ async def test_a_slot_has_its_config_and_its_files_are_not_inherited(
         "argv": ["passback"],
         "variables": {"PASSBACK_PORT": "1"},
         "agents": [],
-        "patience": 1,
+        "stop_timeout": 1,
     }
     numbers = (os.dup(listening.fileno()), theirs.detach())
     for number in numbers:

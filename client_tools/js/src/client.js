@@ -51,7 +51,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  */
 
 /**
- * @typedef {object} Brief additions to a user message; a post of results alone has none
+ * @typedef {object} MessageContext additions to a user message; a post of results alone has none
  * @property {unknown} [structuredData] data to work on, any JSON
  * @property {string} [intent] what the user wants, in the program's words
  * @property {readonly string[]} [constraints] rules for the agent
@@ -86,7 +86,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  *   conversation, until `retract`
  */
 
-/** @typedef {Brief & PostOptions} SendOptions */
+/** @typedef {MessageContext & PostOptions} SendOptions */
 
 /** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 
@@ -288,11 +288,11 @@ export class Client {
       );
     }
     const { onBusy, structuredData, intent, constraints, instructions, outputSchema, model } = said;
-    const brief = { structuredData, intent, constraints, instructions, outputSchema, model };
+    const context = { structuredData, intent, constraints, instructions, outputSchema, model };
     const body = {
       conversationId,
       ...news,
-      ...brief,
+      ...context,
       onBusy,
       onDisconnect,
       include: included(include),

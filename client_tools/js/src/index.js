@@ -25,7 +25,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
  * @typedef {import("./chat.js").ChatState} ChatState
  * @typedef {import("./chat.js").UserEntry} UserEntry
- * @typedef {import("./client.js").Brief} Brief
+ * @typedef {import("./client.js").MessageContext} MessageContext
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").DecideOptions} DecideOptions

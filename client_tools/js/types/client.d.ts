@@ -70,7 +70,7 @@ export type ClientOptions = {
     limits?: Partial<import("./options.js").Limits>;
     retry?: Partial<import("./options.js").Retry>;
 };
-export type Brief = {
+export type MessageContext = {
     /**
      * data to work on, any JSON
      */
@@ -150,7 +150,7 @@ export type Decision = {
      */
     always?: boolean;
 };
-export type SendOptions = Brief & PostOptions;
+export type SendOptions = MessageContext & PostOptions;
 export type DecideOptions = Omit<PostOptions, "conversationId" | "agentId" | "onBusy">;
 export type ResumeOptions = {
     /**
@@ -266,7 +266,7 @@ export type MessagePage = {
  * @property {Partial<import("./options.js").Retry>} [retry]
  */
 /**
- * @typedef {object} Brief additions to a user message; a post of results alone has none
+ * @typedef {object} MessageContext additions to a user message; a post of results alone has none
  * @property {unknown} [structuredData] data to work on, any JSON
  * @property {string} [intent] what the user wants, in the program's words
  * @property {readonly string[]} [constraints] rules for the agent
@@ -298,7 +298,7 @@ export type MessagePage = {
  * @property {boolean} [always] whether it holds for all later calls of this tool in this
  *   conversation, until `retract`
  */
-/** @typedef {Brief & PostOptions} SendOptions */
+/** @typedef {MessageContext & PostOptions} SendOptions */
 /** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 /**
  * @typedef {object} ResumeOptions

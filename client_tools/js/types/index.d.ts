@@ -13,7 +13,7 @@ export type AssistantEntry = import("./chat.js").AssistantEntry;
 export type ChatOptions = import("./chat.js").ChatOptions;
 export type ChatState = import("./chat.js").ChatState;
 export type UserEntry = import("./chat.js").UserEntry;
-export type Brief = import("./client.js").Brief;
+export type MessageContext = import("./client.js").MessageContext;
 export type ClientOptions = import("./client.js").ClientOptions;
 export type ConversationView = import("./client.js").ConversationView;
 export type DecideOptions = import("./client.js").DecideOptions;
@@ -54,7 +54,7 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
  * @typedef {import("./chat.js").ChatState} ChatState
  * @typedef {import("./chat.js").UserEntry} UserEntry
- * @typedef {import("./client.js").Brief} Brief
+ * @typedef {import("./client.js").MessageContext} MessageContext
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").DecideOptions} DecideOptions

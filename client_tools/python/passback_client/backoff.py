@@ -66,9 +66,9 @@ class Backoff:
         retry, least = self._retry, error.retry_after or 0.0
         most = _ATTEMPTS if retry.attempts is None else retry.attempts
         self._failures += 1
-        if self._failures >= most or least > retry.patience:
+        if self._failures >= most or least > retry.longest_retry_after:
             raise error
-        grown = self._grown(retry.first if asked is None else min(asked, retry.patience))
+        grown = self._grown(retry.first if asked is None else min(asked, retry.longest_retry_after))
         self._check_contact(error, least + grown)
         return least + grown
 

@@ -13,7 +13,7 @@ _RETRY = {
     "attempts": Rule("a whole number of at least 1, or None", optional(is_whole(1))),
     "first": _SECONDS,
     "longest": _SECONDS,
-    "patience": _SECONDS,
+    "longest_retry_after": _SECONDS,
     "claim": Rule("whole seconds, at most 600", is_whole(0, 600)),
     "silence": _SECONDS,
 }
@@ -64,7 +64,8 @@ class Retry:
         first: pause before the first retry; doubled each time, with jitter. A stream's `retry:`
             replaces it.
         longest: of these pauses.
-        patience: longest pause that a server may ask for; for a longer one its error is raised.
+        longest_retry_after: longest pause that a server may ask for; for a longer one its error is
+            raised.
         claim: duration of a claim, 1 to 600; it is renewed after a third of it.
         silence: time without a byte after which a connection counts as broken; the server pings
             every 15 s.
@@ -73,7 +74,7 @@ class Retry:
     attempts: int | None = None
     first: float = 0.4
     longest: float = 8.0
-    patience: float = 60.0
+    longest_retry_after: float = 60.0
     claim: int = 30
     silence: float = 45.0
 

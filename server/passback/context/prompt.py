@@ -281,8 +281,8 @@ class PromptLayers:
 
     def shown(self, message: Message, /) -> Message:
         match message:
-            case UserMessage() if message.brief is not None:
-                context, content = message.brief, escape_content(message.content)
+            case UserMessage() if message.context is not None:
+                context, content = message.context, escape_content(message.content)
                 before, behind = self._texts_around(context)
                 if isinstance(content, str):
                     content = "\n\n".join(filter(None, (before, content, behind)))
@@ -293,7 +293,7 @@ class PromptLayers:
                 # generation options are for the model's client, not for the prompt
                 options = context.generation
                 rest = None if options is None else MessageContext(generation=options)
-                return replace(message, content=content, brief=rest)
+                return replace(message, content=content, context=rest)
             case UserMessage() | ToolMessage():
                 content = escape_content(message.content)
                 return message if content is message.content else replace(message, content=content)

@@ -45,7 +45,7 @@ class ModelRequest:
         """The options for the answer to the last user message."""
         for message in reversed(self.messages):
             if isinstance(message, UserMessage):
-                return (message.brief and message.brief.generation) or _AGENTS_OWN
+                return (message.context and message.context.generation) or _AGENTS_OWN
         return _AGENTS_OWN
 
 

@@ -259,7 +259,7 @@ class UserMessage:
     id: MessageId
     content: Content
     agent: str = ""
-    brief: MessageContext | None = None
+    context: MessageContext | None = None
     command: bool = False
     imported: bool = False
     role: Literal["user"] = "user"

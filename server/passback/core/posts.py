@@ -92,7 +92,7 @@ class StartRun:
 def with_arrival_time(post: StartRun, at: str, /) -> StartRun:
     """Return the post with the time `at` in its user messages."""
     messages = tuple(
-        replace(each, brief=replace(each.brief or MessageContext(), at=at))
+        replace(each, context=replace(each.context or MessageContext(), at=at))
         if isinstance(each, UserMessage)
         else each
         for each in post.messages
@@ -154,7 +154,7 @@ def _message_content(message: PostedMessage) -> JsonValue:
     plain.pop("imported", None)
     if isinstance(message, UserMessage):
         del plain["command"]  # follows from the content and the agent's commands
-        plain["brief"] = _context_content(message.brief)
+        plain["context"] = _context_content(message.context)
     return plain
 
 
@@ -184,8 +184,8 @@ def message_fingerprint(message: PostedMessage, /) -> str:
         decision = f"{given} always" if message.always else given
         return content_fingerprint((TextPart(decision), TextPart(message.reason)))
     is_error = message.is_error if isinstance(message, ToolMessage) else False
-    brief = message.brief if isinstance(message, UserMessage) else None
-    return content_fingerprint(message.content, is_error, brief)
+    context = message.context if isinstance(message, UserMessage) else None
+    return content_fingerprint(message.content, is_error, context)
 
 
 ResentRole: TypeAlias = Literal["user", "answer", "text", "call", "ignored"]

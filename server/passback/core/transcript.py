@@ -249,7 +249,7 @@ def last_addressed_agent(messages: Sequence[Message], /) -> AddressedAgent | Non
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             return AddressedAgent(
-                message.agent, "" if message.brief is None else message.brief.model
+                message.agent, "" if message.context is None else message.context.model
             )
     return None
 
@@ -294,7 +294,7 @@ def schema_of_answer(
     """Return the schema for the answer to the last user message; without one, `earlier`."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
-            return None if message.brief is None else message.brief.output_schema
+            return None if message.context is None else message.context.output_schema
     return earlier
 
 
@@ -307,10 +307,10 @@ def posted_data(messages: Sequence[Message], earlier: JsonValue = None, /) -> Js
         match message:
             case SummaryMessage(forgets=True):
                 return None
-            case UserMessage(brief=MessageContext() as brief) if (
-                brief.data is not None or brief.forgets
+            case UserMessage(context=MessageContext() as context) if (
+                context.data is not None or context.forgets
             ):
-                return brief.data
+                return context.data
             case _:
                 pass
     return earlier
@@ -388,11 +388,11 @@ def paired_messages(messages: Sequence[Message], /) -> tuple[ModelMessage, ...]:
             if is_command(message):
                 continue
             if isinstance(message, UserMessage):
-                generation = message.brief.generation if message.brief else None
+                generation = message.context.generation if message.context else None
             elif isinstance(message, SystemMessage) and message.synthetic:
                 # it rejects the model's last answer; providers take such a reply from the user only
                 asked = None if generation is None else MessageContext(generation=generation)
-                message = UserMessage(message.id, message.content, brief=asked)
+                message = UserMessage(message.id, message.content, context=asked)
             shown.append((message, answers))
     return tuple(chain.from_iterable(starmap(_with_answers, shown)))
 

@@ -146,16 +146,16 @@ class Agents:
         for place, message in enumerate(messages):
             if not isinstance(message, UserMessage):
                 continue
-            brief = message.brief
-            model = "" if brief is None else brief.model
+            context = message.context
+            model = "" if context is None else context.model
             if not message.agent and not model:
                 continue
             agent = self.agent_named(message.agent)
-            if brief is not None and model:
-                brief = replace(brief, model=agent.full_model_name(model))
-            brief = None if brief == MessageContext() else brief
+            if context is not None and model:
+                context = replace(context, model=agent.full_model_name(model))
+            context = None if context == MessageContext() else context
             name = message.agent if len(self._agents) > 1 else ""
-            messages[place] = replace(message, agent=name, brief=brief)
+            messages[place] = replace(message, agent=name, context=context)
         addressed = tuple(messages)
         return post if addressed == post.messages else replace(post, messages=addressed)
 

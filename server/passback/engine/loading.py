@@ -141,8 +141,8 @@ def _most_bytes(message: Message) -> int:
     costly.
     """
     if isinstance(message, UserMessage):
-        brief, text = message.brief, single_text(message.content)
-        if text is not None and (brief is None or brief == MessageContext(at=brief.at)):
+        context, text = message.context, single_text(message.content)
+        if text is not None and (context is None or context == MessageContext(at=context.at)):
             # as JSON writes control characters; ids and names have bounds
             return 6 * len(text) + 4096
     return len(dump_message(message))

@@ -22,7 +22,7 @@ from passback.core.messages import (
 )
 from passback.core.permissions import LastingPermission
 from passback.core.state import owner_view
-from passback.native.message_context import BriefView, context_view
+from passback.native.message_context import ContextView, context_view
 from passback.native.parts import show_content
 from passback.native.shapes import PlanEntryView, UsageView, owed_call, plan_entry, usage_view
 
@@ -160,7 +160,7 @@ def utc_timestamp(milliseconds: int, /) -> str:
     return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-class InputView(BriefView, TypedDict):
+class InputView(ContextView, TypedDict):
     """A message to the agent. `content` is a text, or a list of parts as they are posted.
 
     `agentId` names the agent that was asked, where the server has several. A user's message has
@@ -293,8 +293,8 @@ def _input_view(message: SystemMessage | UserMessage) -> InputView:
         return shown
     if message.agent:
         shown["agentId"] = message.agent
-    if message.brief is not None:
-        shown = {**shown, **context_view(message.brief)}
+    if message.context is not None:
+        shown = {**shown, **context_view(message.context)}
     return shown
 
 

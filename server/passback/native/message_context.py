@@ -26,7 +26,7 @@ _PLACE_CHARACTERS = 200  # of a table's place, in an error
 _ShortText: TypeAlias = Annotated[str, Field(max_length=4_000)]
 
 
-class PostedBrief(Posted):
+class PostedContext(Posted):
     """The fields that belong to the post's last user message."""
 
     structured_data: JsonValue = Field(
@@ -59,7 +59,7 @@ class PostedBrief(Posted):
 
 
 async def read_context(
-    posted: PostedBrief, limits: RequestLimits, key: ConversationKey, /
+    posted: PostedContext, limits: RequestLimits, key: ConversationKey, /
 ) -> MessageContext:
     """Return the posted fields, checked. The result is empty if none was posted.
 
@@ -70,7 +70,7 @@ async def read_context(
         SchemasBusy: the schema could not be checked in time.
     """
     # most posts have none of them
-    if posted.model_fields_set.isdisjoint(PostedBrief.model_fields):
+    if posted.model_fields_set.isdisjoint(PostedContext.model_fields):
         return _NOTHING
     data, schema = posted.structured_data, posted.output_schema
     name = _client_name(type(posted), "structured_data")
@@ -114,41 +114,43 @@ def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
 
 def add_context(
     messages: Sequence[PostedMessage],
-    brief: MessageContext,
-    form: type[PostedBrief] = PostedBrief,
+    context: MessageContext,
+    form: type[PostedContext] = PostedContext,
     /,
 ) -> tuple[PostedMessage, ...]:
     """Return the messages with the context in the last one of the user.
 
     Args:
         messages: of the post.
-        brief: the context.
+        context: the context.
         form: the model that was posted. It has the client's names of the fields.
 
     Raises:
         InvalidRequest: there is no user message, and the context is not empty.
     """
-    if brief == _NOTHING:
+    if context == _NOTHING:
         return tuple(messages)
     for position in reversed(range(len(messages))):
         message = messages[position]
         if isinstance(message, UserMessage):
-            with_context = replace(message, brief=brief)
+            with_context = replace(message, context=context)
             return (*messages[:position], with_context, *messages[position + 1 :])
-    if replace(brief, forgets=False, model="") == _NOTHING:
+    if replace(context, forgets=False, model="") == _NOTHING:
         return tuple(messages)  # many clients post null for fields that they do not use
     *names, last = (
-        _client_name(form, field) for field in PostedBrief.model_fields if field not in _OF_ANY_POST
+        _client_name(form, field)
+        for field in PostedContext.model_fields
+        if field not in _OF_ANY_POST
     )
     raise InvalidRequest(f"{', '.join(names)} and {last} need a user message")
 
 
-def _client_name(form: type[PostedBrief], field: str) -> str:
+def _client_name(form: type[PostedContext], field: str) -> str:
     """Return the client's name of a field."""
     return form.model_fields[field].alias or field
 
 
-class BriefView(TypedDict):
+class ContextView(TypedDict):
     """The fields that were posted beside a user's content.
 
     `at` is the time when it arrived, if the agent is given the time. `model` is the one that was
@@ -165,21 +167,21 @@ class BriefView(TypedDict):
     extras: NotRequired[JsonValue]
 
 
-def context_view(brief: MessageContext, /) -> BriefView:
+def context_view(context: MessageContext, /) -> ContextView:
     """Return the view of a context, with the fields that were posted as they were posted."""
     texts = {
-        "intent": brief.intent,
-        "instructions": brief.instructions,
-        "model": brief.model,
-        "at": brief.at,
+        "intent": context.intent,
+        "instructions": context.instructions,
+        "model": context.model,
+        "at": context.at,
     }
-    view = cast("BriefView", {name: text for name, text in texts.items() if text})
-    if brief.data is not None or brief.forgets:  # null is shown only if it was posted
-        view["structuredData"] = brief.data
-    if brief.constraints:
-        view["constraints"] = list(brief.constraints)
-    if brief.output_schema is not None:
-        view["outputSchema"] = dict(brief.output_schema)
-    if brief.extras is not None:
-        view["extras"] = dict(brief.extras)
+    view = cast("ContextView", {name: text for name, text in texts.items() if text})
+    if context.data is not None or context.forgets:  # null is shown only if it was posted
+        view["structuredData"] = context.data
+    if context.constraints:
+        view["constraints"] = list(context.constraints)
+    if context.output_schema is not None:
+        view["outputSchema"] = dict(context.output_schema)
+    if context.extras is not None:
+        view["extras"] = dict(context.extras)
     return view

@@ -24,7 +24,7 @@ from passback.http.body import parse_json
 from passback.http.requests import validate_model
 from passback.http.wires import RequestLimits
 from passback.native.declarations import parse_tools
-from passback.native.message_context import PostedBrief, add_context, read_context
+from passback.native.message_context import PostedContext, add_context, read_context
 from passback.native.parts import Posted, PostedContent, read_content, read_result, show_content
 
 _YES: Final = frozenset({"yes", "true", "approve", "approved", "allow"})
@@ -76,7 +76,7 @@ _PYTHON_NAMES = ConfigDict(loc_by_alias=False)
 _CallId = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Submission(PostedBrief):
+class _Submission(PostedContext):
     model_config = _PYTHON_NAMES
 
     content: PostedContent
@@ -101,7 +101,7 @@ async def read_submission(
 ) -> PostedMessage:
     """Return a user's message in a conversation.
 
-    `given` has its `content` and the fields of `PostedBrief`, by their names in Python.
+    `given` has its `content` and the fields of `PostedContext`, by their names in Python.
 
     Raises:
         BodyTooLarge: all of it is larger than the body of a post may be.

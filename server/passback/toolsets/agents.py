@@ -161,8 +161,8 @@ class AgentTools:
         if not context.transcript:
             at = datetime.now(UTC).isoformat(timespec="seconds") if spec.tells_time else ""
             guide = "" if origin.extra_prompt is None else FORK_GUIDE
-            brief = MessageContext(instructions=guide, at=at) if at or guide else None
-            opening = (UserMessage(new_message_id(), task, brief=brief),)
+            added = MessageContext(instructions=guide, at=at) if at or guide else None
+            opening = (UserMessage(new_message_id(), task, context=added),)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
         loop = Loop(

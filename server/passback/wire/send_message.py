@@ -55,7 +55,7 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
 from passback.native.declarations import DeclaredTool, parse_tools
-from passback.native.message_context import PostedBrief, add_context, read_context
+from passback.native.message_context import PostedContext, add_context, read_context
 from passback.native.openapi import (
     POST_ERRORS,
     POST_HEADERS,
@@ -164,7 +164,7 @@ class PostedResume(Posted):
     payload: Annotated[JsonValue, validated_elsewhere(Approval | bool | str)]
 
 
-class SendMessage(PostedBrief):
+class SendMessage(PostedContext):
     """The new messages only: the server keeps the conversation. Unknown keys are ignored."""
 
     conversation_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 LOST = Unreachable("lost")
-RETRY = Retry(attempts=6, first=1, longest=5, patience=30)
+RETRY = Retry(attempts=6, first=1, longest=5, longest_retry_after=30)
 MADE = Contact(is_made=True)
 
 

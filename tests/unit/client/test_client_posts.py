@@ -39,7 +39,7 @@ TOOL = Tool("paint", "Paint.", {"type": "object"}, lambda *_: "blue")
 DECLARED = {"name": "paint", "description": "Paint.", "parameters": {"type": "object"}}
 INCLUDE = ["rewind", "run", "owed", "output"]
 SCHEMA: dict[str, Any] = {"type": "object", "required": ["customer"]}
-BRIEF: dict[str, Any] = {
+CONTEXT: dict[str, Any] = {
     "structured_data": {"invoices": [{"customer": "Ann"}]},
     "intent": "prepare a reminder",
     "constraints": ["amounts in euros"],
@@ -91,11 +91,14 @@ async def posted_body(message: Any = "hi", **how: Any) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- options of a message
 async def test_options_of_a_message_are_posted() -> None:
-    assert await posted_body(**BRIEF) == {"messages": [{"role": "user", "content": "hi"}], **POSTED}
+    assert await posted_body(**CONTEXT) == {
+        "messages": [{"role": "user", "content": "hi"}],
+        **POSTED,
+    }
 
 
 async def test_empty_options_are_not_posted() -> None:
-    nothing = dict.fromkeys([*BRIEF, "conversation_id", "agent_id", "on_busy", "on_disconnect"])
+    nothing = dict.fromkeys([*CONTEXT, "conversation_id", "agent_id", "on_busy", "on_disconnect"])
     bare = {"messages": [{"role": "user", "content": "hi"}]}
     assert await posted_body(**nothing | {"constraints": ()}) == bare
 
@@ -186,7 +189,7 @@ async def test_results_repeat_how_to_read_and_no_options_of_the_message() -> Non
     script = Script(owes(PAINT), hello())
     async with client_of(script) as client:
         how: Any = {"on_busy": "enqueue", "on_disconnect": "cancel", "include": ["usage"]}
-        await read(client.send("hi", **BRIEF, **how))
+        await read(client.send("hi", **CONTEXT, **how))
     assert script.bodies[1] == {
         "include": [*INCLUDE, "usage"],
         "onDisconnect": "cancel",

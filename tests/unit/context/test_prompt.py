@@ -68,14 +68,14 @@ Answer this with nothing but one JSON object that fits this JSON Schema, without
 </output_schema>"""
 
 
-def message(content: Content = "hello", brief: MessageContext | None = None) -> UserMessage:
-    return UserMessage(MessageId("u"), content, brief=brief)
+def message(content: Content = "hello", context: MessageContext | None = None) -> UserMessage:
+    return UserMessage(MessageId("u"), content, context=context)
 
 
-def shown(content: Content, brief: MessageContext, **how: Any) -> Content:
-    built = PromptLayers(**how).shown(message(content, brief))
+def shown(content: Content, context: MessageContext, **how: Any) -> Content:
+    built = PromptLayers(**how).shown(message(content, context))
     assert isinstance(built, UserMessage)
-    assert (built.id, built.brief) == ("u", None)
+    assert (built.id, built.context) == ("u", None)
     return built.content
 
 
@@ -85,7 +85,7 @@ def test_all_that_was_said_beside_words_stands_around_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("brief", "expected"),
+    ("context", "expected"),
     [
         (MessageContext(), "hello"),
         (
@@ -95,12 +95,12 @@ def test_all_that_was_said_beside_words_stands_around_them() -> None:
         (MessageContext(instructions="go"), "hello\n\n<instructions>\ngo\n</instructions>"),
     ],
 )
-def test_what_was_not_said_is_not_there(brief: MessageContext, expected: str) -> None:
-    assert shown("hello", brief) == expected
+def test_what_was_not_said_is_not_there(context: MessageContext, expected: str) -> None:
+    assert shown("hello", context) == expected
 
 
 @pytest.mark.parametrize(
-    ("brief", "before", "behind"),
+    ("context", "before", "behind"),
     [
         (MessageContext(), 0, 0),
         (MessageContext(intent="buy"), 1, 0),
@@ -108,9 +108,9 @@ def test_what_was_not_said_is_not_there(brief: MessageContext, expected: str) ->
         (WHOLE, 1, 1),
     ],
 )
-def test_parts_stay_as_they_are(brief: MessageContext, before: int, behind: int) -> None:
+def test_parts_stay_as_they_are(context: MessageContext, before: int, behind: int) -> None:
     parts = (TextPart("see"), MediaPart("image", "https://x/a.png"), DataPart(1))
-    content = shown(parts, brief)
+    content = shown(parts, context)
     assert isinstance(content, tuple)
     assert content[before : len(content) - behind] == parts
     assert len(content) == before + 3 + behind
@@ -123,9 +123,9 @@ def test_a_message_without_a_brief_is_the_same_object() -> None:
 
 
 def test_the_agent_that_was_asked_stays_named() -> None:
-    asked = replace(message(brief=MessageContext(intent="buy")), agent="sales")
+    asked = replace(message(context=MessageContext(intent="buy")), agent="sales")
     assert PromptLayers().shown(asked) == replace(
-        asked, content=shown("hello", MessageContext(intent="buy")), brief=None
+        asked, content=shown("hello", MessageContext(intent="buy")), context=None
     )
 
 
@@ -147,7 +147,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NASTY, inner, max_size=4),
     max_leaves=12,
 )
-BRIEFS = st.builds(
+CONTEXTS = st.builds(
     MessageContext,
     JSON,
     NASTY,
@@ -158,25 +158,25 @@ BRIEFS = st.builds(
 )
 
 
-@given(BRIEFS, st.sampled_from([None, 0, 40]))
+@given(CONTEXTS, st.sampled_from([None, 0, 40]))
 @pytest.mark.promise("P13")
-def test_no_post_can_open_or_close_a_tag(brief: MessageContext, pasted: int | None) -> None:
-    text = shown("HELLO", brief, pasted=pasted)
+def test_no_post_can_open_or_close_a_tag(context: MessageContext, pasted: int | None) -> None:
+    text = shown("HELLO", context, pasted=pasted)
     assert isinstance(text, str)
     opened = re.findall(r"<(\w+)", text)
     assert text.count("<") == 2 * len(opened)
     assert sorted(opened) == sorted(re.findall(r"</(\w+)>", text))
-    expected = len([each for each in brief.constraints if each])
+    expected = len([each for each in context.constraints if each])
     assert opened.count("constraint") == expected
     assert all(opened.count(tag) <= 1 for tag in (*TAGS[:-1], *APPENDED))
 
 
-@given(BRIEFS)
-def test_data_is_shown_as_it_is(brief: MessageContext) -> None:
-    text = shown("HELLO", brief)
+@given(CONTEXTS)
+def test_data_is_shown_as_it_is(context: MessageContext) -> None:
+    text = shown("HELLO", context)
     assert isinstance(text, str)
     found = re.search(r"<structured_data>\n(.*)\n</structured_data>", text)
-    assert (None if found is None else json.loads(found[1])) == brief.data
+    assert (None if found is None else json.loads(found[1])) == context.data
 
 
 # ---------------------------------------------------------------- large data

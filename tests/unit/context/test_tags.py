@@ -84,12 +84,12 @@ def test_all_else_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.promise("P13")
 def test_all_tags_that_are_written_are_known() -> None:
-    brief = MessageContext(
+    context = MessageContext(
         {"a": 1}, "buy", ("soon",), "go", {"type": "object"}, "2026-01-31T12:00:00+00:00"
     )
     [summary] = shown_messages([SummaryMessage(MessageId("s"), "notes", 0, "asked")])
     texts = [
-        shown(replace(user("hi"), brief=brief)),
+        shown(replace(user("hi"), context=context)),
         cast("UserMessage", summary).content,
         PromptLayers().instructed({"notes": "Add."}),
     ]
@@ -116,8 +116,8 @@ def test_each_text_of_a_message_is_escaped() -> None:
     )
     assert shown(user(parts)) == escaped
     assert shown(ToolMessage(MessageId("t"), cast("Any", "call_1"), parts)) == escaped
-    brief = replace(user(parts), brief=MessageContext(intent="buy"))
-    assert shown(brief)[1:] == escaped
+    message = replace(user(parts), context=MessageContext(intent="buy"))
+    assert shown(message)[1:] == escaped
     kept = user((TextPart("hi"), DataPart({"a": "<b>"})))
     assert PromptLayers().shown(kept) is kept
 

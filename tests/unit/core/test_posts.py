@@ -141,36 +141,36 @@ def test_posts_that_say_something_else_have_other_fingerprints() -> None:
     assert len({each.fingerprint for each in several}) == len(several)
 
 
-def brief(content: str = "a", **fields: Any) -> UserMessage:
-    return UserMessage(MessageId("u"), content, brief=MessageContext(**fields))
+def with_context(content: str = "a", **fields: Any) -> UserMessage:
+    return UserMessage(MessageId("u"), content, context=MessageContext(**fields))
 
 
 @pytest.mark.promise("P8")
 def test_what_a_post_says_beside_words_makes_it_another_post() -> None:
     several = [
-        brief(),
-        brief(data={"a": 1}),
-        brief(data={"a": 2}),
-        brief(intent="buy"),
-        brief(instructions="buy"),
-        brief(constraints=("buy",)),
-        brief(output_schema={"type": "object"}),
-        brief(generation=Generation(seed=1)),
-        brief(generation=Generation(seed=2)),
-        brief(forgets=True),
+        with_context(),
+        with_context(data={"a": 1}),
+        with_context(data={"a": 2}),
+        with_context(intent="buy"),
+        with_context(instructions="buy"),
+        with_context(constraints=("buy",)),
+        with_context(output_schema={"type": "object"}),
+        with_context(generation=Generation(seed=1)),
+        with_context(generation=Generation(seed=2)),
+        with_context(forgets=True),
     ]
     assert len({post(each).fingerprint for each in several}) == len(several)
-    prints = {content_fingerprint(each.content, False, each.brief) for each in several}
+    prints = {content_fingerprint(each.content, False, each.context) for each in several}
     assert len(prints) == len(several)
 
 
 @pytest.mark.promise("P8")
 def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it() -> None:
     plain = post(user("a"))
-    assert post(brief()).fingerprint == plain.fingerprint
+    assert post(with_context()).fingerprint == plain.fingerprint
     assert with_arrival_time(plain, "2026-01-31T12:00:00+00:00").fingerprint == plain.fingerprint
     assert content_fingerprint("a", False, MessageContext(at="now")) == content_fingerprint("a")
-    data = post(brief(data=[1]))
+    data = post(with_context(data=[1]))
     assert (
         with_arrival_time(data, "now").fingerprint
         == with_arrival_time(data, "later").fingerprint
@@ -179,8 +179,8 @@ def test_a_brief_that_says_nothing_leaves_no_trace_and_the_time_is_no_part_of_it
 
 
 def test_only_user_messages_are_dated() -> None:
-    posted = with_arrival_time(post(result("c1"), brief(intent="buy")), "now")
-    assert posted.messages == (result("c1"), brief(intent="buy", at="now"))
+    posted = with_arrival_time(post(result("c1"), with_context(intent="buy")), "now")
+    assert posted.messages == (result("c1"), with_context(intent="buy", at="now"))
 
 
 # ---------------------------------------------------------------- names
@@ -222,8 +222,8 @@ DATA = MessageContext({"a": 1})
 FORGET = SummaryMessage(MessageId("s"), "", keeps=0)
 
 
-def said(brief: MessageContext | None, name: str = "u") -> UserMessage:
-    return UserMessage(MessageId(name), "hi", brief=brief)
+def said(context: MessageContext | None, name: str = "u") -> UserMessage:
+    return UserMessage(MessageId(name), "hi", context=context)
 
 
 def answer(*calls: str) -> AssistantMessage:

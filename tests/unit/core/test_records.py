@@ -83,7 +83,7 @@ CALL_IDS = TEXT.map(CallId)
 ASKS = st.sampled_from([None, "approval", "question"])
 CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TEXT)
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
-BRIEFS = st.builds(
+CONTEXTS = st.builds(
     MessageContext,
     JSON,
     TEXT,
@@ -94,7 +94,7 @@ BRIEFS = st.builds(
 )
 POSTED: st.SearchStrategy[PostedMessage] = st.one_of(
     st.builds(SystemMessage, IDS, CONTENT, st.sampled_from([None, "invalid"])),
-    st.builds(UserMessage, IDS, CONTENT, TEXT, st.none() | BRIEFS),
+    st.builds(UserMessage, IDS, CONTENT, TEXT, st.none() | CONTEXTS),
     st.builds(ToolMessage, IDS, CALL_IDS, CONTENT, st.booleans(), SYNTHETIC),
     st.builds(ApprovalMessage, IDS, CALL_IDS, st.booleans(), TEXT, st.booleans(), TEXT),
 )

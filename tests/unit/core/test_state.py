@@ -85,7 +85,7 @@ def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
 
 
 def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer() -> None:
-    chosen = replace(USER, brief=MessageContext(model="x:a"))
+    chosen = replace(USER, context=MessageContext(model="x:a"))
     moved = State().with_history_start(2, [chosen, said(), USER])
     assert moved.addressed_agent == ("", "x:a")
     assert moved.with_history_start(3, [said()]).addressed_agent == ("", "x:a")
@@ -201,7 +201,7 @@ def test_a_run_without_a_plan_of_its_own_takes_none_back() -> None:
 # ---------------------------------------------------------------- generation
 GENERATION = Generation(1.5, 0.5, 7, ("END",), 1, 0.25, -0.25)
 ASKED = UserMessage(
-    MessageId("u"), "hi", brief=MessageContext(intent="rest", generation=GENERATION)
+    MessageId("u"), "hi", context=MessageContext(intent="rest", generation=GENERATION)
 )
 PLAIN = UserMessage(MessageId("p"), "ho")
 ANSWER = AssistantMessage(MessageId("a"), "yes")
@@ -236,7 +236,7 @@ def _anthropic(request: ModelRequest) -> dict[str, Any]:
         ([PLAIN, ANSWER, CORRECTED], Generation()),
         ([CORRECTED], Generation()),
         ([], Generation()),
-        ([replace(PLAIN, brief=MessageContext(intent="rest"))], Generation()),
+        ([replace(PLAIN, context=MessageContext(intent="rest"))], Generation()),
     ],
 )
 def test_the_options_of_the_last_user_message_count(
@@ -248,7 +248,7 @@ def test_the_options_of_the_last_user_message_count(
 def test_the_generation_options_are_not_in_the_prompt() -> None:
     shown = PromptLayers().shown(ASKED)
     assert isinstance(shown, UserMessage)
-    assert shown.brief == MessageContext(generation=GENERATION)
+    assert shown.context == MessageContext(generation=GENERATION)
     assert shown.content == "<user_context>\n<intent>rest</intent>\n</user_context>\n\nhi"
 
 
@@ -295,9 +295,9 @@ def test_the_generation_options_are_kept_in_the_record() -> None:
 
 def test_posts_with_other_generation_options_are_other_posts() -> None:
     hot, plain = (
-        replace(ASKED, brief=MessageContext(generation=each)) for each in (GENERATION, None)
+        replace(ASKED, context=MessageContext(generation=each)) for each in (GENERATION, None)
     )
     assert StartRun(KEY, (hot,)).fingerprint != StartRun(KEY, (plain,)).fingerprint
-    assert content_fingerprint("x", False, hot.brief) != content_fingerprint(
-        "x", False, plain.brief
+    assert content_fingerprint("x", False, hot.context) != content_fingerprint(
+        "x", False, plain.context
     )

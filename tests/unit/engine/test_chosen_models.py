@@ -51,8 +51,8 @@ def named(name: str, *turns: Turn, **more: Any) -> ScriptedModel:
 
 
 def user(model: str = "", message_id: str = "u", content: Content = "hi") -> UserMessage:
-    brief = MessageContext(model=model) if model else None
-    return UserMessage(MessageId(message_id), content, brief=brief)
+    context = MessageContext(model=model) if model else None
+    return UserMessage(MessageId(message_id), content, context=context)
 
 
 async def spoken(runs: RunService) -> list[tuple[str, str]]:
@@ -136,7 +136,7 @@ async def test_a_name_may_be_short_and_is_kept_whole(memory: Store) -> None:
         assert isinstance(begun, RunRef)
         assert await runs.start(replace(short, messages=(user("x:other:5"),))) == begun
         await outcome(runs, begun)
-        kept = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
+        kept = [each.context for each in await record(runs) if isinstance(each, UserMessage)]
         assert kept == [MessageContext(model="x:other:5")]
 
 

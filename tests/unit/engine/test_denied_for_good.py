@@ -308,8 +308,8 @@ async def test_the_data_that_counts_is_found_also_in_a_large_conversation(memory
 
 
 def said_with(data: object, message_id: str) -> UserMessage:
-    brief = MessageContext(data={"rows": [1]}) if data else MessageContext(forgets=True)
-    return UserMessage(MessageId(message_id), "look", brief=brief)
+    context = MessageContext(data={"rows": [1]}) if data else MessageContext(forgets=True)
+    return UserMessage(MessageId(message_id), "look", context=context)
 
 
 async def test_seconds_are_counted_also_of_a_model_without_usage(memory: Store) -> None:

@@ -73,12 +73,12 @@ from passback.toolsets.functions import FunctionTools, tool
 pytestmark = pytest.mark.anyio
 
 
-BRIEF = MessageContext({"a": 1}, "buy", ("cheap",), "Be kind.")
+CONTEXT = MessageContext({"a": 1}, "buy", ("cheap",), "Be kind.")
 PNG = MediaPart("image", "data:image/png;base64,iVBORw0=")
 
 
-def briefed(brief: MessageContext = BRIEF, name: str = "u") -> UserMessage:
-    return replace(says("hi", name), brief=brief)
+def with_context(context: MessageContext = CONTEXT, name: str = "u") -> UserMessage:
+    return replace(says("hi", name), context=context)
 
 
 @tool
@@ -87,7 +87,7 @@ def look(context: ToolContext) -> JsonValue:
     return {"data": context.data}
 
 
-# ---------------------------------------------------------------- the brief
+# ---------------------------------------------------------------- the context
 @pytest.mark.promise("P10")
 async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
     first = ScriptedModel([scripted.calls(("look", {})), ["half", anyio.Event()]])
@@ -97,7 +97,7 @@ async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
         worker(store, other, look, builder=layers) as later,
         killable_worker(store, first, look, builder=layers) as dying,
     ):
-        run = await post(dying.runs, briefed())
+        run = await post(dying.runs, with_context())
         async with reading(later, run) as reader:
             await reader.until(TextDelta("half"))
             await dying.kill()
@@ -112,8 +112,8 @@ async def test_tools_get_the_data_that_was_posted_last(store: Store) -> None:
     called = [scripted.calls(("look", {})), scripted.says("done")]
     async with worker(store, ScriptedModel(called * 3), look) as runs:
         await events(runs, await post(runs, says("hi", "u0")))
-        await events(runs, await post(runs, briefed()))
-        await events(runs, await post(runs, briefed(MessageContext(intent="sell"), "u2")))
+        await events(runs, await post(runs, with_context()))
+        await events(runs, await post(runs, with_context(MessageContext(intent="sell"), "u2")))
         results = [str(each.content) for each in await record(runs) if each.role == "tool"]
     assert results == ['{"data":null}', '{"data":{"a":1}}', '{"data":{"a":1}}']
 
@@ -122,9 +122,9 @@ async def test_tools_get_the_data_that_was_posted_last(store: Store) -> None:
 async def test_a_message_with_another_brief_is_another_message(memory: Store) -> None:
     named = frozenset({MessageId("u")})
     async with worker(memory, ScriptedModel([scripted.says("hi")])) as runs:
-        first = await runs.start(StartRun(KEY, (briefed(),), named=named))
-        assert await runs.start(StartRun(KEY, (briefed(),), named=named)) == first
-        other = briefed(replace(BRIEF, data={"a": 2}))
+        first = await runs.start(StartRun(KEY, (with_context(),), named=named))
+        assert await runs.start(StartRun(KEY, (with_context(),), named=named)) == first
+        other = with_context(replace(CONTEXT, data={"a": 2}))
         with pytest.raises(Reused):
             await runs.start(StartRun(KEY, (other,), named=named))
         assert isinstance(first, RunRef)
@@ -167,13 +167,16 @@ async def test_messages_have_their_time_where_the_agent_wants_it(memory: Store) 
     model = ScriptedModel([scripted.says("a"), scripted.says("b")])
     async with worker(memory, model, builder=PromptLayers(), tells_time=True) as runs:
         await events(runs, await post(runs, says()))
-        await events(runs, await post(runs, briefed(name="u2")))
-        contexts = [each.brief for each in await record(runs) if isinstance(each, UserMessage)]
-    times = [datetime.fromisoformat(brief.at) for brief in contexts if brief]
+        await events(runs, await post(runs, with_context(name="u2")))
+        contexts = [each.context for each in await record(runs) if isinstance(each, UserMessage)]
+    times = [datetime.fromisoformat(context.at) for context in contexts if context]
     now = datetime.now(UTC)
     assert len(times) == 2
     assert all(now - timedelta(minutes=1) < each <= now for each in times)
-    assert [brief and replace(brief, at="") for brief in contexts] == [MessageContext(), BRIEF]
+    assert [context and replace(context, at="") for context in contexts] == [
+        MessageContext(),
+        CONTEXT,
+    ]
     [first, _, second] = model.requests[1].messages
     assert f"<time>{contexts[0] and contexts[0].at}</time>" in str(first.content)
     assert "<time>" in str(second.content)
@@ -212,7 +215,7 @@ async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
     outer = ScriptedModel([task, scripted.says("done")])
     helpers = AgentTools([AgentTool.of(actor, "Helps.")])
     async with worker(memory, outer, toolsets=[helpers]) as runs:
-        assert await outcome(runs, await post(runs, briefed())) == Completed()
+        assert await outcome(runs, await post(runs, with_context())) == Completed()
     assert str(inner.requests[1].messages[-1].content) == '{"data":{"a":1}}'
     # its task is its whole prompt
     assert [each.content for each in inner.requests[0].messages] == ["look"]
@@ -244,7 +247,7 @@ async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: 
         memory, ScriptedModel([]), builder=PromptLayers(), context=Compaction(2_000)
     ) as runs:
         with pytest.raises(MessageTooLarge):
-            await post(runs, briefed(MessageContext(data="x" * 20_000)))
+            await post(runs, with_context(MessageContext(data="x" * 20_000)))
 
 
 # ---------------------------------------------------------------- imitations of the prompt

@@ -71,7 +71,7 @@ WRONG = f'Your answer was not accepted: at $.colour: "pink" is not one of ["blue
 
 
 def asks(schema: JsonObject | None = SCHEMA, name: str = "u") -> UserMessage:
-    return replace(says("which?", name), brief=MessageContext(output_schema=schema))
+    return replace(says("which?", name), context=MessageContext(output_schema=schema))
 
 
 def ends(seen: list[RunEvent]) -> list[RunEvent]:
@@ -176,7 +176,7 @@ async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: 
 
 
 @pytest.mark.parametrize(
-    ("brief", "text", "accepted"),
+    ("context", "text", "accepted"),
     [
         (None, PINK, {"colour": "pink"}),
         (MessageContext(intent="x"), PINK, {"colour": "pink"}),
@@ -184,12 +184,12 @@ async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: 
     ],
 )
 async def test_the_agents_own_schema_counts_where_a_post_has_none(
-    memory: Store, brief: MessageContext | None, text: str, accepted: Any
+    memory: Store, context: MessageContext | None, text: str, accepted: Any
 ) -> None:
     model = ScriptedModel([scripted.says(text)])
     judge = OutputJudge(schema={"type": "object"})
     async with worker(memory, model, output=judge) as runs:
-        seen = await events(runs, await post(runs, replace(says(), brief=brief)))
+        seen = await events(runs, await post(runs, replace(says(), context=context)))
     assert ends(seen)[0] == OutputAccepted(accepted)
 
 

@@ -127,7 +127,7 @@ def test_parts_are_read_as_text() -> None:
 @pytest.mark.parametrize("content", ["what is new?", (TextPart("what is new?"), DataPart(5))])
 def test_only_the_text_of_the_user_is_read_and_not_its_context(content: Content) -> None:
     context = MessageContext(intent="get the time zone", at="2026-01-31T12:00:00+00:00")
-    shown = PromptLayers().shown(replace(user(content), brief=context))
+    shown = PromptLayers().shown(replace(user(content), context=context))
     assert isinstance(shown, UserMessage)
     assert "<time>" in str(shown.content)
     deltas = ask(shown.content, spec("get-time-zone"))

@@ -307,7 +307,7 @@ MESSAGES: list[tuple[Message, MessageView]] = [
         {"id": "m", "role": "approval", "toolCallId": "c", "approved": False, "reason": "Not now."},
     ),
     (
-        ChildMessage(SPOKEN_CALL, UserMessage(ID, "hi", brief=MessageContext(extras={"a": 1}))),
+        ChildMessage(SPOKEN_CALL, UserMessage(ID, "hi", context=MessageContext(extras={"a": 1}))),
         {
             "id": "m",
             "role": "child",

@@ -216,8 +216,10 @@ async def test_generation_parameters_belong_to_the_last_user_message(
     assert isinstance(first, UserMessage)
     assert isinstance(last, UserMessage)
     generation = Generation(1.0, 0.5, 7, read, -1, 2.0, -2.0)
-    assert first.brief is None
-    assert last.brief == MessageContext(instructions="briefly", generation=generation, model="any")
+    assert first.context is None
+    assert last.context == MessageContext(
+        instructions="briefly", generation=generation, model="any"
+    )
 
 
 async def test_unknown_keys_are_kept_with_the_last_user_message() -> None:
@@ -227,7 +229,7 @@ async def test_unknown_keys_are_kept_with_the_last_user_message() -> None:
     first, last = await _read(user("a"), user("b"), user_id="u", **extras)
     assert isinstance(first, UserMessage)
     assert isinstance(last, UserMessage)
-    assert (first.brief, last.brief) == (None, MessageContext(extras=extras))
+    assert (first.context, last.context) == (None, MessageContext(extras=extras))
     assert StartRun(RUN.key, (last,)).fingerprint == StartRun(RUN.key, (plain,)).fingerprint
     [result] = await _read(output("c1", "x"), **extras)
     assert isinstance(result, ToolMessage)

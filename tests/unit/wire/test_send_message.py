@@ -57,7 +57,7 @@ async def test_keys_may_be_written_with_underscores() -> None:
     assert isinstance(result, ToolMessage)
     assert (approval.call_id, result.call_id, result.is_error) == ("call_2", "call_1", True)
     assert isinstance(message, UserMessage)
-    assert (message.id, message.brief) == (
+    assert (message.id, message.context) == (
         "m1",
         MessageContext([1], output_schema={"type": "object"}),
     )

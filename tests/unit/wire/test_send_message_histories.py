@@ -57,7 +57,7 @@ async def test_a_history_is_separated_from_new_messages() -> None:
         ToolMessage(post.history[3].id, CallId("imported_1"), "seen", imported=True),
     )
     assert post.messages == (
-        UserMessage(MessageId("u2"), "go on", brief=MessageContext(intent="to see")),
+        UserMessage(MessageId("u2"), "go on", context=MessageContext(intent="to see")),
     )
     assert post.named == {"u1", "a1", "u2"}
 

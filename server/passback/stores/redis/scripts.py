@@ -129,7 +129,7 @@ class ScriptCall:
         return (*how, len(self.keys), *self.keys, *self.arguments)
 
 
-LAYOUT = "9"  # of keys and fields: raise it when either changes
+LAYOUT = "10"  # of keys and fields: raise it when either changes
 _CONSTANTS = (
     f"local LAYOUT = '{LAYOUT}'\nlocal STATUS_FIELDS = {{{str(STATUS_FIELDS)[1:-1]}}}\n".encode()
 )

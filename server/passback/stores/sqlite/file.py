@@ -12,7 +12,7 @@ from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 # The row of a conversation is written with every batch of events, so columns that may be large are
 # in `extras`.

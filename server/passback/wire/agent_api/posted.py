@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from passback.core.posts import OnBusy, OnDisconnect, ResentRole
 from passback.http.requests import OptionalId
 from passback.native.declarations import DeclaredTool
-from passback.native.message_context import PostedBrief
+from passback.native.message_context import PostedContext
 from passback.native.parts import MAX_ITEMS, Posted
 
 _MAX_MESSAGES: Final = 10_000  # of a request: some clients send the whole conversation each time
@@ -154,7 +154,7 @@ class ApprovalData(SnakeCased):
     always: bool = False
 
 
-class AgentRequest(PostedBrief):
+class AgentRequest(PostedContext):
     """A request with the new messages, or with the whole conversation.
 
     Only the messages after the agent's last text are read. Unknown keys are kept.

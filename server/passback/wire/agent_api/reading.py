@@ -112,7 +112,7 @@ async def _with_context(
     messages: Sequence[PostedMessage],
     key: ConversationKey,
 ) -> tuple[PostedMessage, ...]:
-    brief = await read_context(post, services.limits, key)
+    context = await read_context(post, services.limits, key)
     # without a user message, the context of the last one counts: results only continue its run
     if any(isinstance(each, UserMessage) for each in messages):
         stop = (post.stop,) if isinstance(post.stop, str) else tuple(post.stop or ())
@@ -126,11 +126,11 @@ async def _with_context(
             presence_penalty=post.presence_penalty,
         )
         if generation != Generation():
-            brief = replace(brief, generation=generation)
+            context = replace(context, generation=generation)
         if extras := post.model_extra:
             refuse_large("what the request says beyond the protocol", extras, services.limits)
-            brief = replace(brief, extras=extras)
-    return add_context(messages, brief, AgentRequest)
+            context = replace(context, extras=extras)
+    return add_context(messages, context, AgentRequest)
 
 
 def _read_part(part: posted.Part, /) -> Part:

@@ -39,11 +39,11 @@ async def _read(*messages: dict[str, Any], **fields: Any) -> list[MessageContext
     answer, runs = await _post(*messages, **fields)
     assert answer.status == 200, answer.body
     [post] = runs.posts
-    return [each.brief for each in post.messages if isinstance(each, UserMessage)]
+    return [each.context for each in post.messages if isinstance(each, UserMessage)]
 
 
 @pytest.mark.parametrize(
-    ("fields", "brief"),
+    ("fields", "context"),
     [
         ({"structuredData": {"a": [1, None]}}, MessageContext({"a": [1, None]})),
         ({"structured_data": 0}, MessageContext(0)),
@@ -57,9 +57,9 @@ async def _read(*messages: dict[str, Any], **fields: Any) -> list[MessageContext
     ],
 )
 async def test_the_fields_of_a_context_are_read(
-    fields: dict[str, Any], brief: MessageContext
+    fields: dict[str, Any], context: MessageContext
 ) -> None:
-    assert await _read(HELLO, **fields) == [brief]
+    assert await _read(HELLO, **fields) == [context]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_a_table_is_kept_as_it_was_posted(rows: int) -> None:
     assert answer.status == 200
     [message] = runs.posts[0].messages
     assert isinstance(message, UserMessage)
-    assert message.brief == MessageContext(data)
+    assert message.context == MessageContext(data)
 
 
 @pytest.mark.promise("P12")
@@ -198,7 +198,9 @@ async def test_the_history_shows_the_time_of_a_message_and_synthetic_ones() -> N
     [plain] = runs.posts[0].messages
     assert message_view(plain) == HELLO | {"id": "u"}
     assert isinstance(plain, UserMessage)
-    assert message_view(UserMessage(plain.id, "hello", brief=MessageContext(at="now"))) == HELLO | {
+    assert message_view(
+        UserMessage(plain.id, "hello", context=MessageContext(at="now"))
+    ) == HELLO | {
         "id": "u",
         "at": "now",
     }
