@@ -341,13 +341,13 @@ class Recovery:
         Permissions that were given, and what was done with them, stay. If the run had moved
         `history_start`, all messages are read again.
         """
-        state, mark = loaded.status.state, loaded.status.run_start
-        last_run = loaded.messages[max(0, mark - loaded.start) :]
-        if mark < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
+        state, start = loaded.status.state, loaded.status.run_start
+        last_run = loaded.messages[max(0, start - loaded.start) :]
+        if start < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
             state = replace(state, history_start=0, data=None, output_schema=None, model="")
         messages = await self._read_from(state.history_start, key, loaded)
-        begun = mark - state.history_start
-        keep = begun + _earlier_count(messages[begun:])
+        before = start - state.history_start
+        keep = before + _earlier_count(messages[before:])
         status = replace(
             loaded.status,
             message_count=state.history_start + keep,

@@ -91,7 +91,7 @@ class DueIndex:
 
 
 @value
-class Entry:
+class InboxEntry:
     """One member, the tag and the id of a conversation, with its score in microseconds."""
 
     member: bytes
@@ -122,7 +122,7 @@ class InboxIndex:
         self._names = names
         self._ttl = ttl
 
-    async def note_owing(self, key: ConversationKey, /) -> Sequence[Entry]:
+    async def note_owing(self, key: ConversationKey, /) -> Sequence[InboxEntry]:
         """Note that a conversation is about to owe something.
 
         Returns entries for `remove_settled`, if the inbox has more than `INBOX_ROOM`.
@@ -135,7 +135,7 @@ class InboxIndex:
             )
         )
 
-    async def remove_settled(self, owner: OwnerId, entries: Sequence[Entry], /) -> None:
+    async def remove_settled(self, owner: OwnerId, entries: Sequence[InboxEntry], /) -> None:
         """Remove those entries that owe nothing."""
         if entries:
             statuses = await self._read_statuses(owner, entries)
@@ -165,7 +165,9 @@ class InboxIndex:
             place = entries[-1].place
         return builder.last_page(place)
 
-    async def _read_statuses(self, owner: OwnerId, entries: Sequence[Entry]) -> list[Status | None]:
+    async def _read_statuses(
+        self, owner: OwnerId, entries: Sequence[InboxEntry]
+    ) -> list[Status | None]:
         """Read statuses; None for a damaged conversation, which must not hold up the others."""
         names, calls = self._names, list[ScriptCall]()
         for tag in (conversation_tag(entry.key(owner)) for entry in entries):
@@ -182,7 +184,7 @@ class InboxIndex:
             statuses.append(status)
         return statuses
 
-    async def _drop_entries(self, owner: OwnerId, entries: Sequence[Entry]) -> None:
+    async def _drop_entries(self, owner: OwnerId, entries: Sequence[InboxEntry]) -> None:
         given = [part for entry in entries for part in (entry.member, entry.since)]
         if given:
             await self._link.run(
@@ -194,6 +196,6 @@ def _owes_nothing(status: Status | None) -> bool:
     return status is not None and not (status.running or status.owed)
 
 
-def _parse_entries(reply: Reply) -> list[Entry]:
+def _parse_entries(reply: Reply) -> list[InboxEntry]:
     pairs = zip(reply[::2], reply[1::2], strict=True)
-    return [Entry(member, int(float(score))) for member, score in pairs]
+    return [InboxEntry(member, int(float(score))) for member, score in pairs]
