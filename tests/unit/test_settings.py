@@ -327,7 +327,10 @@ def test_the_names_of_parts_are_those_of_the_values() -> None:
         if parts := one.metadata["form"].parts:
             made = getattr(Settings(), one.name)
             in_the_url = {"prefix", "timeout", "max_connections"}  # parts of the store's URL
-            assert {part.name for part in fields(made)} - in_the_url == parts.keys()
+            names = {part.name for part in fields(made)} - in_the_url
+            assert names == parts.keys(), (
+                "each has a Part in settings.py: CONTRIBUTING.md, a setting"
+            )
             assert all(part.text for part in parts.values())
 
 

@@ -35,10 +35,10 @@ somebody asked to cancel the run.
 
 
 @value
-class CallDeadline:
-    """One client's claim of an owed call, so that no other client works on it.
+class ClaimedCall:
+    """An owed call that a client has claimed, so that no other client works on it.
 
-    `until` is its end, in milliseconds of the store's clock.
+    `until` is the end of the claim, in milliseconds of the store's clock.
     """
 
     call_id: CallId
@@ -131,7 +131,7 @@ class Status:
     queued: tuple[RunId, ...] = ()
     answer_by: int | None = field(default=None, compare=False)
     overdue: bool = False
-    claims: tuple[CallDeadline, ...] = ()
+    claims: tuple[ClaimedCall, ...] = ()
     state: State = field(default_factory=State)
     history_bytes: int | None = field(default=0, compare=False)
 

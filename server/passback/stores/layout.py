@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 from passback.core.budgets import Spending, Spent
 from passback.core.changes import (
-    CallDeadline,
     Change,
+    ClaimedCall,
     ClaimRequest,
     Commit,
     Enqueue,
@@ -211,14 +211,14 @@ def pack_claim(request: ClaimRequest, seconds: float, /) -> PackedClaim:
     )
 
 
-def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[CallDeadline, ...]:
+def unpack_claims(packed: str, owed: Sequence[Owed], now: int, /) -> tuple[ClaimedCall, ...]:
     """Return the claims of owed calls that have not expired.
 
     `packed` repeats `call claimant until`, separated by spaces.
     """
     words, open_calls = packed.split(), {call.id for call in owed}
     claims = (
-        CallDeadline(CallId(unquote(call)), int(until))
+        ClaimedCall(CallId(unquote(call)), int(until))
         for call, until in zip(words[::3], words[2::3], strict=True)
     )
     return tuple(each for each in claims if each.call_id in open_calls and each.until > now)

@@ -1,6 +1,7 @@
 """The OpenAPI document is valid and complete, and answers fit it."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -110,20 +111,16 @@ def test_a_post_is_described_with_the_headers_of_requests_and_answers() -> None:
     assert with_retry_after == {"409", "429", "503"}
 
 
-def _examples() -> list[tuple[object, dict[str, Any]]]:
-    found: list[tuple[object, dict[str, Any]]] = []
-    for operation in OPERATIONS.values():
-        bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
-        found += [
-            (content["example"], content["schema"])
-            for body in bodies
-            for content in body.get("content", {}).values()
-            if "example" in content
-        ]
-    return found
+def _examples() -> Iterator[Any]:
+    for name, operation in OPERATIONS.items():
+        bodies = {"request": operation.get("requestBody", {}), **operation["responses"]}
+        for of, body in bodies.items():
+            for content in body.get("content", {}).values():
+                if "example" in content:
+                    yield pytest.param(content["example"], content["schema"], id=f"{name}, {of}")
 
 
-@pytest.mark.parametrize(("example", "schema"), _examples())
+@pytest.mark.parametrize(("example", "schema"), list(_examples()))
 def test_each_example_fits_its_schema(example: object, schema: dict[str, Any]) -> None:
     _fits(example, schema)
 

@@ -9,7 +9,7 @@ from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 from tests.unit.wire.send_message_site import STREAM, greeting
 
-from passback.core.changes import CallDeadline, Status
+from passback.core.changes import ClaimedCall, Status
 from passback.core.errors import CursorExpired, ShuttingDown, StoreUnavailable
 from passback.core.messages import (
     CallId,
@@ -119,7 +119,7 @@ async def test_a_lasting_permission_is_retracted_by_the_name_of_its_tool() -> No
 async def test_owed_calls_are_shown_with_their_deadline_and_their_claims() -> None:
     owed = tuple(Owed(CallId(call), "paint", "{}") for call in ("call_1", "call_2"))
     until = 1_769_860_800_250
-    claims = (CallDeadline(CallId("call_2"), until - 250),)
+    claims = (ClaimedCall(CallId("call_2"), until - 250),)
     status = Status(3, RUN.run_id, owed=owed, answer_by=until, claims=claims)
     answer = await _get(_runs(status), "/conversations/c")
     deadline, claimed = "2026-01-31T12:00:00.250Z", "2026-01-31T12:00:00.000Z"

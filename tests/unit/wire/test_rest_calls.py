@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 
-from passback.core.changes import CallDeadline, InboxPlace, Status
+from passback.core.changes import ClaimedCall, InboxPlace, Status
 from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
 from passback.core.signals import Signal
 from passback.http.gate import Access
@@ -45,7 +45,7 @@ def refusal(answer: Answer) -> tuple[int, object]:
 async def test_the_inbox_lists_the_calls_of_all_conversations(runs: LoggedRuns) -> None:
     until = 1_769_860_800_250
     calls = tuple(Owed(CallId(call), "ask", '{"x":1}') for call in ("call_2", "call_3"))
-    claims = (CallDeadline(CallId("call_3"), until),)
+    claims = (ClaimedCall(CallId("call_3"), until),)
     runs.known[other("d")] = Status(1, RunId("run_2"), owed=calls, answer_by=until, claims=claims)
     runs.known[other("idle")] = Status(1)
     first = await ask(app(runs), "GET", "/tool-calls?status=owed")

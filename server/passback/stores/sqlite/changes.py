@@ -308,7 +308,7 @@ def _log_outside_lease(
 
 # ---------------------------------------------------------------- clients' claims of owed calls
 def claim_call(db: sqlite3.Connection, request: PackedClaim, /) -> CallClaim | None:
-    """Write a claim, claimant nonce tells a repeat; 0 milliseconds give it back."""
+    """Write a claim, whose nonce identifies a repeat, or release it with 0 milliseconds."""
     row = find_row(db, request.tag)
     if row is None:
         return None
