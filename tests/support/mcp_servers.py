@@ -80,8 +80,13 @@ async def serving(app: ASGIApp, port: int = 0) -> AsyncGenerator[str]:
     listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=0)
     server = uvicorn.Server(config)
+
+    async def serve() -> None:
+        await server.serve([listening])
+        await server.lifespan.shutdown()  # which `force_exit` leaves out
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.serve, [listening])
+        tasks.start_soon(serve)
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         finally:

@@ -287,7 +287,7 @@ def requested_format(request: Request, /) -> RequestedFormat:
     # most requests have no query, and none is parsed
     asked = request.query_params.get("wait") if request.scope["query_string"] else None
     seconds: int | None = None
-    if asked not in {None, "false"}:
+    if asked is not None and asked != "false":
         seconds = (
             MAX_WAIT_SECONDS
             if asked == "true"
