@@ -114,10 +114,10 @@ def test_a_post_is_described_with_the_headers_of_requests_and_answers() -> None:
 def _examples() -> Iterator[Any]:
     for name, operation in OPERATIONS.items():
         bodies = {"request": operation.get("requestBody", {}), **operation["responses"]}
-        for of, body in bodies.items():
-            for content in body.get("content", {}).values():
-                if "example" in content:
-                    yield pytest.param(content["example"], content["schema"], id=f"{name}, {of}")
+        contents = [(of, each) for of in bodies for each in bodies[of].get("content", {}).values()]
+        for of, content in contents:
+            if "example" in content:
+                yield pytest.param(content["example"], content["schema"], id=f"{name}, {of}")
 
 
 @pytest.mark.parametrize(("example", "schema"), list(_examples()))
