@@ -5,6 +5,7 @@ when the query takes too long. Processes are few, and owners take turns in using
 """
 
 import os
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -87,9 +88,17 @@ async def _answer_query(context: ToolContext, query: Query) -> str:
             with anyio.move_on_after(SECONDS):
                 # anyio's own limit of processes must not bind as well: the slots bound them already
                 limiter = anyio.CapacityLimiter(1)
-                return await anyio.to_process.run_sync(
-                    run_query, data, query, cancellable=True, limiter=limiter
+                run = partial(
+                    anyio.to_process.run_sync,
+                    partial(run_query, data, query),
+                    cancellable=True,
+                    limiter=limiter,
                 )
+                try:
+                    return await run()
+                except anyio.BrokenWorkerProcess:
+                    # a process that waited may have been killed, such as by a lack of memory
+                    return await run()
             raise ToolError(f"The query did not end within {SECONDS:g} seconds; ask for less.")
     except ValueError as error:
         raise ToolError(str(error)) from None

@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
+import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import anyio
-import anyio.to_process
 import pytest
 from pydantic import JsonValue
 
@@ -24,7 +26,7 @@ from passback.core.messages import (
 from passback.core.toolsets import ToolContext
 from passback.pacing import FairLimiter
 from passback.toolsets.data import DATA_TOOLS, PLACES
-from passback.toolsets.querying import Query, answer_query, run_query, summary
+from passback.toolsets.querying import Query, answer_query, summary
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +44,11 @@ DOUBLINGS = " | ".join(["[@, @]"] * 60)
 
 async def call(name: str, data: JsonValue = ORDERS, **arguments: Any) -> ToolResult:
     """Call a tool after a process has started: its start shall not count for the deadline."""
-    await anyio.to_process.run_sync(run_query, b"{}", Query("@", 10))
+    await ask("query_data", {}, expression="@")
+    return await ask(name, data, **arguments)
+
+
+async def ask(name: str, data: JsonValue, **arguments: Any) -> ToolResult:
     made = ToolCall(CallId("c"), name, json.dumps(arguments))
     return await DATA_TOOLS.call(made, ToolContext(RUN, CallId("c"), data=data))
 
@@ -68,6 +74,20 @@ async def test_a_query_gives_json(expression: str, found: JsonValue) -> None:
     result = await call("query_data", expression=expression)
     assert not result.is_error
     assert json.loads(str(result.content)) == found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the process in /proc")
+async def test_a_query_whose_process_was_killed_meanwhile_is_made_in_another_one() -> None:
+    before = child_processes()
+    assert not (await call("query_data", expression="year")).is_error
+    (waiting,) = child_processes() - before
+    os.kill(waiting, signal.SIGKILL)
+    assert (await ask("query_data", ORDERS, expression="year")).content == "2026"
+
+
+def child_processes() -> set[int]:
+    children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(pid) for each in children for pid in each.read_text().split()}
 
 
 async def test_a_summary_describes_each_field() -> None:
