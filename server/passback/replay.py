@@ -156,13 +156,15 @@ _LIMITS = RequestLimits()
 def replay_site(recording: Recording, /, *, speed: float) -> ASGIApp:
     """Build the playground and the routes that a client of the recorded runs needs.
 
-    Only clients of this machine may use it.
+    Only clients and pages of this machine may use it.
 
     Args:
         recording: the exchanges to play.
         speed: factor of the recorded speed; 0: without pauses.
     """
-    return build_site([_Player(recording, speed).build_wire(), build_page()], Access())
+    return build_site(
+        [_Player(recording, speed).build_wire(), build_page()], Access(loopback_pages=True)
+    )
 
 
 class _Player:

@@ -11,6 +11,7 @@ from passback.core.budgets import Price
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
 from passback.core.permissions import DECISIONS, Decision
+from passback.core.text import did_you_mean, nearest_names
 
 MIN_WINDOW = 1_000  # tokens
 MAX_WINDOW = 100_000_000  # tokens
@@ -218,6 +219,9 @@ def parts_form(kind: Callable[..., object], parts: Mapping[str, Part], /) -> For
         for entry in _parse_words(value):
             name, equals, number = entry.partition("=")
             # the name is not shown, because the entry may be a secret in the wrong variable
+            likely = nearest_names(name, parts) if equals and name not in parts else ()
+            if likely:
+                raise ConfigurationError(f"has an unknown name{did_you_mean(likely)}")
             if not equals or name not in parts:
                 raise ValueError
             try:

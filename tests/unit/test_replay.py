@@ -253,6 +253,13 @@ async def test_the_page_finds_its_routes() -> None:
     assert cancelled.json == {"cancelled": False}
 
 
+async def test_a_page_of_this_machine_may_read_answers() -> None:
+    origin = "http://localhost:5173"
+    headers = {"origin": origin, "host": "127.0.0.1:8000"}
+    answer = await ask(site(ASKED), "GET", "/conversations/c", headers=headers)
+    assert answer.headers["access-control-allow-origin"] == origin
+
+
 async def test_pages_of_other_origins_and_other_hosts_are_refused() -> None:
     foreign = await ask(site(ASKED), "GET", "/", headers={"origin": "https://evil.test"})
     assert foreign.code == "foreign_origin"

@@ -309,6 +309,12 @@ def test_an_old_name_is_refused_with_the_new_setting(old: list[str], new: str) -
     assert set(re.findall(r"(\w+)=", parts)) <= form.parts.keys()
 
 
+def test_a_mistyped_part_gets_a_suggestion_and_is_not_shown() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings({"PASSBACK_TIMING": "ping=1 lese=3"})
+    assert raised.value.message == "PASSBACK_TIMING: has an unknown name (did you mean lease?)"
+
+
 def test_of_a_repeated_part_the_last_one_counts() -> None:
     timing = load_settings({"PASSBACK_TIMING": "ping=1 lease=2 ping=3"}).timing
     assert timing == TimingSettings(lease=2, ping=3)

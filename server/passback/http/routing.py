@@ -117,9 +117,11 @@ class Endpoint(Route):
 
     async def _call_endpoint(self, scope: Scope, receive: Receive) -> ASGIApp:
         if scope["method"] not in self._allowed_methods:
+            allowed = ", ".join(sorted(self._allowed_methods))
+            message = f"this address takes only {allowed}"
             status = HTTPStatus.METHOD_NOT_ALLOWED
-            view = ErrorView(status, "method_not_allowed", status.description, request_id(scope))
-            return view_answer(scope, view, {"allow": ", ".join(sorted(self._allowed_methods))})
+            view = ErrorView(status, "method_not_allowed", message, request_id(scope))
+            return view_answer(scope, view, {"allow": allowed})
         given: Mapping[str, str] = scope["path_params"]
         if given and scope.get("raw_path") is not None:
             try:

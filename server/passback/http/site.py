@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.routing import Match, Router, WebSocketRoute
+from starlette.routing import Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.core.errors import ConfigurationError
@@ -44,7 +44,7 @@ def build_site(
     )
     public = frozenset(path for wire in wires for path in wire.public)
     methods = {
-        method for each in routes if isinstance(each, Endpoint) for method in each.methods or ()
+        method for each in routes if isinstance(each, Route) for method in each.methods or ()
     }
     site = Gate(router, access, public=public, methods=methods)
     return AccessLog(_with_error_bodies(site, wires), routes)
