@@ -1,5 +1,6 @@
 """The native routes of a conversation, its messages and its runs, and of the server."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from passback.core.messages import (
 from passback.core.signals import Signal
 from passback.core.state import State
 from passback.http.gate import Access
+from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Services
 from passback.wire.rest import build
@@ -136,13 +138,12 @@ async def test_a_conversation_shows_its_running_and_queued_runs() -> None:
     assert answer.json["queued"] == ["run_2", "run_3"]
 
 
+# every route of a conversation; those of its calls need a body, see test_rest_calls.py
 ROUTES = [
-    ("GET", "/conversations/{}"),
-    ("DELETE", "/conversations/{}"),
-    ("DELETE", "/conversations/{}/permissions/rm"),
-    ("GET", "/conversations/{}/messages"),
-    ("GET", "/conversations/{}/stream"),
-    ("POST", "/conversations/{}/cancel"),
+    (method, re.sub(r"\{\w+\}", "rm", route.path.replace("{id}", "{}")))
+    for route in build(Services(LoggedRuns(), Signal())).routes
+    if isinstance(route, Endpoint) and "{id}" in route.path and "{callId}" not in route.path
+    for method in sorted((route.methods or set()) - {"HEAD"})
 ]
 
 
