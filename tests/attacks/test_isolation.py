@@ -201,6 +201,23 @@ def _unnamed(text: str, ids: Ids) -> str:
     return text
 
 
+async def test_each_operation_that_names_something_of_an_owner_is_among_the_ways(
+    owners: Owners,
+) -> None:
+    def operation(method: str, path: str) -> str:
+        path = path.partition("?")[0].replace("/permissions/wipe", "/permissions/{name}")
+        return f"{method.upper()} {re.sub('{.*?}', '{}', path)}"
+
+    document = (await owners.bob[0].http.get("/openapi.json")).json()
+    naming = {
+        operation(method, path)
+        for path, operations in document["paths"].items()
+        for method in operations.keys() & {"get", "put", "post", "patch", "delete"}
+        if "{" in path and "{agentId}" not in path  # agents are everybody's
+    }
+    assert naming - {operation(way.method, way.path) for way in WAYS.values()} == set()
+
+
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_an_id_of_another_owner_is_as_one_that_never_was(
     owners: Owners, untouched: Sequence[object], way: Way
