@@ -53,6 +53,7 @@ class MockModel(ModelServer):
         call_counts: how often the model was called for each token.
         tokens_shown: the tokens of all user messages that each model call was shown, in order.
         gates: an answer to a token in here waits after its first words until the event is set.
+        word_gates: an answer to a token in here waits for one of these events before each word.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,7 @@ class MockModel(ModelServer):
         self.call_counts: Counter[str] = Counter()
         self.tokens_shown: dict[int, tuple[str, ...]] = {}
         self.gates: dict[str, anyio.Event] = {}
+        self.word_gates: dict[str, list[anyio.Event]] = {}
 
     @override
     def _answer_to(self, request: Request) -> Reply:
@@ -78,8 +80,10 @@ class MockModel(ModelServer):
         steps: list[Step] = [event(content=f"re {token}: ")]
         if token in self.gates:
             steps.append(self.gates[token])
-        for index in range(1, int(found["words"]) + 1):
-            steps += [delay, event(content=f"{number}.{index} ")]
+        count = int(found["words"])
+        waits = self.word_gates.get(token, [delay] * count)
+        for index, wait in enumerate(waits[:count], 1):
+            steps += [wait, event(content=f"{number}.{index} ")]
         steps.append(event(content=f"{number}.end"))
         if found["tool"] and not after_tool:
             call = calls((f"call-{number}", found["tool"], '{"what": "anything"}'))
