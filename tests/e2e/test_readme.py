@@ -16,7 +16,7 @@ import pytest
 from tests.support.documents import SHAPES, Block, blocks_of, marked
 from tests.support.model_server import model_server, says
 from tests.support.programs import missing, program
-from tests.support.server import SERVE, Server, running_server
+from tests.support.server import Server, running_server
 from tests.support.wire import FrameReader, client_of, user
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +27,7 @@ ONLINE = (ROOT / "docs" / "tutorials" / "online.md").read_text()
 TROUBLESHOOTING = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text()
 RELIABILITY = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
 INSTALLED = (str(Path(sys.executable).with_name("passback")), "serve")
+AS_MODULE = (sys.executable, "-m", "passback", "serve")
 ADDRESS = "http://127.0.0.1:8000"
 LEFT_OUT = "\n…\n\n"
 
@@ -110,7 +111,7 @@ async def test_the_three_requests_get_the_answers_that_readme_shows(fresh_server
     await run_requests(fresh_server, "Three requests")
 
 
-@pytest.mark.parametrize("start", [INSTALLED, SERVE], ids=["passback", "python -m"])
+@pytest.mark.parametrize("start", [INSTALLED, AS_MODULE], ids=["passback", "python -m"])
 async def test_the_agent_of_readme_is_served_and_answers_as_shown(start: tuple[str, ...]) -> None:
     [source, command] = [
         block.text

@@ -15,7 +15,6 @@ from tests.faults.retrying_client import ClientOptions, RetryingClient, retrying
 from tests.faults.workers import FOLDER_VARIABLE, WorkerConfig, Workers, running_workers, tool_log
 from tests.support.proxies import LossyProxy, lossy_proxy
 from tests.support.redis_server import StoppableRedis, stoppable_redis
-from tests.support.server import SERVE
 
 StoreKind: TypeAlias = Literal["sqlite", "redis"]
 
@@ -36,7 +35,7 @@ class DeploymentPlan:
         recovery_slack: seconds beyond the lease within which a conversation has to accept a post.
         client_timeout: seconds that a client gives one post, its answer included.
         settings: further flags of `passback serve`.
-        command: how a worker is started.
+        module: the program of a worker.
     """
 
     store: StoreKind = "sqlite"
@@ -46,7 +45,7 @@ class DeploymentPlan:
     recovery_slack: float = RECOVERY_SLACK
     client_timeout: float = 30
     settings: tuple[str, ...] = ()
-    command: tuple[str, ...] = SERVE
+    module: str = "passback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ async def running_deployment(plan: DeploymentPlan, seed: int) -> AsyncGenerator[
             environment=_worker_environment(folder),
             folder=folder,
             stores=stores,
-            command=plan.command,
+            module=plan.module,
         )
         workers = await stack.enter_async_context(running_workers(plan.workers, config))
         clients = await stack.enter_async_context(AsyncExitStack())

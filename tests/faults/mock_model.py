@@ -80,9 +80,9 @@ class MockModel(ModelServer):
         steps: list[Step] = [event(content=f"re {token}: ")]
         if token in self.gates:
             steps.append(self.gates[token])
-        count = int(found["words"])
-        waits = self.word_gates.get(token, [delay] * count)
-        for index, wait in enumerate(waits[:count], 1):
+        gates = self.word_gates.get(token)
+        for index in range(1, int(found["words"]) + 1):
+            wait = gates[index - 1] if gates else delay
             steps += [wait, event(content=f"{number}.{index} ")]
         steps.append(event(content=f"{number}.end"))
         if found["tool"] and not after_tool:

@@ -26,8 +26,7 @@ from tests.faults.many_readers import play_many_readers
 from tests.faults.post_scenarios import play_policies, play_repeats
 from tests.faults.results import Progress, Result
 from tests.faults.stream_scenarios import play_disconnects, play_nginx
-from tests.faults.workers import AGENT, SERVE_COUNTING_TASKS
-from tests.support.server import SERVE
+from tests.faults.workers import AGENT, COUNTING_TASKS
 
 Play: TypeAlias = Callable[[Deployment, int, Progress], Awaitable[Result]]
 """Plays so many points in a deployment."""
@@ -81,7 +80,7 @@ def workers_on(
         proxied=proxied,
         recovery_slack=slack,
         settings=settings,
-        command=SERVE_COUNTING_TASKS if counting_tasks else SERVE,
+        module=COUNTING_TASKS if counting_tasks else "passback",
     )
 
 

@@ -1,6 +1,5 @@
 """Worker processes on one store, which can be killed, frozen, stopped and replaced."""
 
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -9,14 +8,14 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import httpx
-from tests.support.server import SERVE, START_SECONDS, Server, running_server
+from tests.support.server import START_SECONDS, Server, running_server
 from tests.support.waiting import pause
 
 # what `worker_process` and the harness agree on; the harness itself imports nothing of the server
 AGENT = "tests.faults.worker_process:agent"
 """An agent whose server tools log each start."""
-SERVE_COUNTING_TASKS = (sys.executable, "-m", "tests.faults.worker_process", "serve")
-"""Starts a worker that reports the number of its tasks after SIGUSR1."""
+COUNTING_TASKS = "tests.faults.worker_process"
+"""A program that serves and reports the number of its tasks after SIGUSR1."""
 FOLDER_VARIABLE = "FAULTS_FOLDER"
 """The environment variable with the folder of the files below."""
 TOOL_RESULT = "(done)"
@@ -95,14 +94,14 @@ class WorkerConfig:
         environment: variables beside those of this process.
         folder: where their logs are written.
         stores: URLs of the store; each next worker gets the next one.
-        command: how `passback serve` is started.
+        module: the program that serves.
     """
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
     folder: Path
     stores: Sequence[str]
-    command: Sequence[str] = SERVE
+    module: str = "passback"
 
 
 class Workers:
@@ -140,7 +139,7 @@ class Workers:
                 *("--store", config.stores[number % len(config.stores)]),
                 environment=config.environment,
                 stderr=stderr,
-                command=config.command,
+                module=config.module,
             ) as server:
                 worker = Worker(number, server, log)
                 task_status.started(worker)

@@ -4,18 +4,17 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 import anyio
 import anyio.abc
 from anyio.streams.text import TextReceiveStream
+from tests.support.forked import Output, fork
 
-SERVE = (sys.executable, "-m", "passback", "serve")
 START_SECONDS = 120  # on a machine that is busy with other work, too
 STOP_SECONDS = 20
 
@@ -58,8 +57,9 @@ async def running_server(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    stderr: int | IO[bytes] | None = None,
-    command: Sequence[str] = SERVE,
+    stderr: Output = None,
+    module: str = "passback",
+    command: Sequence[str] = (),
 ) -> AsyncGenerator[Server]:
     """Serve with the `memory:` store unless the arguments name another; ended on leaving.
 
@@ -69,7 +69,8 @@ async def running_server(
             out.
         cwd: where it is started.
         stderr: where its log goes, as for `subprocess`; None: to that of the tests.
-        command: another way to start it.
+        module: what is run as a program to serve.
+        command: executed to serve, instead of a module that is forked.
     """
     inherited = {
         name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
@@ -79,13 +80,9 @@ async def running_server(
     store = () if "--store" in arguments else ("--store", "memory:")
     # what a developer keeps in the repository's .env is for containers
     env_file = ("--no-env-file",) if cwd is None else ()
-    process = await anyio.open_process(
-        [*command, "--port", "0", *env_file, *store, *arguments],
-        env={**inherited, **(environment or {})},
-        cwd=cwd,
-        stderr=stderr,
-        stdin=subprocess.DEVNULL,
-    )
+    flags = ["--port", "0", *env_file, *store, *arguments]
+    variables = {**inherited, **(environment or {})}
+    process = await _open(module, command, flags, env=variables, cwd=cwd, stderr=stderr)
     try:
         async with process:
             try:
@@ -103,6 +100,26 @@ async def running_server(
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
             await process.wait()
+
+
+async def _open(
+    module: str,
+    command: Sequence[str],
+    flags: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    stderr: Output,
+) -> anyio.abc.Process:
+    if command:
+        return await anyio.open_process(
+            [*command, *flags], stdin=subprocess.DEVNULL, env=env, cwd=cwd, stderr=stderr
+        )
+    start = partial(
+        fork, module, ["serve", *flags], env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr
+    )
+    # the first has to wait until the process that is forked is ready
+    return await anyio.to_thread.run_sync(start)
 
 
 async def _address(process: anyio.abc.Process) -> tuple[str, str]:
@@ -123,8 +140,14 @@ _ADDRESS = re.compile(r"listening on (http://127\.0\.0\.1:\d+)\n")
 @asynccontextmanager
 async def replaying(file: Path, *arguments: str) -> AsyncGenerator[str]:
     """Play the file at the address that is yielded; ended on leaving, by Ctrl-C's signal."""
-    command = [sys.executable, "-m", "passback", "replay", str(file), "--port", "0", *arguments]
-    async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
+    start = partial(
+        fork,
+        "passback",
+        ["replay", str(file), "--port", "0", *arguments],
+        env=os.environ,
+        stdout=subprocess.PIPE,
+    )
+    async with await anyio.to_thread.run_sync(start) as process:
         assert process.stdout is not None
         printed = ""
         with anyio.fail_after(START_SECONDS):
