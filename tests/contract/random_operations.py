@@ -161,7 +161,9 @@ async def read(walk: RandomOperations, pick: Pick) -> None:
     for run in walk.runs[-3:]:
         status = await walk.status()
         epoch = max(0, status.committed.epoch - pick.below(3))
-        await read_log(walk, run, Position(epoch, pick.below(6)), pick.of([1000, 1, 3]))
+        place = Position(epoch, pick.below(6))
+        await read_log(walk, run, place, pick.of([1000, 1, 3]))
+        await walk.ask(lambda store, place=place: store.next_run(walk.key, after=place))
 
 
 async def read_log(walk: RandomOperations, run: RunRef, after: Position, limit: int) -> None:

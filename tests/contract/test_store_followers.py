@@ -66,7 +66,7 @@ async def test_a_write_says_whether_somebody_waits_for_what_it_brings(redis_url:
         assert store.sees_followers
         held = await begin_run(store, new_key())
         assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
-        async with peer.watch(held.run):
+        async with peer.watch(held.run.key):
             await appended(store, held, "followed")
             assert await store.renew([held], lease=LONG) == ["held"]
         await appended(store, held, "held")
@@ -104,7 +104,7 @@ async def test_text_that_somebody_waits_for_elsewhere_is_not_held_back(redis_url
         log = log_of(
             held, writer := LogWriter(store, delay=0.001, lease=LONG, write_timeout=SECONDS)
         )
-        async with peer.watch(held.run):
+        async with peer.watch(held.run.key):
             with anyio.fail_after(SECONDS):
                 while not log.is_urgent:
                     log.append([TextDelta("a")])

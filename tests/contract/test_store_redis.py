@@ -217,7 +217,7 @@ async def test_one_connection_serves_more_callers_than_there_are_connections(
 
 
 async def test_all_watches_share_one_connection(store: Store, shared_redis: RedisServer) -> None:
-    runs = [(await begin_run(store, new_key())).run for _ in range(20)]
+    runs = [(await begin_run(store, new_key())).run.key for _ in range(20)]
     with anyio.fail_after(5):
         async with store.watch(runs[0]), store.watch(runs[1]), store.watch(runs[2]) as watch:
             await watch.wait()
@@ -231,7 +231,7 @@ async def test_hints_come_back_after_the_connection_broke(
 ) -> None:
     held = await begin_run(store, new_key())
     channel = f"pb:{conversation_tag(held.run.key)}"
-    async with store.watch(held.run) as watch:
+    async with store.watch(held.run.key) as watch:
         shared_redis.command("CLIENT", "KILL", "TYPE", "PUBSUB")
         with anyio.fail_after(5):
             await watch.wait()

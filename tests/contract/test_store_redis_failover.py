@@ -127,7 +127,7 @@ async def test_writers_go_on_after_a_failover_and_what_was_replicated_is_there_o
         servers.master.stop()
         await servers.promoted()
         await insisted(store.ping)
-        async with store.watch(silent.run) as watch:
+        async with store.watch(silent.run.key) as watch:
             # only now somebody writes to this run: the hint comes from the new master
             await store.append([texts(silent, 2, "word")], lease=LONG)
             with anyio.fail_after(USABLE):

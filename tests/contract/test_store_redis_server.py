@@ -335,7 +335,7 @@ async def test_an_encrypted_connection_checks_the_servers_name(tmp_path: Path) -
     try:
         async with open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={ca}") as store:
             held = await begin_run(store, new_key(), user("hello"))
-            async with store.watch(held.run):
+            async with store.watch(held.run.key):
                 await store.commit(ending(held, 0, 2), lease=LONG)
         async with open_store(f"rediss://127.0.0.1:{port}") as store:
             with anyio.fail_after(10), pytest.raises(StoreUnavailable):
@@ -365,7 +365,7 @@ async def test_the_master_is_found_through_a_sentinel(
         async with open_store(f"redis+sentinel://127.0.0.1:{port}/main") as store:
             await store.check()
             held = await begin_run(store, new_key(), user("hello"))
-            async with store.watch(held.run):
+            async with store.watch(held.run.key):
                 await store.commit(ending(held, 0, 2), lease=LONG)
                 assert own_redis.listeners() == 2  # the sentinel's own, and ours
             assert len(await store.read_log(held.run)) == 2

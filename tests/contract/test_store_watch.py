@@ -63,7 +63,7 @@ async def until_grown(store: Store, watch: Watch, held: Lease) -> None:
 @pytest.mark.parametrize("write", [append, commit, fail_lost, take_over])
 async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Write) -> None:
     held = await begin_run(store, new_key())
-    async with store.watch(held.run) as watch, anyio.create_task_group() as tasks:
+    async with store.watch(held.run.key) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
             tasks.start_soon(write, store, held)
@@ -75,7 +75,7 @@ async def test_a_write_of_another_worker_wakes_the_readers_here(
     store: Store, peer: Store, write: Write
 ) -> None:
     held = await begin_run(store, new_key())
-    async with peer.watch(held.run) as watch, anyio.create_task_group() as tasks:
+    async with peer.watch(held.run.key) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
             tasks.start_soon(write, store, held)
@@ -101,7 +101,7 @@ async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves
     entry = waiting(held.run.key)
     assert await store.enqueue(entry) == "queued"
     await store.commit(ending(held, 0, 2), lease=LONG)
-    async with peer.watch(entry.run) as watch, anyio.create_task_group() as tasks:
+    async with peer.watch(entry.run.key) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
             tasks.start_soon(write, store, entry.run)
@@ -111,7 +111,7 @@ async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves
 
 async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -> None:
     held = await begin_run(store, new_key())
-    async with store.watch(held.run) as watch:
+    async with store.watch(held.run.key) as watch:
         await store.read_log(held.run)
         await append(store, held)
         with anyio.fail_after(WAKE_SECONDS):
@@ -122,7 +122,7 @@ async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
     held = await begin_run(store, new_key())
 
     async def follow(here: Store) -> None:
-        async with here.watch(held.run) as watch:
+        async with here.watch(held.run.key) as watch:
             await until_grown(here, watch, held)
 
     with anyio.fail_after(5):
@@ -135,7 +135,7 @@ async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
 
 async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
     held = await begin_run(store, new_key())
-    async with peer.watch(held.run) as watch, anyio.create_task_group() as tasks:
+    async with peer.watch(held.run.key) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
         with anyio.fail_after(WAKE_SECONDS):
             tasks.start_soon(store.delete, held.run.key)
@@ -145,7 +145,7 @@ async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
 
 async def test_without_news_a_wait_lasts(store: Store) -> None:
     held = await begin_run(store, new_key())
-    async with store.watch(held.run) as watch:
+    async with store.watch(held.run.key) as watch:
         await quiet(watch)
         await quiet(watch)
         with anyio.move_on_after(0.3) as timeout:
@@ -156,7 +156,7 @@ async def test_without_news_a_wait_lasts(store: Store) -> None:
 
 async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
     held = await begin_run(store, new_key())
-    async with store.watch(held.run) as watch:
+    async with store.watch(held.run.key) as watch:
         await quiet(watch)
         with anyio.fail_after(10):
             await watch.wait()

@@ -17,7 +17,7 @@ from passback.core.errors import (
     UnknownRun,
     UnknownToolCall,
 )
-from passback.core.events import START, Logged, Position, Rewound, RunEvent, RunFinished
+from passback.core.events import START, Cursor, Logged, Position, Rewound, RunEvent, RunFinished
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -27,7 +27,7 @@ from passback.core.messages import (
     RunId,
     RunRef,
 )
-from passback.core.ports import Command, Parked, TakeBatch
+from passback.core.ports import Command, Parked, RunBatch, TakeBatch
 from passback.core.posts import StartRun
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
@@ -136,6 +136,14 @@ class LoggedRuns:
             if logged.position > seen
             and not (isinstance(logged.event, Rewound) and logged.event.to >= seen)
         ]
+
+    @asynccontextmanager
+    async def watch(
+        self, key: ConversationKey, /, *, after: Cursor | None = None
+    ) -> AsyncGenerator[AsyncIterator[RunBatch]]:
+        await self.status(key)
+        async with self.follow(RUN, after=after.position if after else START) as batches:
+            yield (RunBatch(RUN, batch) async for batch in batches)
 
     def left(self, _run: RunRef, /) -> Left | None:
         return self.remains

@@ -75,7 +75,16 @@ class RunQueued:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
+    """The run begins, with what its client has posted.
+
+    Attributes:
+        first: the position in the record of the first message behind those of earlier runs.
+        posted: the number of messages from there on, before the run's own.
+    """
+
     run_id: RunId
+    first: int = field(default=0, compare=False)
+    posted: int = field(default=0, compare=False)
     type: Literal["run-started"] = "run-started"
 
 

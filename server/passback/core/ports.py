@@ -6,7 +6,7 @@ Arguments are positional-only and values frozen. A method raises only what its d
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -29,7 +29,7 @@ from passback.core.changes import (
 )
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
-from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import (
     CallId,
     ConversationKey,
@@ -101,10 +101,10 @@ class ArgumentCheck(Protocol):
 
 
 class Watch(Protocol):
-    """Notifications about the log of one run."""
+    """Notifications about the logs of one conversation."""
 
-    async def wait(self) -> None:
-        """Return when the log may have grown, and sometimes without a reason."""
+    async def wait(self, seconds: float = 2.0, /) -> None:
+        """Return when a log may have grown, and after so many seconds in case a hint was lost."""
         ...
 
 
@@ -287,10 +287,17 @@ class Store(Protocol):
         """
         ...
 
-    def watch(self, run: RunRef, /) -> AbstractAsyncContextManager[Watch]:
-        """Watch for growth of a run's log in other processes.
+    async def next_run(self, key: ConversationKey, /, *, after: Position) -> RunId | None:
+        """Return the run with the first event after a position, of all runs of a conversation.
 
-        These are hints; the log is the truth.
+        It may still wait in the queue. None if there is no such event.
+        """
+        ...
+
+    def watch(self, key: ConversationKey, /) -> AbstractAsyncContextManager[Watch]:
+        """Watch for growth of a conversation's logs in other processes, and for its deletion.
+
+        These are hints; the logs are the truth.
         """
         ...
 
@@ -335,6 +342,13 @@ TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
 """Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
 
 
+class RunBatch(NamedTuple):
+    """Events of one run of a conversation."""
+
+    run: RunRef
+    events: Sequence[Logged]
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command's name and description, as users see them."""
@@ -374,6 +388,25 @@ class Runs(Protocol):
             UnknownRun: on entering: the conversation has no such run, or its log has expired.
             InvalidCursor: on entering: the position is beyond the log's end.
             CursorExpired: events after the position were trimmed.
+        """
+        ...
+
+    def watch(
+        self, key: ConversationKey, /, *, after: Cursor | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[RunBatch]]:
+        """Read the runs of a conversation one after the other, live, whoever begins them.
+
+        Positions grow over all runs. It ends with the conversation, which is deleted.
+
+        Args:
+            key: the conversation.
+            after: events after it are read; None: those of the run that goes on, and later ones.
+
+        Raises:
+            UnknownConversation: on entering: there is none.
+            InvalidCursor: on entering: the conversation never had such an event.
+            CursorExpired: the logs have lost events after the position; the messages have what
+                came of them.
         """
         ...
 

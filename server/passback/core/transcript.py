@@ -225,6 +225,14 @@ def innermost_message(message: Message, /) -> Message:
     return message
 
 
+def posted_count(messages: Sequence[Message], /) -> int:
+    """Return the number of messages behind the last one that a model wrote."""
+    for count, message in enumerate(reversed(messages)):
+        if isinstance(innermost_message(message), AssistantMessage | SummaryMessage):
+            return count
+    return len(messages)
+
+
 def unwrap_message(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
     """Return the calls on which sub-agents work, outermost first, and the message itself.
 

@@ -171,7 +171,7 @@ class StoredLog:
     async def _wait_for_growth(self) -> None:
         """Wait until the log may have grown, or a needed sign of life may have come."""
         if self._watch is None:
-            watching = self._store.watch(self._run)
+            watching = self._store.watch(self._run.key)
             self._watch = await watching.__aenter__()
             self._watching = watching
             return  # what came before the watch gave no hint
@@ -208,6 +208,7 @@ class Reader(
         take: is offered the events of a run of this process while the reader waits.
 
     Attributes:
+        run: the run.
         position: the position after which it goes on.
     """
 
@@ -223,7 +224,7 @@ class Reader(
     ) -> None:
         self.position = position
         self._take = take
-        self._run = run
+        self.run = run
         self._log_of = log_of
         self._stored = stored
         self._log: RunLog | None = None
@@ -240,7 +241,7 @@ class Reader(
             InvalidCursor: the position is beyond the log's end.
             CursorExpired: what follows the position was trimmed.
         """
-        log, found = self._log_of(self._run), False
+        log, found = self._log_of(self.run), False
         try:
             if log is None or self.position.epoch > log.lease.epoch:
                 # there is no log here, or its run was taken over, which this worker will learn

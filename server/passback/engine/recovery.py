@@ -50,6 +50,7 @@ from passback.core.ports import Store
 from passback.core.posts import Receipt, StartRun
 from passback.core.transcript import (
     closing_results,
+    posted_count,
     runnable_calls,
     unanswered_calls,
     unwrap_message,
@@ -428,14 +429,16 @@ async def new_run(
     Its first events are its start, the answers to calls that a person has denied, and `shown`. The
     other arguments are those of `Run`.
     """
-    opening: list[RunEvent] = [RunStarted(run_id)]
+    messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
+    posted = posted_count(messages)
+    first = loaded.start + len(messages) - posted
+    opening: list[RunEvent] = [RunStarted(run_id, first, posted)]
     for message in change.append:
         path, inner = unwrap_message(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":
             opening.append(nest_event(path, result_event(inner)))
     client = loaded.tools if change.tools is None else change.tools
     toolbox = await agent.tool_sources.build_toolbox(client)
-    messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
     return Run(
         Loop(agent.spec, toolbox, messages, state=state),
         (*opening, *shown),

@@ -52,6 +52,7 @@ from passback.core.errors import (
 from passback.core.events import (
     START,
     Cancelled,
+    Cursor,
     Logged,
     Position,
     RunFinished,
@@ -90,6 +91,7 @@ from passback.engine.reader import Reader, StoredLog
 from passback.engine.recovery import Recovery, new_run, posted_change
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Supervisor, Timing
+from passback.engine.watching import ConversationReader
 
 ATTEMPTS = 20  # of a change that other writers overtake
 
@@ -373,6 +375,14 @@ class RunService:
     ) -> Reader:
         stored = StoredLog(self._store, run, self._recovery.recover, self._timing.lease)
         return Reader(stored, run, after, self._supervisor.log_of, take=take)
+
+    def watch(self, key: ConversationKey, /, *, after: Cursor | None = None) -> ConversationReader:
+        return ConversationReader(
+            self._store, key, after, follow=self._follow_from, status=self.status
+        )
+
+    def _follow_from(self, run: RunRef, position: Position) -> Reader:
+        return self.follow(run, after=position)
 
     def left(self, run: RunRef, /) -> Left | None:
         return self._supervisor.left(run)

@@ -1,6 +1,7 @@
 """Notifications of logs that grow, and a lock for large writes, inside one process."""
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,7 +20,6 @@ from passback.core.messages import (
 )
 from passback.pacing import LARGE, wait_for_large_work
 
-QUIET_LIMIT = 2.0  # seconds after which a wait ends without a reason, in case a hint was lost
 Poll = Callable[[], Awaitable[None]]
 
 
@@ -30,7 +30,7 @@ class LogWaiter:
         poll: called every `pause` seconds during a wait; it may notify this waiter.
     """
 
-    def __init__(self, poll: Poll | None = None, pause: float = QUIET_LIMIT) -> None:
+    def __init__(self, poll: Poll | None = None, pause: float = math.inf) -> None:
         self._notified = anyio.Event()
         self._poll = poll
         self._poll_pause = pause
@@ -39,9 +39,9 @@ class LogWaiter:
         """End the wait, or the next one."""
         self._notified.set()
 
-    async def wait(self) -> None:
-        """Wait for a notification, for `QUIET_LIMIT` seconds at most."""
-        with anyio.move_on_after(QUIET_LIMIT):
+    async def wait(self, seconds: float = 2.0, /) -> None:
+        """Wait for a notification, for so many seconds at most."""
+        with anyio.move_on_after(seconds):
             while not self._notified.is_set():
                 with anyio.move_on_after(self._poll_pause):
                     await self._notified.wait()

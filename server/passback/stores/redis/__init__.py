@@ -419,7 +419,16 @@ class RedisStore:
             raise UnknownRun("there is no such run in this conversation, or its log has expired")
         return logged
 
+    async def next_run(self, key: ConversationKey, /, *, after: Position) -> RunId | None:
+        tag, names = conversation_tag(key), self._names
+        runs: list[bytes] = await self._link.command("ZRANGE", names.runs(tag), 0, -1)
+        if not runs:
+            return None
+        logs = [names.log(tag, run.decode()) for run in runs]
+        found = await self._link.run(ScriptCall(scripts.NEXT_LOG, logs, (str(after),)))
+        return None if found is None else RunId(runs[found - 1].decode())
+
     @asynccontextmanager
-    async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
-        async with self._hints.watching(conversation_tag(run.key)) as waiter:
+    async def watch(self, key: ConversationKey, /) -> AsyncGenerator[Watch]:
+        async with self._hints.watching(conversation_tag(key)) as waiter:
             yield waiter

@@ -23,7 +23,7 @@ class Hints:
     """Notify the waiters of a conversation when a message arrives on its channel.
 
     A hint is lost when the connection breaks or a subscription is late: each wait also ends by
-    itself after `notifications.QUIET_LIMIT`.
+    itself after a while.
     """
 
     def __init__(self, link: RedisLink, names: KeyNames) -> None:

@@ -302,10 +302,14 @@ class SqliteStore:
         tag = conversation_tag(run.key)
         return await self._reader.run(lambda db: reads.read_log(db, tag, run.run_id, after, limit))
 
+    async def next_run(self, key: ConversationKey, /, *, after: Position) -> RunId | None:
+        tag = conversation_tag(key)
+        return await self._reader.run(lambda db: reads.find_next_run(db, tag, after))
+
     @asynccontextmanager
-    async def watch(self, run: RunRef, /) -> AsyncGenerator[Watch]:
+    async def watch(self, key: ConversationKey, /) -> AsyncGenerator[Watch]:
         waiter = LogWaiter() if self._path is None else LogWaiter(self._poll_file, POLL_PAUSE)
-        with self._notifications.registered(conversation_tag(run.key), waiter):
+        with self._notifications.registered(conversation_tag(key), waiter):
             yield waiter
 
     async def _poll_file(self) -> None:

@@ -111,6 +111,18 @@ def read_log(
     return unpack_entries(entries, after)
 
 
+def find_next_run(db: sqlite3.Connection, tag: str, after: Position, /) -> RunId | None:
+    found = db.execute(
+        "SELECT logs.run_id, (SELECT epoch FROM entries WHERE conversation = logs.conversation"
+        " AND run_id = logs.run_id AND (epoch, last) > (?, ?) ORDER BY epoch, last LIMIT 1"
+        ") AS next_epoch FROM logs JOIN conversations ON id = conversation"
+        " WHERE tag = ? AND next_epoch IS NOT NULL AND logs.keep_until > ?"
+        " ORDER BY next_epoch LIMIT 1",  # each epoch is of one run
+        (*after, tag, now_ms()),
+    ).fetchone()
+    return None if found is None else RunId(found["run_id"])
+
+
 def read_inbox(
     db: sqlite3.Connection, owner: OwnerId, after: InboxPlace | None, limit: int, /
 ) -> Inbox:

@@ -134,6 +134,5 @@ end
 local waits = not takes_lease and has_queue()
 if kind ~= 'park' then set_due(member, takes_lease and lease or (waits and 0)) end
 set_ttl((takes_lease or waits) and running_ttl or idle_ttl)
--- nobody can wait for the log of a run that is new
-if kind ~= 'begin' or dequeues ~= '' then redis.call('PUBLISH', channel, '') end
+redis.call('PUBLISH', channel, '')
 return epoch

@@ -1,0 +1,136 @@
+"""Read a conversation live: its runs one after the other, whoever begins them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Self
+
+from typing_extensions import override
+
+from passback.core.changes import Status
+from passback.core.errors import TRIMMED, CursorExpired, UnknownRun
+from passback.core.events import START, Cursor, Logged, Position
+from passback.core.messages import ConversationKey, RunRef
+from passback.core.ports import RunBatch, Store, Watch
+from passback.engine.reader import Reader
+
+QUIET_SECONDS = 20.0
+"""After these a silent conversation is looked at, in case a hint was lost: readers may be many."""
+
+
+class ConversationReader(
+    AsyncIterator[RunBatch], AbstractAsyncContextManager[AsyncIterator[RunBatch]]
+):
+    """Iterates over what is said in a conversation after a position. Use it as a context manager.
+
+    Args:
+        store: has the conversation.
+        key: the conversation.
+        after: the last event that the reader has seen; None: from the start of the run that goes
+            on, or else from now.
+        follow: reads a run from a position to its end.
+        status: returns the conversation's status; raises UnknownConversation.
+    """
+
+    _watch: Watch
+
+    def __init__(
+        self,
+        store: Store,
+        key: ConversationKey,
+        after: Cursor | None,
+        /,
+        *,
+        follow: Callable[[RunRef, Position], Reader],
+        status: Callable[[ConversationKey], Awaitable[Status]],
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._after = after
+        self._follow = follow
+        self._status = status
+        self._position = START
+        self._version: int | None = None  # when no run was found
+        self._reader: Reader | None = None
+        self._watching = AsyncExitStack()
+
+    @override
+    async def __aenter__(self) -> Self:
+        """Find the place to begin.
+
+        Raises:
+            UnknownConversation: there is no such conversation.
+            InvalidCursor: it never had the event `after`.
+            CursorExpired: its logs have lost events that come after it.
+        """
+        async with AsyncExitStack() as undone:
+            undone.push_async_exit(self._watching)
+            # before the first look, so that no hint is missed
+            self._watch = await self._watching.enter_async_context(self._store.watch(self._key))
+            await self._find_place(await self._status(self._key))
+            undone.pop_all()
+        return self
+
+    async def _find_place(self, status: Status) -> None:
+        after, run_id = self._after, status.run_id
+        if after is not None:
+            self._position = after.position
+            try:
+                await self._open(RunRef(self._key, after.run_id), after.position)
+            except UnknownRun:
+                # the log of the last run may expire: nothing is lost with it
+                is_last = (after.run_id, after.position) == (run_id, status.logged)
+                if status.running or not is_last:
+                    raise CursorExpired(TRIMMED) from None
+        elif status.running and run_id is not None:
+            await self._open(RunRef(self._key, run_id), START)
+        else:
+            self._position = status.logged
+
+    @override
+    async def __aexit__(self, *exc: object) -> None:
+        await self._close_run()
+        await self._watching.aclose()
+
+    @override
+    def __aiter__(self) -> Self:
+        return self
+
+    @override
+    async def __anext__(self) -> RunBatch:
+        """Return the next events of a run.
+
+        Raises:
+            CursorExpired: the logs have lost the next events.
+        """
+        while True:
+            reader = self._reader or await self._open_next()
+            batch: Sequence[Logged] | None = await anext(reader, None)
+            if batch is not None:
+                self._position = batch[-1].position
+                return RunBatch(reader.run, batch)
+            await self._close_run()
+
+    async def _open_next(self) -> Reader:
+        """Open the next run once there is one. Raises StopAsyncIteration with the conversation."""
+        while True:
+            status = await self._store.status(self._key)
+            # a conversation that is made anew under this id counts from the start
+            if status.version == 0 or status.logged.epoch < self._position.epoch:
+                raise StopAsyncIteration
+            if status.version != self._version:
+                run_id = await self._store.next_run(self._key, after=self._position)
+                if run_id is not None:
+                    return await self._open(RunRef(self._key, run_id), self._position)
+                if status.logged > self._position:  # of a run whose log has expired since
+                    raise CursorExpired(TRIMMED)
+                self._version = status.version
+            await self._watch.wait(QUIET_SECONDS)
+
+    async def _open(self, run: RunRef, position: Position) -> Reader:
+        self._reader = await self._follow(run, position).__aenter__()
+        return self._reader
+
+    async def _close_run(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.__aexit__()

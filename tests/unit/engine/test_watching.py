@@ -1,0 +1,306 @@
+"""Watching a conversation: all its runs, whoever begins them and wherever they go on."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support.killable_worker import killable_worker
+from tests.support.runs import (
+    KEY,
+    OTHER,
+    PAINT,
+    at_once,
+    call_ids,
+    let_pass,
+    outcome,
+    park,
+    post,
+    record,
+    reply,
+    result,
+    says,
+    until,
+    worker,
+)
+
+from passback.core.errors import CursorExpired, InvalidCursor, UnknownConversation, UnknownRun
+from passback.core.events import (
+    START,
+    Completed,
+    Cursor,
+    Logged,
+    Position,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+)
+from passback.core.messages import MessageId, RunId, RunRef
+from passback.core.ports import Store
+from passback.engine import watching
+from passback.engine.reader import CONVERSATION_DELETED
+from passback.engine.service import RunService
+from passback.models.scripted import ScriptedModel, Step, calls
+from passback.models.scripted import says as words
+from passback.stores.open import open_store
+from passback.stores.options import StoreOptions
+
+pytestmark = pytest.mark.anyio
+
+
+class Seen(NamedTuple):
+    run: RunRef
+    logged: Logged
+
+    @property
+    def cursor(self) -> Cursor:
+        return Cursor(self.run.run_id, self.logged.position)
+
+
+async def watched(
+    runs: RunService, *, after: Cursor | None = None, ends: int | None = None
+) -> list[Seen]:
+    """Watch until so many runs have ended; without a number, until the conversation is gone."""
+    seen = list[Seen]()
+    async with runs.watch(KEY, after=after) as batches:
+        async for run, batch in batches:
+            seen += [Seen(run, logged) for logged in batch]
+            if ends == sum(isinstance(each.logged.event, RunFinished) for each in seen):
+                break
+    return seen
+
+
+def text_of(seen: list[Seen]) -> str:
+    events = [each.logged.event for each in seen]
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def starts_of(seen: list[Seen]) -> list[tuple[int, int]]:
+    """Return where the messages of each run begin, and how many were posted for it."""
+    events = [each.logged.event for each in seen]
+    return [(event.first, event.posted) for event in events if isinstance(event, RunStarted)]
+
+
+ANSWERS = [words("one ", "and "), words("two ", "and "), words("three")]
+
+
+async def test_runs_of_another_worker_are_seen_one_after_the_other(store: Store) -> None:
+    gate = anyio.Event()
+    async with (
+        worker(store, ScriptedModel([["zero ", gate, *words("and ")], *ANSWERS])) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        first = await post(owner, says(message_id="u0"))
+        seen = dict[str, list[Seen]]()
+
+        async def watch(name: str, runs: RunService) -> None:
+            seen[name] = await watched(runs, ends=4)
+
+        async with at_once() as tasks:
+            tasks.start_soon(watch, "owner", owner)
+            tasks.start_soon(watch, "other", other)
+            await until(other, first, TextDelta)
+            gate.set()
+            for number in range(1, 4):
+                assert await outcome(owner, first) == Completed()
+                first = await post(owner, says(message_id=f"u{number}"))
+        assert seen["owner"] == seen["other"]
+        assert text_of(seen["owner"]) == "zero and one and two and three"
+        positions = [each.logged.position for each in seen["owner"]]
+        assert positions == sorted(set(positions))
+        assert starts_of(seen["owner"]) == [(0, 1), (2, 1), (4, 1), (6, 1)]
+
+
+@pytest.mark.promise("P3")
+async def test_a_watch_that_begins_anywhere_adds_up_to_the_whole(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel(list(ANSWERS))) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        begun = [await post(owner, says(message_id="u0"))]
+        assert await outcome(owner, begun[0]) == Completed()
+        beginning = Cursor(begun[0].run_id, Position(0, 0))
+        for number in (1, 2):
+            begun.append(await post(owner, says(message_id=f"u{number}")))
+            assert await outcome(owner, begun[-1]) == Completed()
+        whole = await watched(owner, after=beginning, ends=3)
+        assert text_of(whole) == "one and two and three"
+        assert list(dict.fromkeys(each.run for each in whole)) == begun
+        for cut, last in enumerate(whole[:-1], 1):
+            ends = sum(isinstance(each.logged.event, RunFinished) for each in whole[cut:])
+            for runs in (owner, other):
+                assert await watched(runs, after=last.cursor, ends=ends) == whole[cut:]
+
+
+async def test_from_the_end_only_what_comes_is_seen(store: Store) -> None:
+    async with worker(store, ScriptedModel(list(ANSWERS))) as runs:
+        assert await reply(runs, says(message_id="u0")) == "one and "
+        async with runs.watch(KEY) as batches:
+            run = await post(runs, says(message_id="u1"))
+            assert (await anext(batches)).run == run
+        status = await runs.status(KEY)
+        assert status.run_id == run.run_id
+        assert await outcome(runs, run) == Completed()
+        end = Cursor(run.run_id, (await runs.status(KEY)).logged)
+        async with runs.watch(KEY, after=end) as batches:
+            later = await post(runs, says(message_id="u2"))
+            assert (await anext(batches)).run == later
+
+
+async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: Store) -> None:
+    gate = anyio.Event()
+    void: list[Step] = ["void ", anyio.Event()]
+    script = [["zero ", gate, *words("more ")], words("queued"), void, words("rolled")]
+    async with worker(store, ScriptedModel(script)) as runs:
+        first = await post(runs, says(message_id="u0"))
+        await until(runs, first, TextDelta)
+        async with at_once() as tasks:
+            seen = list[Seen]()
+
+            async def watch() -> None:
+                seen.extend(await watched(runs, ends=4))
+
+            tasks.start_soon(watch)
+            await post(runs, says(message_id="u1"), on_busy="enqueue")
+            gate.set()
+            assert await outcome(runs, first) == Completed()
+            third = await post(runs, says(message_id="u2"), on_busy="enqueue")
+            await until(runs, third, TextDelta)
+            await post(runs, says(message_id="u3"), on_busy="rollback")
+        assert starts_of(seen) == [(0, 1), (2, 1), (4, 1), (4, 1)]
+        kept = await record(runs)
+        assert [message.id for message in kept[4:5]] == [MessageId("u3")]
+
+
+async def test_results_that_were_stored_before_a_run_are_named_with_it(store: Store) -> None:
+    asked = calls(("paint", {}), ("paint", {}))
+    async with worker(store, ScriptedModel([asked, words("done")])) as runs:
+        first = await post(runs, says(message_id="u0"), tools=[PAINT])
+        await outcome(runs, first)
+        one, other = await call_ids(runs)
+        async with runs.watch(KEY) as batches:
+            await park(runs, result(one, message_id="r1"))
+            last = await post(runs, result(other, message_id="r2"))
+            seen = await anext(batches)
+        assert seen.run == last
+        assert starts_of([Seen(seen.run, seen.events[0])]) == [(2, 2)]
+        assert [message.id for message in (await record(runs))[2:4]] == ["r1", "r2"]
+
+
+@pytest.mark.promise("P10")
+async def test_a_take_over_is_told_and_later_runs_follow(store: Store) -> None:
+    good = ScriptedModel([words("good "), words("next")])
+    async with (
+        worker(store, good) as heir,
+        killable_worker(store, ScriptedModel([["void", anyio.Event()]])) as dying,
+    ):
+        run = await post(dying.runs, says(message_id="u0"))
+        # text that the store does not have yet is shown by its worker alone
+        ahead = Cursor(run.run_id, (await until(dying.runs, run, TextDelta)).position)
+        seen = list[Seen]()
+
+        async def watch() -> None:
+            seen.extend(await watched(heir, after=ahead, ends=2))
+
+        async with at_once() as tasks:
+            tasks.start_soon(watch)
+            await dying.kill()
+            assert await outcome(heir, run) == Completed()
+            await post(heir, says(message_id="u1"))
+        assert isinstance(seen[0].logged.event, Rewound)
+        assert text_of(seen) == "good next"
+
+
+async def test_it_ends_with_the_conversation_also_if_that_is_made_anew(store: Store) -> None:
+    async with worker(store, ScriptedModel([*ANSWERS, words("anew")])) as runs:
+        for number in range(2):
+            assert await reply(runs, says(message_id=f"u{number}"))
+        async with runs.watch(KEY) as idle, runs.watch(KEY) as late:
+            await runs.delete(KEY)
+            assert await anext(idle, None) is None
+            assert await reply(runs, says(message_id="u2")) == "three"
+            assert await anext(late, None) is None
+
+
+async def test_a_deletion_during_a_run_is_told(store: Store) -> None:
+    async with worker(store, ScriptedModel([["text", anyio.Event()]])) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        async with runs.watch(KEY) as batches:
+            assert TextDelta("text") in [logged.event for logged in (await anext(batches)).events]
+            await runs.delete(KEY)
+            [*_, last] = [batch async for batch in batches]
+        assert last.events[-1].event == RunFinished(CONVERSATION_DELETED)
+
+
+async def refusal(runs: RunService, after: Cursor) -> type[Exception]:
+    with pytest.raises((CursorExpired, InvalidCursor)) as caught:
+        async with runs.watch(KEY, after=after):
+            pass
+    return caught.type
+
+
+async def test_places_that_never_were_are_refused(store: Store) -> None:
+    async with worker(store, ScriptedModel(list(ANSWERS))) as runs:
+        with pytest.raises(UnknownConversation):
+            async with runs.watch(OTHER):
+                pass
+        run = await post(runs, says())
+        assert await outcome(runs, run) == Completed()
+        beyond = Cursor(run.run_id, (await runs.status(KEY)).logged._replace(seq=99))
+        assert await refusal(runs, beyond) is InvalidCursor
+        assert await refusal(runs, Cursor(RunId("run_none"), Position(1, 1))) is CursorExpired
+
+
+async def test_expired_logs_are_told_where_something_is_lost() -> None:
+    async with (
+        open_store("memory:", options=StoreOptions(log_ttl=0.001)) as store,
+        worker(store, ScriptedModel(list(ANSWERS))) as runs,
+    ):
+        run = await post(runs, says(message_id="u0"))
+        await until_expired(store, run)
+        end = Cursor(run.run_id, (await runs.status(KEY)).logged)
+        assert await refusal(runs, end._replace(position=Position(1, 2))) is CursorExpired
+        async with runs.watch(KEY, after=end) as batches:
+            later = await post(runs, says(message_id="u1"))
+            await until_expired(store, later)
+            with pytest.raises(CursorExpired):
+                await anext(batches)
+        assert await refusal(runs, end) is CursorExpired
+
+
+async def until_expired(store: Store, run: RunRef) -> None:
+    """Wait until a run has ended and its log is gone."""
+    with anyio.fail_after(10):
+        while (await store.status(KEY)).running or await store.next_run(KEY, after=START):
+            await anyio.lowlevel.checkpoint()
+    with pytest.raises(UnknownRun):
+        await store.read_log(run)
+
+
+async def test_a_run_is_found_though_its_hint_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a write of another process is noticed by looking at the file: here nobody looks in time
+    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.001)
+    url = f"sqlite:///{tmp_path}/store.db"
+    async with (
+        open_store(url) as one,
+        open_store(url) as other,
+        worker(one, ScriptedModel(list(ANSWERS))) as owner,
+        worker(other, ScriptedModel([])) as reader,
+    ):
+        assert await reply(owner, says(message_id="u0"))
+        found = list[RunRef]()
+
+        async def watch() -> None:
+            async with reader.watch(KEY) as batches:
+                found.append((await anext(batches)).run)
+
+        async with at_once() as tasks:
+            tasks.start_soon(watch)
+            await let_pass(reader)
+            run = await post(owner, says(message_id="u1"))
+        assert found == [run]
