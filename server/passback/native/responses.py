@@ -228,13 +228,28 @@ class PlainEncoder:
 
 
 _SINCE = "The `id` of the last event that was seen: the events after it are sent."
-# The parameters of following a run, for the OpenAPI document.
-FOLLOW_PARAMETERS = (
-    describe_parameter("runId", "query", "Which run; it may still wait in the queue."),
+# The parameters of following, for the OpenAPI document.
+SINCE_PARAMETERS = (
     describe_parameter("Last-Event-ID", "header", _SINCE),
     describe_parameter("lastEventId", "query", f"{_SINCE} For the first connect."),
 )
+FOLLOW_PARAMETERS = (
+    describe_parameter("runId", "query", "Which run; it may still wait in the queue."),
+    *SINCE_PARAMETERS,
+)
 FOLLOW_QUERY = ("runId", "lastEventId")  # those of them that are in the query
+
+
+def seen_event(request: Request, /) -> EventId | None:
+    """Return the last event that a client has seen, by its header or by the query.
+
+    Raises:
+        InvalidCursor: it is none of ours.
+    """
+    since = last_event_id(headers_of(request.scope))
+    # an EventSource cannot set headers when it first connects
+    in_query = request.query_params.get("lastEventId")
+    return EventId.parse(in_query) if since is None and in_query else since
 
 
 async def followed_run(
@@ -248,11 +263,7 @@ async def followed_run(
         InvalidCursor: the event id is none of ours, or of another run than the named one.
         UnknownConversation, UnknownRun: there is nothing to follow.
     """
-    since = last_event_id(headers_of(request.scope))
-    # an EventSource cannot set headers when it first connects
-    in_query = request.query_params.get("lastEventId")
-    if since is None and in_query:
-        since = EventId.parse(in_query)
+    since = seen_event(request)
     given = request.query_params.get("runId")
     named = check_run_id(given) if given else None
     if since is None:
@@ -299,8 +310,17 @@ def requested_format(request: Request, /) -> RequestedFormat:
                 details={"parameter": "wait"},
             )
     offers = [DOCUMENT_TYPE] if seconds else [EVENTS_TYPE, DOCUMENT_TYPE, TEXT_TYPE]
+    return RequestedFormat(accepted_type(request, offers), seconds or MAX_WAIT_SECONDS)
+
+
+def accepted_type(request: Request, offers: Sequence[str], /) -> str:
+    """Return the first of the offered media types that the client prefers.
+
+    Raises:
+        NotAcceptable: it accepts none of them.
+    """
     accepted = ", ".join(headers_of(request.scope).all.get(b"accept", ()))
-    return RequestedFormat(preferred_media_type(accepted, offers), seconds or MAX_WAIT_SECONDS)
+    return preferred_media_type(accepted, offers)
 
 
 def run_answer(

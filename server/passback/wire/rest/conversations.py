@@ -24,6 +24,7 @@ from passback.http.requests import (
 )
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
+from passback.native.conversation import ConversationStream, DeletedEvent, PostedEvent
 from passback.native.history import ConversationView, MessageView, conversation_view, message_view
 from passback.native.openapi import (
     BODY_ERRORS,
@@ -41,12 +42,16 @@ from passback.native.openapi import (
 )
 from passback.native.parts import Posted
 from passback.native.responses import (
+    EVENTS_TYPE,
     FOLLOW_PARAMETERS,
     FOLLOW_QUERY,
     INCLUDABLE,
+    SINCE_PARAMETERS,
+    accepted_type,
     followed_run,
     requested_format,
     run_answer,
+    seen_event,
 )
 
 ID_PARAMETER = describe_parameter(
@@ -134,6 +139,12 @@ def build(services: Services, /) -> Wire:
                 query={"GET": ["wait", "include", *FOLLOW_QUERY]},
             ),
             Endpoint(
+                "/conversations/{id}/events",
+                wire.watch,
+                methods=["GET"],
+                query={"GET": ["include", "lastEventId"]},
+            ),
+            Endpoint(
                 "/conversations/{id}/cancel",
                 wire.cancel_run,
                 methods=["POST"],
@@ -150,6 +161,8 @@ def build(services: Services, /) -> Wire:
             CancelRun,
             CancelView,
             HealthView,
+            PostedEvent,
+            DeletedEvent,
         ),
         public=frozenset({"/healthz", "/readyz"}),
     )
@@ -203,6 +216,12 @@ class _Rest:
         run, since = await followed_run(request, self._runs, key)
         return run_answer(self._services, asked, run, include=include, since=since)
 
+    async def watch(self, request: Request) -> ASGIApp:
+        """Stream all runs of a conversation, live, behind the event that the client has seen."""
+        accepted_type(request, [EVENTS_TYPE])
+        key, include = conversation_key(request), _included_words(request, INCLUDABLE)
+        return ConversationStream(self._services, key, include, seen_event(request))
+
     async def cancel_run(self, request: Request) -> Response:
         """Cancel the run that body or query name, else the current or the first queued one.
 
@@ -248,6 +267,18 @@ def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
     """Return the words of the query's `include`. Raise InvalidRequest for an unknown one."""
     return parse_include(request.query_params.get("include", "").split(","), known)
 
+
+_EXAMPLE_EVENTS = """\
+data: {"type":"posted","runId":"run_5f0c2a9be1d84f6a7c3e9b10","first":2,"messages":[
+data:   {"id":"msg_3","role":"user","content":"And Italy?"}]}
+
+id: run_5f0c2a9be1d84f6a7c3e9b10.2-1
+data: {"type":"run-start","runId":"run_5f0c2a9be1d84f6a7c3e9b10"}
+
+id: run_5f0c2a9be1d84f6a7c3e9b10.2-3
+data: {"type":"text","content":"Rome."}
+
+"""
 
 _PATHS: Mapping[str, JsonValue] = {
     "/conversations/{id}": {
@@ -375,6 +406,47 @@ _PATHS: Mapping[str, JsonValue] = {
             parameters=[
                 WAIT,
                 *FOLLOW_PARAMETERS,
+                describe_parameter(
+                    "include", "query", "As in `/send-message`, separated by commas."
+                ),
+            ],
+        ),
+    },
+    "/conversations/{id}/events": {
+        "parameters": [ID_PARAMETER],
+        "get": describe_operation(
+            "watchConversation",
+            "Follow a conversation: what is said in it, in all its runs, whoever begins them. From "
+            "the last event that was seen; else from the start of the current run, or from now.",
+            {
+                "200": {
+                    "description": "The events, until the conversation is deleted. `rewind` and "
+                    "`run` are always included.",
+                    "headers": {
+                        **REQUEST_ID_HEADER,
+                        "X-Conversation-Id": {"schema": {"type": "string"}},
+                    },
+                    "content": {
+                        "text/event-stream": {
+                            "schema": {"type": "string"},
+                            "x-event-schema": {
+                                "anyOf": [
+                                    schema_reference("NativeEvent"),
+                                    schema_reference("PostedEvent"),
+                                    schema_reference("DeletedEvent"),
+                                ]
+                            },
+                            "example": _EXAMPLE_EVENTS,
+                        }
+                    },
+                }
+            },
+            *CONVERSATION_ERRORS,
+            "not_acceptable",
+            "invalid_cursor",
+            "cursor_expired",
+            parameters=[
+                *SINCE_PARAMETERS,
                 describe_parameter(
                     "include", "query", "As in `/send-message`, separated by commas."
                 ),
