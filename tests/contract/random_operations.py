@@ -163,7 +163,11 @@ async def read(walk: RandomOperations, pick: Pick) -> None:
         epoch = max(0, status.committed.epoch - pick.below(3))
         place = Position(epoch, pick.below(6))
         await read_log(walk, run, place, pick.of([1000, 1, 3]))
-        await walk.ask(lambda store, place=place: store.next_run(walk.key, after=place))
+        await find_next_run(walk, place)
+
+
+async def find_next_run(walk: RandomOperations, after: Position) -> None:
+    await walk.ask(lambda store: store.next_run(walk.key, after=after))
 
 
 async def read_log(walk: RandomOperations, run: RunRef, after: Position, limit: int) -> None:

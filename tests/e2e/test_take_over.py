@@ -12,6 +12,7 @@ from tests.support.wire import (
     Frame,
     keyed,
     merged,
+    text_of,
     user,
     without_void,
 )
@@ -49,6 +50,24 @@ async def test_a_reader_on_another_worker_learns_what_is_void(
         ("assistant", "new answer", False),
     ]
     assert len(model.requests) == 2
+
+
+@pytest.mark.promise("P10")
+async def test_who_follows_the_conversation_sees_it_and_the_runs_behind_it(
+    model: ModelServer, victim: Worker, survivor: Client, conversation: str
+) -> None:
+    model.play(says("hello"), broken_off("void "), says("whole"), says("later"))
+    await survivor.post(conversation, user("hi"))
+    with anyio.fail_after(SECONDS):
+        async with survivor.watch(conversation) as stream:
+            async with victim.client.stream(conversation, [user("more")]):
+                await stream.until("text")
+                victim.server.kill()
+            frames = await stream.whole_run()
+            assert frames[0].type == "rewind"
+            assert text_of(frames) == "whole"
+            await survivor.post(conversation, user("on"))
+            assert text_of(await stream.whole_run()) == "later"
 
 
 @pytest.mark.promise("P3", "P6")

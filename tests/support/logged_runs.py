@@ -10,6 +10,7 @@ from passback.core.budgets import Left
 from passback.core.changes import CallClaim, Inbox, InboxPlace, OwingConversation, Page, Status
 from passback.core.errors import (
     CallClaimed,
+    CursorExpired,
     InvalidCursor,
     PassbackError,
     UnknownAgent,
@@ -142,6 +143,8 @@ class LoggedRuns:
         self, key: ConversationKey, /, *, after: Cursor | None = None
     ) -> AsyncGenerator[AsyncIterator[RunBatch]]:
         await self.status(key)
+        if after and after.run_id != RUN.run_id:
+            raise CursorExpired("the history is whole")
         async with self.follow(RUN, after=after.position if after else START) as batches:
             yield (RunBatch(RUN, batch) async for batch in batches)
 

@@ -216,6 +216,13 @@ class Stream:
             pass
         return frame
 
+    async def whole_run(self) -> list[Frame]:
+        """Read to the end of a run."""
+        frames = [await self.next()]
+        while frames[-1].type != "run-end":
+            frames.append(await self.next())
+        return frames
+
     async def whole(self) -> Answer:
         """Read to the end."""
         if self.headers["content-type"].startswith("text/event-stream"):
@@ -283,6 +290,13 @@ class Client:
         asked |= {"runId": run_id} if run_id else {}
         path = f"/conversations/{conversation}/stream"
         return self._stream("GET", path, headers=headers, params=asked)
+
+    def watch(
+        self, conversation: str, *, after: str | None = None
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Read all runs of a conversation, from now on or behind an id."""
+        headers = {"last-event-id": after} if after else {}
+        return self._stream("GET", f"/conversations/{conversation}/events", headers=headers)
 
     async def replay(self, conversation: str, **more: Any) -> Answer:
         """Follow to the end; `more` as for `follow`."""

@@ -13,9 +13,6 @@ from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import RunBatch, Store, Watch
 from passback.engine.reader import Reader
 
-QUIET_SECONDS = 20.0
-"""After these a silent conversation is looked at, in case a hint was lost: readers may be many."""
-
 
 class ConversationReader(
     AsyncIterator[RunBatch], AbstractAsyncContextManager[AsyncIterator[RunBatch]]
@@ -29,6 +26,8 @@ class ConversationReader(
             on, or else from now.
         follow: reads a run from a position to its end.
         status: returns the conversation's status; raises UnknownConversation.
+        quiet: seconds after which a silent conversation is looked at, in case a hint was lost.
+            Such readers may be many.
     """
 
     _watch: Watch
@@ -42,12 +41,14 @@ class ConversationReader(
         *,
         follow: Callable[[RunRef, Position], Reader],
         status: Callable[[ConversationKey], Awaitable[Status]],
+        quiet: float = 20.0,
     ) -> None:
         self._store = store
         self._key = key
         self._after = after
         self._follow = follow
         self._status = status
+        self._quiet = quiet
         self._position = START
         self._version: int | None = None  # when no run was found
         self._reader: Reader | None = None
@@ -124,7 +125,7 @@ class ConversationReader(
                 if status.logged > self._position:  # of a run whose log has expired since
                     raise CursorExpired(TRIMMED)
                 self._version = status.version
-            await self._watch.wait(QUIET_SECONDS)
+            await self._watch.wait(self._quiet)
 
     async def _open(self, run: RunRef, position: Position) -> Reader:
         self._reader = await self._follow(run, position).__aenter__()

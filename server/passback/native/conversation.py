@@ -84,10 +84,13 @@ class ConversationStream:
                 return
             opening = await writer.send_head(start, opening_comment(self._key.id))
             last_chunk = await writer.run(partial(self._send_runs, batches, opening))
-            if last_chunk is None and services.stopping.is_set:
-                last_chunk = CUT_SHORT
-            if last_chunk is not None:  # otherwise no client is there to read it
-                await writer.send_last(last_chunk)
+            await self._end_response(last_chunk)
+
+    async def _end_response(self, last_chunk: str | None) -> None:
+        """Send the last chunk. None: the client has left, or the server stops."""
+        if last_chunk is None and not self._services.stopping.is_set:
+            return
+        await self._writer.send_last(CUT_SHORT if last_chunk is None else last_chunk)
 
     async def _send_runs(self, batches: AsyncIterator[RunBatch], opening: str) -> str:
         """Send all events. Return the last chunk, unsent."""

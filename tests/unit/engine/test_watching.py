@@ -39,9 +39,9 @@ from passback.core.events import (
 )
 from passback.core.messages import MessageId, RunId, RunRef
 from passback.core.ports import Store
-from passback.engine import watching
-from passback.engine.reader import CONVERSATION_DELETED
+from passback.engine.reader import CONVERSATION_DELETED, Reader
 from passback.engine.service import RunService
+from passback.engine.watching import ConversationReader
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
@@ -280,27 +280,29 @@ async def until_expired(store: Store, run: RunRef) -> None:
         await store.read_log(run)
 
 
-async def test_a_run_is_found_though_its_hint_was_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_is_found_though_its_hint_was_lost(tmp_path: Path) -> None:
     # a write of another process is noticed by looking at the file: here nobody looks in time
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.001)
     url = f"sqlite:///{tmp_path}/store.db"
     async with (
         open_store(url) as one,
         open_store(url) as other,
         worker(one, ScriptedModel(list(ANSWERS))) as owner,
-        worker(other, ScriptedModel([])) as reader,
+        worker(other, ScriptedModel([])) as runs,
     ):
         assert await reply(owner, says(message_id="u0"))
         found = list[RunRef]()
 
+        def follow(run: RunRef, position: Position) -> Reader:
+            return runs.follow(run, after=position)
+
         async def watch() -> None:
-            async with reader.watch(KEY) as batches:
+            async with ConversationReader(
+                other, KEY, None, follow=follow, status=runs.status, quiet=0.001
+            ) as batches:
                 found.append((await anext(batches)).run)
 
         async with at_once() as tasks:
             tasks.start_soon(watch)
-            await let_pass(reader)
+            await let_pass(runs)
             run = await post(owner, says(message_id="u1"))
         assert found == [run]

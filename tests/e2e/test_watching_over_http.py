@@ -1,0 +1,48 @@
+"""Following a conversation over HTTP: posts of other clients, at other workers, are seen live."""
+
+import anyio
+import pytest
+from tests.e2e.workers import SECONDS
+from tests.support.wire import ZONE, Client, Frame, merged, result, text_of, user
+
+pytestmark = pytest.mark.anyio
+
+
+def posted(frames: list[Frame]) -> list[tuple[str, object]]:
+    return [
+        (message["role"], message["content"])
+        for frame in frames
+        if frame.type == "posted"
+        for message in frame.event["messages"]
+    ]
+
+
+@pytest.mark.promise("P1", "P3")
+async def test_a_second_client_sees_all_that_is_said_at_another_worker(
+    pair: tuple[Client, Client], conversation: str
+) -> None:
+    one, other = pair
+    await one.post(conversation, user("hello"))
+    with anyio.fail_after(SECONDS):
+        async with other.watch(conversation) as stream:
+            answer = await one.post(conversation, user("time zone"), tools=[ZONE])
+            asked = await stream.whole_run()
+            assert posted(asked) == [("user", "time zone")]
+            assert answer.call.id in {frame.event.get("toolCallId") for frame in asked}
+            await one.post(conversation, result(answer.call.id, "UTC"))
+            answered = await stream.whole_run()
+            assert posted(answered) == [("tool", "UTC")]
+            assert text_of(answered) == 'Done. get-time-zone answered: "UTC".'
+        # a client that comes back gets what it has missed, at whichever worker
+        await other.post(conversation, user("hello again"))
+        for client in pair:
+            async with client.watch(conversation, after=answered[-1].id) as stream:
+                assert posted(await stream.whole_run()) == [("user", "hello again")]
+            async with client.watch(conversation, after=asked[1].id) as stream:
+                frames = await stream.whole_run()
+                assert merged(frames) == merged(asked[2:])
+                assert merged(await stream.whole_run()) == merged(answered)
+        async with other.watch(conversation) as stream:
+            assert (await one.http.delete(f"/conversations/{conversation}")).status_code == 204
+            assert (await stream.next()).event == {"type": "deleted"}
+        assert (await other.http.get(f"/conversations/{conversation}/events")).status_code == 404
