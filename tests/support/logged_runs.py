@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 from pydantic import JsonValue
@@ -177,6 +178,15 @@ class LoggedRuns:
     def _refuse(self, status: Status, call_id: CallId) -> None:
         if call_id not in {call.id for call in status.owed}:
             raise UnknownToolCall("no such tool call is waiting in this conversation")
+
+    async def close_calls(self, key: ConversationKey, /) -> RunRef | None:
+        status = await self.status(key)
+        self.known[key] = replace(status, owed=())
+        return RUN if status.owed else None
+
+    async def compact(self, key: ConversationKey, /) -> RunRef:
+        await self.status(key)
+        return RUN
 
     async def inbox(
         self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int

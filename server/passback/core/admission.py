@@ -231,6 +231,13 @@ def begin_queued_run(
     return _begin_turn(messages, answers, others, mint, receipts=settled, overdue=overdue)
 
 
+def close_open_calls(
+    messages: Sequence[Message], mint: MintMessageId, /, *, overdue: bool = False
+) -> Begins:
+    """Return the run that ends all open calls, because the user goes on without them."""
+    return _begin_turn(messages, (), (), mint, receipts={}, overdue=overdue, goes_on=True)
+
+
 def _begin_turn(
     messages: Sequence[Message],
     answers: Collection[Answer],
@@ -239,6 +246,7 @@ def _begin_turn(
     *,
     receipts: Mapping[ReceiptName, str],
     overdue: bool,
+    goes_on: bool = False,
 ) -> Begins:
     if not unanswered_calls(messages):  # the most frequent case: no call is open
         return Begins(tuple(others), receipts)
@@ -247,7 +255,7 @@ def _begin_turn(
     turn = (*messages, *given)
     closed = (
         _close_superseded(turn, mint, overdue=overdue, begun=not open_calls)
-        if others
+        if others or goes_on
         else _close_unanswered(turn, mint, overdue=overdue)
     )
     reason: Synthetic = "timeout" if overdue else "superseded"

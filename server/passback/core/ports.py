@@ -421,6 +421,26 @@ class Runs(Protocol):
         """Ask for a run to be cancelled. False if it neither goes on nor waits."""
         ...
 
+    async def close_calls(self, key: ConversationKey, /) -> RunRef | None:
+        """Close the calls that the client owes, as a message that goes on without them does.
+
+        A run does it, which ends as cancelled. None if nothing is owed.
+
+        Raises:
+            UnknownConversation: there is none.
+            ConversationBusy: a run goes on, or too many concurrent writes to the conversation.
+        """
+        ...
+
+    async def compact(self, key: ConversationKey, /) -> RunRef:
+        """Let the agent sum up what was said before, as its command `/compact` does.
+
+        Raises as `start`, and:
+            UnknownConversation: there is none.
+            Conflict: the client owes answers.
+        """
+        ...
+
     async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
     ) -> CallClaim:

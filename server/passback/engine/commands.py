@@ -145,10 +145,7 @@ class Commands:
         Raises:
             UnknownCommand: it looks like a command, and none has its name.
         """
-        # a message that was marked as a command stays one when commands are switched off later
-        if not messages or not (self.enabled or is_command(messages[-1])):
-            return None
-        call = parse_command(messages[-1])
+        call = self._given(messages)
         if call is not None and call.name not in {*_BUILT_IN, *self.own}:
             names = ", ".join(f"/{command.name}" for command in self.all_commands)
             raise UnknownCommand(
@@ -161,8 +158,14 @@ class Commands:
         """Return whether the last message is a built-in command that shortens what is read of a
         conversation.
         """
-        call = parse_command(messages[-1]) if self.enabled and messages else None
+        call = self._given(messages)
         return call is not None and call.name in _SHORTENING and call.name not in self.own
+
+    def _given(self, messages: Sequence[Message]) -> CommandCall | None:
+        # a message that was marked as a command stays one when commands are switched off later
+        if not messages or not (self.enabled or is_command(messages[-1])):
+            return None
+        return parse_command(messages[-1])
 
     def needs_model(self, call: CommandCall) -> bool:
         """Return whether a command needs the model."""

@@ -20,6 +20,7 @@ from passback.core.admission import (
     Joins,
     Parks,
     Queues,
+    close_open_calls,
     decide_post,
     decide_unread_post,
     refuse_claim,
@@ -41,6 +42,7 @@ from passback.core.changes import (
 from passback.core.errors import (
     CallClaimed,
     ClientError,
+    Conflict,
     ConversationBusy,
     QueueFull,
     ResultConflict,
@@ -283,16 +285,30 @@ class RunService:
                 return await self._enqueue_post(post, loaded, verdict)
             case Begins():
                 await self._refuse_unfit(agent, post, loaded, verdict.append)
-                run = RunRef(post.key, new_run_id())
-                change = posted_change(post, loaded, verdict, run.run_id)
-                spent = await owner_spent(self._store, agent.spec.budget, run)
-                begun = await new_run(agent, loaded, change, run.run_id, owner_spent=spent)
-                lease = self._timing.lease
-                take = partial(self._store.begin, change, run.run_id, begun.opening, lease=lease)
-                started = await self._supervisor.start(key.owner, take, begun, refusable=True)
-                return None if started is None else run
+                return await self._begin_run(agent, post, loaded, verdict)
             case _:
                 assert_never(verdict)
+
+    async def _begin_run(
+        self,
+        agent: ServedAgent,
+        post: StartRun,
+        loaded: LoadedConversation,
+        verdict: Begins,
+        *,
+        cancelled: bool = False,
+    ) -> RunRef | None:
+        """Begin a run. None: the conversation has changed meanwhile."""
+        run = RunRef(post.key, new_run_id())
+        change = posted_change(post, loaded, verdict, run.run_id)
+        spent = await owner_spent(self._store, agent.spec.budget, run)
+        begun = await new_run(
+            agent, loaded, change, run.run_id, cancelled=cancelled, owner_spent=spent
+        )
+        lease = self._timing.lease
+        take = partial(self._store.begin, change, run.run_id, begun.opening, lease=lease)
+        started = await self._supervisor.start(run.key.owner, take, begun, refusable=True)
+        return None if started is None else run
 
     async def _refuse_unfit(
         self,
@@ -396,6 +412,33 @@ class RunService:
         if status.version == 0:
             raise UnknownConversation("there is no such conversation")
         return status
+
+    async def close_calls(self, key: ConversationKey, /) -> RunRef | None:
+        for attempt in range(ATTEMPTS):
+            await self.status(key)
+            loaded = await self._load_messages(key)
+            if loaded.status.running:
+                raise ConversationBusy(BUSY, retry_after=1)
+            if not loaded.status.owed:
+                return None
+            self._supervisor.admit()
+            verdict = close_open_calls(
+                loaded.messages, new_message_id, overdue=loaded.status.overdue
+            )
+            agent = self._agents.addressed_agent(loaded.messages, loaded.status.state)
+            post = StartRun(key, ())
+            if run := await self._begin_run(agent, post, loaded, verdict, cancelled=True):
+                return run
+            await back_off(attempt)
+        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+
+    async def compact(self, key: ConversationKey, /) -> RunRef:
+        if (await self.status(key)).owed:
+            raise Conflict("the agent waits for answers: give them, or go on without them")
+        message = UserMessage(new_message_id(), "/compact", command=True)
+        started = await self.start(StartRun(key, (message,)))
+        assert isinstance(started, RunRef)  # results alone are parked
+        return started
 
     async def claim_call(
         self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
