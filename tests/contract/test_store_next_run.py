@@ -19,12 +19,18 @@ from tests.support.store_values import (
     waiting,
 )
 
-from passback.core.events import START, Position
+from passback.core.events import START, Cursor, Position
+from passback.core.messages import ConversationKey, RunId
 from passback.core.ports import Store
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
 pytestmark = pytest.mark.anyio
+
+
+async def run_after(store: Store, key: ConversationKey, after: Position) -> RunId | None:
+    found = await store.next_run(key, after=after)
+    return None if found is None else found.run_id
 
 
 async def test_each_run_is_found_behind_the_one_before(store: Store, peer: Store) -> None:
@@ -39,9 +45,10 @@ async def test_each_run_is_found_behind_the_one_before(store: Store, peer: Store
         runs.append(held.run.run_id)
         ends.append(Position(held.epoch, 4))
     for reader in (store, peer):
-        assert [await reader.next_run(key, after=end) for end in ends] == [*runs, None]
+        assert [await run_after(reader, key, end) for end in ends] == [*runs, None]
     for end, run_id in zip(ends[1:], runs, strict=True):
-        assert await store.next_run(key, after=end._replace(seq=1)) == run_id
+        found = await store.next_run(key, after=end._replace(seq=1))
+        assert found == Cursor(RunId(run_id), end._replace(seq=3))
 
 
 async def test_a_run_that_was_taken_over_goes_on_before_the_next_one(store: Store) -> None:
@@ -50,13 +57,13 @@ async def test_a_run_that_was_taken_over_goes_on_before_the_next_one(store: Stor
     await store.renew([first], lease=0)
     second = await take_over_run(store, key)
     assert second.run == first.run
-    assert await store.next_run(key, after=Position(first.epoch, 1)) == first.run.run_id
+    assert await run_after(store, key, Position(first.epoch, 1)) == first.run.run_id
     await store.renew([second], lease=0)
     await fail_lost_run(store, key)
     end = (await store.status(key)).logged
     assert await store.next_run(key, after=end) is None
     third = await begin_run(store, key)
-    assert await store.next_run(key, after=end) == third.run.run_id
+    assert await run_after(store, key, end) == third.run.run_id
 
 
 async def test_queued_runs_come_in_the_order_in_which_they_begin(store: Store) -> None:
@@ -69,13 +76,13 @@ async def test_queued_runs_come_in_the_order_in_which_they_begin(store: Store) -
     await store.commit(ending(held, 0, 2), lease=LONG)
     place = Position(held.epoch, 2)
     # the first of the queue is known by the event that says so, the others when they begin
-    assert await store.next_run(key, after=place) == queued[0].run.run_id
+    assert await run_after(store, key, place) == queued[0].run.run_id
     for run in (queued[0].run, queued[2].run):
         version = (await store.status(key)).version
         beginning = replace(change(key, version), dequeues=run.run_id)
         taken = await store.begin(beginning, run.run_id, opening(run.run_id), lease=LONG)
         assert taken is not None
-        assert await store.next_run(key, after=place) == run.run_id
+        assert await run_after(store, key, place) == run.run_id
         await store.commit(ending(taken, 0, 2), lease=LONG)
         place = (await store.status(key)).logged
     # what was cancelled before it began lies behind
@@ -92,7 +99,7 @@ async def test_a_deleted_conversation_has_no_runs_and_a_new_one_counts_anew(stor
     assert await store.next_run(key, after=START) is None
     held = await begin_run(store, key)
     assert (await store.status(key)).logged.epoch < end.epoch
-    assert await store.next_run(key, after=START) == held.run.run_id
+    assert await run_after(store, key, START) == held.run.run_id
 
 
 async def test_conversations_do_not_see_each_others_runs(store: Store) -> None:

@@ -141,12 +141,14 @@ class LoggedRuns:
 
     @asynccontextmanager
     async def watch(
-        self, key: ConversationKey, /, *, after: Cursor | None = None
+        self, key: ConversationKey, /, *, after: Cursor | Position | None = None
     ) -> AsyncGenerator[AsyncIterator[RunBatch]]:
         await self.status(key)
-        if after and after.run_id != RUN.run_id:
+        place = Cursor(RUN.run_id, START) if after is None else after
+        assert isinstance(place, Cursor)
+        if place.run_id != RUN.run_id:
             raise CursorExpired("the history is whole")
-        async with self.follow(RUN, after=after.position if after else START) as batches:
+        async with self.follow(RUN, after=place.position) as batches:
             yield (RunBatch(RUN, batch) async for batch in batches)
 
     def left(self, _run: RunRef, /) -> Left | None:

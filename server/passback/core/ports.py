@@ -287,10 +287,11 @@ class Store(Protocol):
         """
         ...
 
-    async def next_run(self, key: ConversationKey, /, *, after: Position) -> RunId | None:
+    async def next_run(self, key: ConversationKey, /, *, after: Position) -> Cursor | None:
         """Return the run with the first event after a position, of all runs of a conversation.
 
-        It may still wait in the queue. None if there is no such event.
+        The cursor's position is that of the last event of its log's entry. The run may still wait
+        in the queue. None if there is no such event.
         """
         ...
 
@@ -392,7 +393,7 @@ class Runs(Protocol):
         ...
 
     def watch(
-        self, key: ConversationKey, /, *, after: Cursor | None = None
+        self, key: ConversationKey, /, *, after: Cursor | Position | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[RunBatch]]:
         """Read the runs of a conversation one after the other, live, whoever begins them.
 
@@ -400,7 +401,9 @@ class Runs(Protocol):
 
         Args:
             key: the conversation.
-            after: events after it are read; None: those of the run that goes on, and later ones.
+            after: events after it are read; with a position alone, its run is read from the start,
+                for readers who need all of a run. None: those of the run that goes on, and later
+                ones.
 
         Raises:
             UnknownConversation: on entering: there is none.

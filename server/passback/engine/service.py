@@ -392,7 +392,9 @@ class RunService:
         stored = StoredLog(self._store, run, self._recovery.recover, self._timing.lease)
         return Reader(stored, run, after, self._supervisor.log_of, take=take)
 
-    def watch(self, key: ConversationKey, /, *, after: Cursor | None = None) -> ConversationReader:
+    def watch(
+        self, key: ConversationKey, /, *, after: Cursor | Position | None = None
+    ) -> ConversationReader:
         return ConversationReader(
             self._store, key, after, follow=self._follow_from, status=self.status
         )

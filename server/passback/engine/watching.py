@@ -7,11 +7,11 @@ from typing import Self
 from typing_extensions import override
 
 from passback.core.changes import Status
-from passback.core.errors import TRIMMED, CursorExpired, UnknownRun
+from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import START, Cursor, Logged, Position
 from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import RunBatch, Store, Watch
-from passback.engine.reader import Reader
+from passback.engine.reader import BEYOND_END, Reader
 
 
 class ConversationReader(
@@ -22,8 +22,8 @@ class ConversationReader(
     Args:
         store: has the conversation.
         key: the conversation.
-        after: the last event that the reader has seen; None: from the start of the run that goes
-            on, or else from now.
+        after: the last event that the reader has seen; a position alone: from the start of its
+            run. None: from the start of the run that goes on, or else from now.
         follow: reads a run from a position to its end.
         status: returns the conversation's status; raises UnknownConversation.
         quiet: seconds after which a silent conversation is looked at, in case a hint was lost.
@@ -36,7 +36,7 @@ class ConversationReader(
         self,
         store: Store,
         key: ConversationKey,
-        after: Cursor | None,
+        after: Cursor | Position | None,
         /,
         *,
         follow: Callable[[RunRef, Position], Reader],
@@ -73,19 +73,38 @@ class ConversationReader(
 
     async def _find_place(self, status: Status) -> None:
         after, run_id = self._after, status.run_id
-        if after is not None:
+        if isinstance(after, Cursor):
             self._position = after.position
             try:
                 await self._open(RunRef(self._key, after.run_id), after.position)
             except UnknownRun:
-                # the log of the last run may expire: nothing is lost with it
-                is_last = (after.run_id, after.position) == (run_id, status.logged)
-                if status.running or not is_last:
-                    raise CursorExpired(TRIMMED) from None
+                self._refuse_unless_last(status, is_last_run=after.run_id == run_id)
+        elif after is not None:
+            await self._find_position(after, status)
         elif status.running and run_id is not None:
             await self._open(RunRef(self._key, run_id), START)
         else:
             self._position = status.logged
+
+    async def _find_position(self, after: Position, status: Status) -> None:
+        """Find the run that has a position, and begin at its start."""
+        self._position = after
+        before = after._replace(seq=max(0, after.seq - 1))
+        found = await self._store.next_run(self._key, after=before)
+        if found is None or (found.position.epoch != after.epoch and after > START):
+            self._refuse_unless_last(status, is_last_run=True)
+            return
+        run = RunRef(self._key, found.run_id)
+        await self._open(run, after)  # which checks the position
+        await self._close_run()
+        await self._open(run, START)
+
+    def _refuse_unless_last(self, status: Status, *, is_last_run: bool) -> None:
+        """Return if no event follows the position: then nothing is lost with an expired log."""
+        if self._position > status.logged:
+            raise InvalidCursor(BEYOND_END)
+        if status.running or not is_last_run or self._position != status.logged:
+            raise CursorExpired(TRIMMED)
 
     @override
     async def __aexit__(self, *exc: object) -> None:
@@ -119,9 +138,9 @@ class ConversationReader(
             if status.version == 0 or status.logged.epoch < self._position.epoch:
                 raise StopAsyncIteration
             if status.version != self._version:
-                run_id = await self._store.next_run(self._key, after=self._position)
-                if run_id is not None:
-                    return await self._open(RunRef(self._key, run_id), self._position)
+                found = await self._store.next_run(self._key, after=self._position)
+                if found is not None:
+                    return await self._open(RunRef(self._key, found.run_id), self._position)
                 if status.logged > self._position:  # of a run whose log has expired since
                     raise CursorExpired(TRIMMED)
                 self._version = status.version

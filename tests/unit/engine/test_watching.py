@@ -60,7 +60,7 @@ class Seen(NamedTuple):
 
 
 async def watched(
-    runs: RunService, *, after: Cursor | None = None, ends: int | None = None
+    runs: RunService, *, after: Cursor | Position | None = None, ends: int | None = None
 ) -> list[Seen]:
     """Watch until so many runs have ended; without a number, until the conversation is gone."""
     seen = list[Seen]()
@@ -132,6 +132,26 @@ async def test_a_watch_that_begins_anywhere_adds_up_to_the_whole(store: Store) -
             ends = sum(isinstance(each.logged.event, RunFinished) for each in whole[cut:])
             for runs in (owner, other):
                 assert await watched(runs, after=last.cursor, ends=ends) == whole[cut:]
+
+
+@pytest.mark.promise("P3")
+async def test_from_a_position_its_run_is_read_from_the_start(store: Store) -> None:
+    async with (
+        worker(store, ScriptedModel(list(ANSWERS))) as owner,
+        worker(store, ScriptedModel([])) as other,
+    ):
+        for number in range(3):
+            run = await post(owner, says(message_id=f"u{number}"))
+            assert await outcome(owner, run) == Completed()
+        whole = await watched(owner, after=START, ends=3)
+        assert text_of(whole) == "one and two and three"
+        for last in whole:
+            kept = [
+                each for each in whole if each.logged.position.epoch >= last.logged.position.epoch
+            ]
+            ends = sum(isinstance(each.logged.event, RunFinished) for each in kept)
+            for runs in (owner, other):
+                assert await watched(runs, after=last.logged.position, ends=ends) == kept
 
 
 async def test_from_the_end_only_what_comes_is_seen(store: Store) -> None:
@@ -235,7 +255,7 @@ async def test_a_deletion_during_a_run_is_told(store: Store) -> None:
         assert last.events[-1].event == RunFinished(CONVERSATION_DELETED)
 
 
-async def refusal(runs: RunService, after: Cursor) -> type[Exception]:
+async def refusal(runs: RunService, after: Cursor | Position) -> type[Exception]:
     with pytest.raises((CursorExpired, InvalidCursor)) as caught:
         async with runs.watch(KEY, after=after):
             pass
@@ -251,6 +271,8 @@ async def test_places_that_never_were_are_refused(store: Store) -> None:
         assert await outcome(runs, run) == Completed()
         beyond = Cursor(run.run_id, (await runs.status(KEY)).logged._replace(seq=99))
         assert await refusal(runs, beyond) is InvalidCursor
+        for place in (beyond.position, Position(9, 1)):
+            assert await refusal(runs, place) is InvalidCursor
         assert await refusal(runs, Cursor(RunId("run_none"), Position(1, 1))) is CursorExpired
 
 
@@ -263,11 +285,15 @@ async def test_expired_logs_are_told_where_something_is_lost() -> None:
         await until_expired(store, run)
         end = Cursor(run.run_id, (await runs.status(KEY)).logged)
         assert await refusal(runs, end._replace(position=Position(1, 2))) is CursorExpired
+        assert await refusal(runs, Position(1, 2)) is CursorExpired
+        async with runs.watch(KEY, after=end.position):
+            pass
         async with runs.watch(KEY, after=end) as batches:
             later = await post(runs, says(message_id="u1"))
             await until_expired(store, later)
             with pytest.raises(CursorExpired):
                 await anext(batches)
+            assert await refusal(runs, end.position) is CursorExpired
         assert await refusal(runs, end) is CursorExpired
 
 

@@ -42,7 +42,7 @@ from passback.core.changes import (
     Status,
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
-from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
@@ -62,6 +62,7 @@ from passback.stores.layout import (
     pack_entry,
     pack_key,
     pack_spending,
+    unpack_position,
     unpack_spent,
 )
 from passback.stores.options import KeepTimes, StoreOptions
@@ -419,14 +420,17 @@ class RedisStore:
             raise UnknownRun("there is no such run in this conversation, or its log has expired")
         return logged
 
-    async def next_run(self, key: ConversationKey, /, *, after: Position) -> RunId | None:
+    async def next_run(self, key: ConversationKey, /, *, after: Position) -> Cursor | None:
         tag, names = conversation_tag(key), self._names
         runs: list[bytes] = await self._link.command("ZRANGE", names.runs(tag), 0, -1)
         if not runs:
             return None
         logs = [names.log(tag, run.decode()) for run in runs]
         found = await self._link.run(ScriptCall(scripts.NEXT_LOG, logs, (str(after),)))
-        return None if found is None else RunId(runs[found - 1].decode())
+        if found is None:
+            return None
+        place, position = found
+        return Cursor(RunId(runs[place - 1].decode()), unpack_position(position.decode()))
 
     @asynccontextmanager
     async def watch(self, key: ConversationKey, /) -> AsyncGenerator[Watch]:

@@ -32,7 +32,7 @@ from passback.core.changes import (
     Status,
 )
 from passback.core.errors import StoreError, StoreFull
-from passback.core.events import START, Logged, Position, RunEvent, RunFinished
+from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
 from passback.core.ports import Watch
 from passback.core.posts import ReceiptName
@@ -302,7 +302,7 @@ class SqliteStore:
         tag = conversation_tag(run.key)
         return await self._reader.run(lambda db: reads.read_log(db, tag, run.run_id, after, limit))
 
-    async def next_run(self, key: ConversationKey, /, *, after: Position) -> RunId | None:
+    async def next_run(self, key: ConversationKey, /, *, after: Position) -> Cursor | None:
         tag = conversation_tag(key)
         return await self._reader.run(lambda db: reads.find_next_run(db, tag, after))
 

@@ -15,7 +15,7 @@ from passback.core.changes import (
     load_tools,
 )
 from passback.core.errors import UnknownRun
-from passback.core.events import Logged, Position
+from passback.core.events import Cursor, Logged, Position
 from passback.core.messages import OwnerId, RunId
 from passback.core.posts import ReceiptName
 from passback.stores.layout import (
@@ -111,16 +111,22 @@ def read_log(
     return unpack_entries(entries, after)
 
 
-def find_next_run(db: sqlite3.Connection, tag: str, after: Position, /) -> RunId | None:
-    found = db.execute(
-        "SELECT logs.run_id, (SELECT epoch FROM entries WHERE conversation = logs.conversation"
-        " AND run_id = logs.run_id AND (epoch, last) > (?, ?) ORDER BY epoch, last LIMIT 1"
-        ") AS next_epoch FROM logs JOIN conversations ON id = conversation"
-        " WHERE tag = ? AND next_epoch IS NOT NULL AND logs.keep_until > ?"
-        " ORDER BY next_epoch LIMIT 1",  # each epoch is of one run
-        (*after, tag, now_ms()),
-    ).fetchone()
-    return None if found is None else RunId(found["run_id"])
+def find_next_run(db: sqlite3.Connection, tag: str, after: Position, /) -> Cursor | None:
+    logs = db.execute(
+        "SELECT conversation, logs.run_id FROM logs JOIN conversations ON id = conversation"
+        " WHERE tag = ? AND logs.keep_until > ?",
+        (tag, now_ms()),
+    )
+    found: list[Cursor] = []
+    for log in logs:
+        entry = db.execute(
+            "SELECT epoch, last FROM entries WHERE conversation = ? AND run_id = ?"
+            " AND (epoch, last) > (?, ?) ORDER BY epoch, last LIMIT 1",
+            (log["conversation"], log["run_id"], *after),
+        ).fetchone()
+        if entry is not None:
+            found.append(Cursor(RunId(log["run_id"]), Position(*entry)))
+    return min(found, key=lambda each: each.position, default=None)
 
 
 def read_inbox(
