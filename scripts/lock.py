@@ -17,7 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
 # of pyproject.toml, that the image of the Dockerfile has
-IMAGE_EXTRAS = ("mcp",)
+IMAGE_EXTRAS = ("chat", "mcp")
+# of pyproject.toml, that scripts/serve installs
+SERVE_EXTRAS = ("chat",)
 # the arguments of `uv pip compile` for each file; the first one sets the versions of the next four
 LOCKS = {
     "dev": ("pyproject.toml", "--all-extras", "--group=dev"),
@@ -33,7 +35,11 @@ LOCKS = {
         *(f"--extra={extra}" for extra in IMAGE_EXTRAS),
         "--constraints=requirements/dev.txt",
     ),
-    "runtime": ("pyproject.toml", "--constraints=requirements/dev.txt"),
+    "runtime": (
+        "pyproject.toml",
+        *(f"--extra={extra}" for extra in SERVE_EXTRAS),
+        "--constraints=requirements/dev.txt",
+    ),
     "node": ("--group=node",),
     "go": ("--group=go",),
     "redis-server": ("--group=redis-server", "--no-deps"),

@@ -103,7 +103,7 @@ def test_the_wheel_is_that_of_the_checkout_and_has_what_it_needs(
     assert needed <= set(names)
 
 
-def test_the_image_is_built_of_the_same_files_and_has_the_extra_for_mcp(
+def test_the_image_is_built_of_the_same_files_and_has_the_extras(
     installed: Installed, tmp_path: Path
 ) -> None:
     """The image gets what `.dockerignore` lets through and the Dockerfile copies."""
@@ -127,8 +127,8 @@ def test_the_image_is_built_of_the_same_files_and_has_the_extra_for_mcp(
         wheel.read(meta).decode(),
         re.MULTILINE,
     )
-    wanted = {name for name, extra in asked if extra in {"", "mcp"}}
-    assert {"mcp", "starlette"} <= wanted <= has
+    wanted = {name for name, extra in asked if extra in {"", "chat", "mcp"}}
+    assert {"mcp", "starlette", "websockets"} <= wanted <= has
 
 
 def ignored(text: str) -> tuple[list[str], list[str]]:
