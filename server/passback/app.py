@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 from starlette.types import ASGIApp
 
@@ -11,8 +12,9 @@ from passback.backend import Backend, bodies_of, request_limits
 from passback.core.errors import ConfigurationError
 from passback.core.signals import Signal
 from passback.core.text import did_you_mean, nearest_names
-from passback.http.gate import Access
-from passback.http.site import build_site
+from passback.http.gate import Access, resolve_key
+from passback.http.open_sockets import OpenSockets
+from passback.http.site import build_site, socket_matcher
 from passback.http.wires import Services, Wire
 from passback.native.openapi import document_wire
 from passback.settings import Settings
@@ -27,6 +29,8 @@ class Application:
         settings: of this worker.
         backend: the store, the agents and their runs.
         asgi: the application.
+        bodies: counts what of bodies and messages has arrived.
+        takes_socket: tells if a path is a WebSocket's; None if no wire has WebSockets.
 
     Raises:
         ConfigurationError: settings or an agent that cannot work.
@@ -36,20 +40,6 @@ class Application:
         self.settings = settings
         self.backend = Backend(settings, agents)
         self._stopping = Signal()
-        services = Services(
-            runs=self.backend.runs,
-            stopping=self._stopping,
-            limits=request_limits(settings),
-            bodies=bodies_of(settings),
-            ping_seconds=settings.timing.ping,
-            allow_roles=settings.allow_roles,
-            on_busy=settings.on_busy,
-            mcp_servers=frozenset(
-                one.name for one in self.backend.connected if isinstance(one, MCPServer)
-            ),
-        )
-        wires = [build_wire(name, services, settings) for name in settings.wires]
-        wires.append(document_wire(wires, version=__version__))
         access = Access(
             hosts=settings.allowed_hosts,
             origins=settings.allowed_origins,
@@ -57,7 +47,30 @@ class Application:
             loopback_only=settings.is_loopback,
             loopback_pages=settings.loopback_pages,
         )
+        self.bodies = bodies_of(settings)
+        limits = settings.limits
+        services = Services(
+            runs=self.backend.runs,
+            stopping=self._stopping,
+            limits=request_limits(settings),
+            bodies=self.bodies,
+            sockets=OpenSockets(limits.sockets, limits.owner_sockets),
+            resolve_key=partial(resolve_key, access),
+            ping_seconds=settings.timing.ping,
+            allow_roles=settings.allow_roles,
+            on_busy=settings.on_busy,
+            mcp_servers=frozenset(
+                one.name for one in self.backend.connected if isinstance(one, MCPServer)
+            ),
+        )
+        wires = self.build_wires(services)
+        wires.append(document_wire(wires, version=__version__))
+        self.takes_socket = socket_matcher(wires)
         self.asgi: ASGIApp = build_site(wires, access, self._lifespan)
+
+    def build_wires(self, services: Services, /) -> list[Wire]:
+        """Build the wires that the settings name."""
+        return [build_wire(name, services, self.settings) for name in self.settings.wires]
 
     def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
         """Connect and run the backend while the context is open; yield warnings."""

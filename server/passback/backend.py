@@ -90,7 +90,12 @@ class Backend:
 
 def request_limits(settings: Settings, /) -> RequestLimits:
     """Return the limits for one request, or one call from Python."""
-    return _from_parts(RequestLimits, settings, send_seconds=settings.timing.send_timeout)
+    return _from_parts(
+        RequestLimits,
+        settings,
+        send_seconds=settings.timing.send_timeout,
+        key_seconds=settings.timing.key_timeout,
+    )
 
 
 def bodies_of(settings: Settings, /) -> PartialBodies:

@@ -245,16 +245,30 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
 
     In a pool, `slot` is the place of this worker.
     """
-    application = Application(settings, *agents)
+    return await serve_application(Application(settings, *agents), slot)
+
+
+async def serve_application(application: Application, slot: WorkerSlot | None = None) -> int:
+    """Serve an application as `serve` does."""
+    settings = application.settings
     stop = asyncio.Event()
     connections = OpenConnections(settings.limits.connections, settings.timing.send_timeout)
-    http = partial(
-        BoundedHttpProtocol, connections=connections, sends_directly=settings.direct_sending
-    )
-    grace = int(settings.timing.shutdown_grace) + 5
-    server = _Server(_server_config(application.asgi, grace, http), stop)
     # in a pool only one worker prints messages, as all are equal
     prints = slot is None or slot.order.announces
+    sockets = _socket_protocol(application, connections, prints=prints)
+    http = partial(
+        BoundedHttpProtocol,
+        connections=connections,
+        sends_directly=settings.direct_sending,
+        takes_socket=application.takes_socket if sockets else None,
+    )
+    config = _server_config(application.asgi, int(settings.timing.shutdown_grace) + 5, http)
+    if sockets is not None:
+        config.ws = cast("type[asyncio.Protocol]", sockets)
+    config.ws_max_size = settings.limits.socket_bytes
+    config.ws_ping_interval = settings.timing.ping
+    config.ws_ping_timeout = settings.timing.pong_timeout
+    server = _Server(config, stop)
 
     def greet(address: str) -> None:
         if prints:
@@ -274,6 +288,27 @@ async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | 
     return 0 if server.started else EXIT_FAILED
 
 
+def _socket_protocol(
+    application: Application, connections: OpenConnections, *, prints: bool
+) -> Callable[..., asyncio.Protocol] | None:
+    """Return the protocol of WebSockets; None if no wire has them, or the package is missing."""
+    if application.takes_socket is None:
+        return None
+    try:
+        from passback.http.socket_protocol import BoundedSocketProtocol
+    except ModuleNotFoundError:
+        if prints:
+            text = "no WebSockets are served: pip install 'passback[chat]'"
+            _print_warning(text, application.settings)
+        return None
+    return partial(
+        BoundedSocketProtocol,
+        connections=connections,
+        bodies=application.bodies,
+        sends_directly=application.settings.direct_sending,
+    )
+
+
 def _server_config(
     application: ASGIApp, grace: int, http: Callable[..., asyncio.Protocol] = BoundedHttpProtocol
 ) -> uvicorn.Config:
@@ -282,6 +317,7 @@ def _server_config(
         application,
         http=cast("type[asyncio.Protocol]", http),
         ws="none",
+        ws_per_message_deflate=False,  # a small message could be a very large one
         lifespan="off",
         log_config=None,
         access_log=False,

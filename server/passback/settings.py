@@ -62,6 +62,8 @@ class TimingSettings:
     shutdown_grace: float = 10
     send_timeout: float = 30
     ping: float = 15
+    pong_timeout: float = 20
+    key_timeout: float = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ class LimitSettings:
     queue: int = 16
     owner_runs: int = 500
     futile_turns: int = 3
+    sockets: int = 1024
+    owner_sockets: int = 64
+    socket_bytes: int = 6 * 2**20
+    socket_queue_bytes: int = 2**20
 
 
 _BUDGET = parts_form(
@@ -113,9 +119,21 @@ _TIMING = parts_form(
         ),
         "send_timeout": Part(
             number_form(0.1, 3600),
-            "seconds in which a client has to read a MiB of its answer, or the whole rest",
+            "seconds in which a client has to read a MiB of its answer, or the whole rest; of a "
+            "WebSocket, to go on reading",
         ),
-        "ping": Part(number_form(1, 300), "seconds of silence before a stream sends a comment"),
+        "ping": Part(
+            number_form(1, 300),
+            "seconds of silence before a stream sends a comment, and between the pings of a "
+            "WebSocket",
+        ),
+        "pong_timeout": Part(
+            number_form(1, 300), "seconds in which the client of a WebSocket has to answer a ping"
+        ),
+        "key_timeout": Part(
+            number_form(0.1, 300),
+            "seconds in which a key has to come over a WebSocket that was opened without one",
+        ),
     },
 )
 _LIMITS = parts_form(
@@ -150,6 +168,18 @@ _LIMITS = parts_form(
             integer_form(1, 1000),
             "model calls in a row that may bring nothing but invalid tool calls, or answers that "
             "do not fit their schema",
+        ),
+        "sockets": Part(
+            integer_form(1, 1_000_000), "WebSockets of a worker at once; each is a connection"
+        ),
+        "owner_sockets": Part(
+            integer_form(1, 1_000_000), "WebSockets of an owner in one worker at once"
+        ),
+        "socket_bytes": Part(
+            integer_form(1024, 2**30), "the largest message that comes over a WebSocket"
+        ),
+        "socket_queue_bytes": Part(
+            integer_form(1024, 2**30), "bytes that may wait for the client of a WebSocket to read"
         ),
     },
 )

@@ -1,4 +1,6 @@
-"""Undocumented parts of uvicorn that `http/protocol.py` uses exist and do what is needed.
+"""Undocumented parts of uvicorn that `http/protocol.py` and `http/socket_protocol.py` use exist.
+
+They do what is needed.
 
 A version of uvicorn that changes one of these is not yet supported: `pyproject.toml` bounds it.
 """
@@ -14,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.support.http_connection import REQUEST, Written
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import Server, ServerState
 
 pytestmark = pytest.mark.anyio
@@ -128,3 +131,48 @@ async def test_a_request_marked_as_disconnected_receives_that_and_sends_nothing(
         while protocol.tasks:
             await anyio.lowlevel.checkpoint()
     assert transport.parts == []
+
+
+# ---------------------------------------------------------------- WebSockets
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("connection_made", "connection_lost", "pause_writing", "resume_writing", "shutdown"),
+        *("data_received", "handle_connect", "handle_cont", "handle_text", "handle_bytes"),
+        *("handle_ping", "handle_pong", "handle_parser_exception", "keepalive_timeout"),
+        *("schedule_ping", "stop_keepalive", "send_receive_event_to_app", "on_task_complete"),
+        *("send", "receive"),
+    ],
+)
+def test_the_websocket_protocol_has_the_methods_that_ours_overrides_or_calls(name: str) -> None:
+    assert inspect.isfunction(vars(WebSocketsSansIOProtocol)[name])
+
+
+@pytest.mark.parametrize("name", ["handle_websocket_upgrade", "_should_upgrade"])
+def test_the_http_protocol_has_the_methods_of_an_upgrade(name: str) -> None:
+    assert inspect.isfunction(vars(HttpToolsProtocol)[name])
+
+
+async def test_a_websocket_has_the_attributes_that_are_read() -> None:
+    config = Config(
+        _Stopping(),
+        log_config=None,
+        lifespan="off",
+        ws_max_size=1000,
+        ws_per_message_deflate=False,
+    )
+    config.load()
+    protocol = WebSocketsSansIOProtocol(config, ServerState(), {}, asyncio.get_running_loop())
+    protocol.connection_made(Written())
+    conn = protocol.conn
+    assert (conn.max_message_size, conn.eof_sent, conn.close_sent) == (1000, False, None)
+    assert (conn.extensions, len(conn.reader.buffer)) == ([], 0)
+    states = (protocol.handshake_initiated, protocol.handshake_complete, protocol.close_sent)
+    assert (*states, protocol.read_paused, protocol.writable.is_set()) == (*[False] * 4, True)
+    assert (protocol.frames, protocol.curr_msg_data_type, protocol.close_timer) == (
+        [],
+        "bytes",
+        None,
+    )
+    protocol.connection_lost(None)
+    assert protocol.disconnected

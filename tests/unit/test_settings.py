@@ -250,7 +250,8 @@ def test_all_errors_are_reported_at_once_without_values() -> None:
         "PASSBACK_PORT: must be a whole number from 0 to 65535",
         (
             "PASSBACK_TIMING: must be NAME=VALUE ... with the names lease, max_attempts, "
-            "log_delay, disconnect_grace, shutdown_grace, send_timeout, ping"
+            "log_delay, disconnect_grace, shutdown_grace, send_timeout, ping, "
+            "pong_timeout, key_timeout"
         ),
     ]
 

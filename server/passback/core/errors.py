@@ -8,6 +8,7 @@ PassbackError
 │   │   ├── UnsupportedMedia    unsupported_media_type
 │   │   └── RequestTimeout      request_timeout          the body did not arrive in time
 │   ├── NotAcceptable           not_acceptable           no form of this answer is accepted
+│   ├── UpgradeRequired         upgrade_required         the address is only for WebSockets
 │   ├── InvalidRequest          invalid_request          readable, but a value is not allowed
 │   │   ├── InvalidTool         invalid_tool             a declared client tool is malformed
 │   │   ├── ToolNameClash       tool_name_clash          two tools share a name
@@ -34,6 +35,7 @@ PassbackError
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
 │   │   ├── QueueFull           queue_full               too many posts wait; try again later
 │   │   ├── TooManyRuns         too_many_runs            of one owner at once; try again later
+│   │   ├── TooManySockets      too_many_sockets         of one owner at once; close one
 │   │   ├── ResultConflict      tool_result_conflict     the call has an answer with other content
 │   │   └── CallClaimed         call_claimed             by another client; try again later
 │   └── Refused                 refused
@@ -122,6 +124,10 @@ class RequestTimeout(BadRequest):
 
 class NotAcceptable(ClientError):
     code = "not_acceptable"
+
+
+class UpgradeRequired(ClientError):
+    code = "upgrade_required"
 
 
 class InvalidRequest(ClientError):
@@ -232,6 +238,11 @@ class QueueFull(Conflict):
 
 class TooManyRuns(Conflict):
     code = "too_many_runs"
+    retryable = True
+
+
+class TooManySockets(Conflict):
+    code = "too_many_sockets"
     retryable = True
 
 

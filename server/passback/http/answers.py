@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from passback.core.budgets import Left
 from passback.core.errors import KeysNeeded, PassbackError
@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "unsupported_media_type": 415,
     "request_timeout": 408,
     "not_acceptable": 406,
+    "upgrade_required": 426,
     "client_error": 400,
     "invalid_request": 422,
     "invalid_tool": 422,
@@ -60,6 +61,7 @@ STATUS: Mapping[str, int] = {
     "queue_full": 429,
     "schemas_busy": 429,
     "too_many_runs": 429,
+    "too_many_sockets": 429,
     "tool_result_conflict": 409,
     "call_claimed": 409,
     "refused": 403,
@@ -105,6 +107,12 @@ _DEFAULT_RETRY_AFTER = 1  # seconds, where the error itself names no time
 
 _EXTRA_HEADERS: Mapping[str, Mapping[str, str]] = {
     "unauthenticated": {"www-authenticate": "Bearer"},
+    # RFC 9110, section 15.5.22, and RFC 6455, section 4.2.2
+    "upgrade_required": {
+        "upgrade": "websocket",
+        "connection": "upgrade",
+        "sec-websocket-version": "13",
+    },
     # Not for a body that is too large: its client still sends, so closing would reset the
     # connection, and the client would miss the answer.
     "request_timeout": {"connection": "close"},
@@ -138,6 +146,7 @@ _REQUEST_ID_KEY = "passback.request_id"
 _OWNER_KEY = "passback.owner"
 _MAY_LIST_KEY = "passback.may_list"
 _CODE_KEY = "passback.code"
+_END_KEY = "passback.end"
 _VISIBLE_CHARACTERS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
 
@@ -156,15 +165,26 @@ def request_id(scope: Scope, /) -> str:
 
 def set_owner(scope: Scope, owner: OwnerId, may_list: bool = True, /) -> None:
     """Record the owner of this request, and `Access.may_list`. Only the gate calls this."""
-    scope[_OWNER_KEY] = owner
+    set_late_owner(scope, owner)
+    await_key(scope, may_list)
+
+
+def await_key(scope: Scope, may_list: bool, /) -> None:
+    """Record `Access.may_list` of a request whose key comes later. Only the gate calls this."""
     scope[_MAY_LIST_KEY] = may_list
+
+
+def set_late_owner(scope: Scope, owner: OwnerId, /) -> None:
+    """Record the owner of a request whose key has come later (`Wire.late_keys`)."""
+    scope[_OWNER_KEY] = owner
 
 
 def owner_of(request: Request, /) -> OwnerId:
     """Return the owner of this request.
 
     Raises:
-        KeyError: the route is not behind the gate.
+        KeyError: the route is not behind the gate, or its keys come later (`Wire.late_keys`):
+            `known_owner` returns None then.
     """
     owner: OwnerId = request.scope[_OWNER_KEY]
     return owner
@@ -185,7 +205,10 @@ def lister_of(request: Request, /) -> OwnerId:
 
 
 def known_owner(scope: Scope, /) -> OwnerId | None:
-    """Return the owner of this request, or None if the gate refused it before that was known."""
+    """Return the owner of this request, or None if that is not known.
+
+    The gate refused the request before, or its key comes later.
+    """
     owner: OwnerId | None = scope.get(_OWNER_KEY)
     return owner
 
@@ -199,6 +222,17 @@ def noted_code(scope: Scope, /) -> str | None:
     """Return the code of the error that answers a request, for its line in the access log."""
     code: str | None = scope.get(_CODE_KEY)
     return code
+
+
+def note_end(scope: Scope, code: int, reason: str, /) -> None:
+    """Record why the server ends a WebSocket, for its line in the access log; the first counts."""
+    scope.setdefault(_END_KEY, (code, reason))
+
+
+def noted_end(scope: Scope, /) -> tuple[int, str] | None:
+    """Return the close code of a WebSocket that the server has ended, and the reason."""
+    end: tuple[int, str] | None = scope.get(_END_KEY)
+    return end
 
 
 def run_headers(conversation_id: ConversationId, run_id: RunId | None, /) -> dict[str, str]:
@@ -273,6 +307,18 @@ def error_answer(
     if STATUS[error.code] >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.warning("request %s failed: %s", request_id(scope), error.code)
     return _error_document(scope, error, headers)
+
+
+def socket_refusal(scope: Scope, error: PassbackError, /) -> ASGIApp:
+    """Return an error as the answer to the handshake of a WebSocket."""
+    answer = error_answer(scope, error)
+    if "websocket.http.response" in scope.get("extensions", {}):
+        return answer
+
+    async def close(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.close", "code": 1008})  # a server makes it a 403
+
+    return close
 
 
 def internal_error_answer(scope: Scope, /) -> Response:

@@ -22,8 +22,14 @@ from passback.core.errors import ClientError, ForeignHost, ForeignOrigin, Unauth
 from passback.core.messages import OwnerId
 from passback.core.values import value
 from passback.hotpath.sending import forget_send_now
-from passback.http.answers import empty_answer, error_answer, set_owner
-from passback.http.requests import Headers, headers_of
+from passback.http.answers import (
+    await_key,
+    empty_answer,
+    error_answer,
+    set_owner,
+    socket_refusal,
+)
+from passback.http.requests import Headers, headers_of, sent_path
 from passback.setting_forms import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -191,20 +197,38 @@ def authenticate(headers: Headers, access: Access, /) -> OwnerId:
     if len(headers.all.get(b"authorization", ())) > 1:
         raise Unauthenticated("one Authorization header is needed, and this request has several")
     scheme, _, presented = headers.first.get(b"authorization", "").partition(" ")
-    digest = _key_digest(presented.strip() if scheme.lower() == "bearer" else "")
+    owner = _owner_of_key(access, presented.strip() if scheme.lower() == "bearer" else "")
+    if owner is None:
+        raise Unauthenticated("a valid API key is needed: send Authorization: Bearer KEY")
+    return owner
+
+
+def resolve_key(access: Access, key: str, /) -> OwnerId:
+    """Return the owner of a key that came within a protocol (`Wire.late_keys`).
+
+    Raises:
+        Unauthenticated: keys are configured, and it is none of them.
+    """
+    owner = _owner_of_key(access, key) if access.keys else ANONYMOUS
+    if owner is None:
+        raise Unauthenticated("a valid API key is needed")
+    return owner
+
+
+def _owner_of_key(access: Access, presented: str) -> OwnerId | None:
+    digest = _key_digest(presented)
     found: OwnerId | None = None
     # no early exit: the time must not depend on which key matches
     for key, owner in access.keys.items():
         if hmac.compare_digest(_key_digest(key), digest):
             found = owner
-    if found is None:
-        raise Unauthenticated("a valid API key is needed: send Authorization: Bearer KEY")
     return found
 
 
 def _key_digest(key: str) -> bytes:
     # digests have one length, so the time of a comparison does not reveal the length of a key
-    return sha256(key.encode()).digest()
+    # a text of JSON may have lone surrogates
+    return sha256(key.encode(errors="surrogatepass")).digest()
 
 
 def _named_host(headers: Headers) -> str | None:
@@ -260,6 +284,8 @@ class Gate:
         app: answers them; `answers.owner_of` returns the owner of a request to it.
         access: the rules.
         public: paths that answer GET and HEAD without credentials.
+        late_keys: paths, or beginnings of paths with a slash at the end, where the key may come
+            later, within the protocol.
         methods: the methods of its routes, which pages of other origins may use.
     """
 
@@ -270,12 +296,15 @@ class Gate:
         /,
         *,
         public: frozenset[str] = frozenset(),
+        late_keys: frozenset[str] = frozenset(),
         methods: Iterable[str] = (),
     ) -> None:
         self._app = app
         self._access = access
         self._may_list = access.may_list
         self._public = public
+        self._late_paths = late_keys
+        self._late_beginnings = tuple(path for path in late_keys if path.endswith("/"))
         self._preflight = {
             "access-control-allow-methods": ", ".join(sorted(methods)),
             **_PREFLIGHT_HEADERS,
@@ -309,10 +338,11 @@ class Gate:
         try:
             check_host(headers, self._access)
             check_origin(headers, self._access)  # browsers send one with each WebSocket
-            set_owner(scope, authenticate(headers, self._access), self._may_list)
+            check_site(headers, self._access, is_open=False)
+            self._admit(scope, headers)
         except ClientError as error:
             self._warn_of_refusal(headers, error)
-            await send({"type": "websocket.close", "code": 1008})
+            await socket_refusal(scope, error)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -336,9 +366,22 @@ class Gate:
         # a preflight, which comes without a key
         if scope["method"] == "OPTIONS" and asked <= headers.first.keys():
             return empty_answer(scope, headers=self._preflight)
-        owner = ANONYMOUS if is_open else authenticate(headers, self._access)
-        set_owner(scope, owner, self._may_list)
+        if is_open:
+            set_owner(scope, ANONYMOUS, self._may_list)
+        else:
+            self._admit(scope, headers)
         return None
+
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        """Record the owner, or that the key comes later. Raises Unauthenticated."""
+        if self._access.keys and b"authorization" not in headers.first and self._is_late(scope):
+            await_key(scope, self._may_list)
+        else:
+            set_owner(scope, authenticate(headers, self._access), self._may_list)
+
+    def _is_late(self, scope: Scope) -> bool:
+        path = sent_path(scope)  # the routes are found by it, too
+        return path in self._late_paths or path.startswith(self._late_beginnings)
 
 
 class _RefusedNames:

@@ -4,9 +4,13 @@ They are on connections, heads, trailers, pipelined requests and unread answers.
 """
 
 import asyncio
+import re
+import sys
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
+import httptools
 from typing_extensions import override
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -18,6 +22,7 @@ from passback.hotpath.sending import SEND_NOW, DirectSending
 from passback.http.access_log import log_unread
 from passback.http.answers import error_answer
 from passback.http.body import BODY_RECEIVED
+from passback.http.requests import Headers
 
 HEADERS = 100  # fields in a head
 HEAD_BYTES = 64 * 1024  # in a head, and in what follows one and is no part of the body
@@ -25,16 +30,28 @@ HEAD_SECONDS = 10.0  # for a head, and for the rest of a request that was answer
 READ_BYTES = 1024 * 1024  # to be read by a client per `send_seconds`, unless fewer are unread
 UNREAD_BYTES = 256 * 1024 * 1024  # not read by their clients, on all connections together
 PIPELINED = 64  # requests of a connection that wait for the answer to the one before them
-_LINGER_SECONDS = 2.0  # in which a client can read a refusal or the end of an answer
+_TOKENS = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
+# 16 bytes in base64
+_SOCKET_KEY = re.compile(r"[A-Za-z0-9+/]{21}[AQgw]==")
+_SOCKET_LINE_BYTES = 8000  # of the handshake of a WebSocket; the package that reads it takes 8192
+LINGER_SECONDS = 2.0  # in which a client can read a refusal or the end of an answer
+
+
+class Connection(Protocol):
+    """An open connection, as `OpenConnections` knows it."""
+
+    def give_way(self) -> None:
+        """Close it in favour of another one."""
+        ...
 
 
 class OpenConnections:
     """The open connections of one server, which of them are idle, and whose answers are unread.
 
-    When `most` are open, a new one replaces the connection that has waited longest for a request,
-    else the one whose answer has been unread longest. Requests without a valid key are answered at
-    once, so a client without a key can hold a connection only in these two ways: it cannot keep
-    out clients that have one.
+    When `most` are open, a new one replaces the connection that has waited longest for a request
+    or, as a WebSocket, for a key, else the one whose answer has been unread longest. Requests
+    without a valid key are answered at once, so a client without a key can hold a connection only
+    in these ways: it cannot keep out clients that have one.
 
     Args:
         most: connections that may be open.
@@ -49,13 +66,14 @@ class OpenConnections:
         self._unread_bytes = 0
         self.send_seconds = send_seconds
         # a set, in the order in which they began to wait
-        self.waiting: dict[BoundedHttpProtocol, None] = {}
+        self.waiting: dict[Connection, None] = {}
 
     def make_room(self, connections: int, /) -> bool:
         """Close one connection if there are too many. Return False if all are being answered."""
         if connections <= self._most:
             return True
-        longest = next(iter(self.waiting), None) or next(iter(self._unread), None)
+        longest: Connection | None = next(iter(self.waiting), None)
+        longest = longest or next(iter(self._unread), None)
         if longest is None:
             return False
         self.waiting.pop(longest, None)
@@ -97,7 +115,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         "_overhead_bytes",
         "_refused",
         "_sends_directly",
+        "_takes_socket",
         "_unread",
+        "_upgrade_end",
+        "_upgrades",
         "left",
     )
 
@@ -113,8 +134,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         *,
         connections: OpenConnections | None = None,
         sends_directly: bool = True,
+        takes_socket: Callable[[str], bool] | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._takes_socket = takes_socket
+        self._upgrades = False
+        self._upgrade_end: int | None = None
         self._open = connections or OpenConnections()
         self._sends_directly = sends_directly
 
@@ -172,8 +197,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self.transport.abort()
                 return
         super().data_received(data)
-        if self._refused:
-            return
+        if self._upgrade_end is not None:
+            if behind := data[self._upgrade_end :]:  # frames that did not wait for the answer
+                protocol: Any = self.transport.get_protocol()
+                protocol.data_received(behind)
+        elif not self._refused:
+            self._check_head()
+
+    def _check_head(self) -> None:
+        """Refuse a head that is too large, or start the time for the rest of it."""
         in_head = self._in_head and self._head_bytes > 0
         if in_head and self._head_bytes > HEAD_BYTES:
             self._refuse_request(_head_too_large())
@@ -211,7 +243,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._stop_deadline()
         self._open.waiting.pop(self, None)
+        self._upgrades = self._takes_socket is not None and self._is_handshake(self._takes_socket)
         super().on_headers_complete()
+        if self._upgrades:
+            return
         if not self.pipeline:
             self._answering = self.cycle
         if self._sends_directly:
@@ -256,6 +291,51 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refuse_request(self._fault or BadRequest("the request is not valid HTTP/1.1"))
 
     @override
+    def _should_upgrade(self) -> bool:
+        return self._upgrades
+
+    def _is_handshake(self, takes_socket: Callable[[str], bool]) -> bool:
+        """Return whether a head is the valid handshake of a WebSocket (RFC 6455, section 4.2.1).
+
+        A request that is not is answered as if it asked for no upgrade, which HTTP allows.
+        """
+        if not self.parser.should_upgrade() or self._answering is not None:
+            return False
+        fields = Headers(self.headers)
+        options = ",".join(fields.all.get(b"connection", ())).lower()
+        protocols = fields.all.get(b"sec-websocket-protocol", ())
+        keys = fields.all.get(b"sec-websocket-key", ())
+        is_valid = (
+            (self.parser.get_method(), self.parser.get_http_version()) == (b"GET", "1.1")
+            and [each.lower() for each in fields.all.get(b"upgrade", ())] == ["websocket"]
+            and "upgrade" in {each.strip(" \t") for each in options.split(",")}
+            and all(_TOKENS.fullmatch(each) for each in (options, *protocols))
+            and fields.all.get(b"sec-websocket-version") == ["13"]
+            and len(keys) == 1
+            and len(fields.all.get(b"origin", ())) <= 1
+            and _SOCKET_KEY.fullmatch(keys[0]) is not None
+            and fields.all.keys().isdisjoint({b"content-length", b"transfer-encoding"})
+        )
+        if not (is_valid and takes_socket(httptools.parse_url(self.url).path.decode("latin-1"))):
+            return False
+        if max(len(self.url), *(len(n) + len(v) for n, v in self.headers)) > _SOCKET_LINE_BYTES:
+            line = f"a line of the handshake has more than {_SOCKET_LINE_BYTES} bytes"
+            self._break_off_head(HeadersTooLarge(line))
+        return True
+
+    @override
+    def handle_websocket_upgrade(self) -> None:
+        upgrade = sys.exception()
+        assert isinstance(upgrade, httptools.HttpParserUpgrade)
+        self._upgrade_end = upgrade.args[0]
+        self._stop_watching()
+        self._unset_keepalive_if_required()
+        super().handle_websocket_upgrade()
+        # the parser refers to this object: both would stay until the collector looks for cycles
+        none: Any = None
+        self.parser = none
+
+    @override
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: anybody can ask for an upgrade, and gets an ordinary answer."""
 
@@ -277,7 +357,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Close the connection behind what was sent, without waiting long for its reader."""
         self.close()
         # a server that stops does not wait until all is read
-        self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+        self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(HEAD_SECONDS, self.close)
@@ -333,7 +413,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         # the answer.
         self._refused = True
         self.transport.write_eof()
-        self._deadline = self.loop.call_later(_LINGER_SECONDS, self.close)
+        self._deadline = self.loop.call_later(LINGER_SECONDS, self.close)
 
 
 def _head_too_large() -> HeadersTooLarge:

@@ -45,6 +45,13 @@ def headers_of(scope: Scope, /) -> Headers:
     return known
 
 
+def sent_path(scope: Scope, /) -> str:
+    """Return the path of a request as it was sent, below the place where the site is mounted."""
+    raw: bytes | None = scope.get("raw_path")
+    path: str = scope["path"] if raw is None else raw.decode("latin-1")
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 _SHOWN_CHARACTERS = 200  # of one problem, in an error
 _SHOWN_PROBLEMS = 5  # in an error
 _TAGS: Final = ("role", "type")  # keys whose values select one of several posted forms

@@ -19,6 +19,7 @@ from passback.http.answers import (
     error_answer,
     internal_error_answer,
     request_id,
+    socket_refusal,
     view_answer,
 )
 
@@ -138,10 +139,10 @@ class Endpoint(Route):
 
 async def answer_not_found(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request for an address that no route has."""
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008})
-        return
     error = NotFound("there is nothing at this address")
+    if scope["type"] == "websocket":
+        await socket_refusal(scope, error)(scope, receive, send)
+        return
     await error_answer(scope, error)(scope, receive, send)
 
 

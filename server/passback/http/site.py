@@ -2,16 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.routing import Match, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from passback.core.errors import ConfigurationError
+from passback.core.errors import ConfigurationError, UpgradeRequired
 from passback.http.access_log import AccessLog
-from passback.http.answers import set_error_body
+from passback.http.answers import error_answer, set_error_body
 from passback.http.gate import Access, Gate
+from passback.http.requests import sent_path
 from passback.http.routing import Endpoint, answer_not_found
 from passback.http.wires import Wire
 
@@ -39,15 +40,47 @@ def build_site(
     router = Router(
         routes,
         redirect_slashes=False,  # a redirect would be an answer without a request id
-        default=answer_not_found,
+        default=_answer_unrouted(socket_matcher(wires)),
         lifespan=lifespan,
     )
     public = frozenset(path for wire in wires for path in wire.public)
     methods = {
         method for each in routes if isinstance(each, Route) for method in each.methods or ()
     }
-    site = Gate(router, access, public=public, methods=methods)
+    late_keys = frozenset(path for wire in wires for path in wire.late_keys)
+    site = Gate(router, access, public=public, late_keys=late_keys, methods=methods)
     return AccessLog(_with_error_bodies(site, wires), routes)
+
+
+def socket_matcher(wires: Sequence[Wire]) -> Callable[[str], bool] | None:
+    """Return a function that tells if a path, as it was sent, is a WebSocket's.
+
+    None if no wire has WebSockets.
+    """
+    routes = [each for wire in wires for each in wire.routes if isinstance(each, WebSocketRoute)]
+    if not routes:
+        return None
+
+    def takes_socket(path: str) -> bool:
+        scope: Scope = {"type": "websocket", "path": path, "headers": []}
+        return any(route.matches(scope)[0] is Match.FULL for route in routes)
+
+    return takes_socket
+
+
+def _answer_unrouted(takes_socket: Callable[[str], bool] | None) -> ASGIApp:
+    """Return the application for addresses that no route has."""
+    if takes_socket is None:
+        return answer_not_found
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and takes_socket(sent_path(scope)):
+            error = UpgradeRequired("this address takes only WebSockets (RFC 6455, version 13)")
+            await error_answer(scope, error)(scope, receive, send)
+        else:
+            await answer_not_found(scope, receive, send)
+
+    return answer
 
 
 def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
@@ -57,7 +90,7 @@ def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
         return site
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] != "lifespan":
             # a path with another method is the wire's, too
             found = (form for route, form in forms if route.matches(scope)[0] is not Match.NONE)
             if (form := next(found, None)) is not None:

@@ -6,6 +6,7 @@ the wires as one ASGI application.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
@@ -18,6 +19,8 @@ from passback.core.posts import OnBusy
 from passback.core.signals import Signal
 from passback.core.values import value
 from passback.http.answers import ErrorBody
+from passback.http.gate import Access, resolve_key
+from passback.http.open_sockets import OpenSockets
 
 MOST_BYTES = 64 * 1024 * 1024  # of request bodies that are arriving
 
@@ -63,7 +66,7 @@ class PartialBodies:
 
 @value
 class RequestLimits:
-    """Limits for one request. Sizes are in bytes, times in seconds.
+    """Limits for one request, or one WebSocket. Sizes are in bytes, times in seconds.
 
     A body has room for attachments of one and a half times their limit, in base64, so that
     attachments that are too large are refused as such and not as a body.
@@ -79,6 +82,9 @@ class RequestLimits:
     schema_bytes: int = 64 * 1024
     send_seconds: float = 30
     answer_chars: int = 16 * 1024 * 1024
+    socket_bytes: int = 6 * 1024 * 1024
+    socket_queue_bytes: int = 1024 * 1024
+    key_seconds: float = 10
 
 
 @value
@@ -89,6 +95,9 @@ class Services:
         runs: the only way to the agents.
         limits: of one request.
         bodies: counts the bodies of all requests that are still arriving.
+        sockets: counts the open WebSockets.
+        resolve_key: returns the owner of a key that came within a protocol (`Wire.late_keys`).
+            Raises Unauthenticated for any other text.
         stopping: set when the server is about to stop. Open streams then end, and clients
             reconnect.
         ping_seconds: silence after which a stream sends a comment.
@@ -102,6 +111,8 @@ class Services:
     stopping: Signal
     limits: RequestLimits = field(default_factory=RequestLimits)
     bodies: PartialBodies = field(default_factory=PartialBodies)
+    sockets: OpenSockets = field(default_factory=OpenSockets)
+    resolve_key: Callable[[str], OwnerId] = partial(resolve_key, Access())
     ping_seconds: float = 15
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"
@@ -113,10 +124,14 @@ class Wire:
     """One protocol, ready to be mounted.
 
     Args:
-        routes: Starlette routes: `routing.Endpoint` for HTTP, `WebSocketRoute` for WebSockets.
+        routes: Starlette routes: `routing.Endpoint` for HTTP, `streams.sockets.SocketEndpoint` for
+            WebSockets.
         paths: its part of the OpenAPI document's `paths`.
         schemas: its part of `components.schemas`. Two wires may have one name for one schema.
         public: paths that answer GET and HEAD without credentials.
+        late_keys: paths where the key may come later, within the protocol; all below a path if it
+            ends with a slash. The gate lets requests and WebSockets without a key through there,
+            and the wire gives them an owner by `Services.resolve_key`. A wrong key is refused.
         error_body: the body of its errors, where the protocol has a form of its own.
     """
 
@@ -124,6 +139,7 @@ class Wire:
     paths: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     schemas: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     public: frozenset[str] = frozenset()
+    late_keys: frozenset[str] = frozenset()
     error_body: ErrorBody | None = None
 
 

@@ -10,6 +10,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.asgi_client import ask, exchange
 from tests.support.logged_runs import RUN
+from tests.support.raw_socket import CLOSE, TEXT, connected, frame, head
+from tests.support.socket_site import OWN as SOCKET_OWN
+from tests.support.socket_site import SocketSite
 from tests.support.sse_site import Site
 
 from passback.core.errors import ConversationBusy, StoreError, UnknownConversation
@@ -212,3 +215,53 @@ async def test_no_line_is_written_where_info_is_not_logged(
     caplog.set_level(logging.WARNING, LOGGER)
     assert (await ask(APP, "GET", "/things/a", headers=OWN)).status == 200
     assert caplog.records == []
+
+
+# ---------------------------------------------------------------- WebSockets
+@pytest.mark.parametrize(
+    ("path", "headers", "content", "expected"),
+    [
+        (
+            "/keyed",
+            SOCKET_OWN,
+            frame(TEXT, b"end 4001 enough"),
+            {"route": "/keyed", "status": 101, "close_code": 4001, "reason": "enough"},
+        ),
+        (
+            "/rooms/secret",
+            SOCKET_OWN,
+            frame(CLOSE, b"\x0f\xa2secret"),
+            {"route": "/rooms/{room}", "status": 101, "close_code": 4002},
+        ),
+        (
+            "/keyed",
+            SOCKET_OWN,
+            frame(TEXT, b"fail model"),
+            {
+                "route": "/keyed",
+                "status": 101,
+                "code": "model_error",
+                "close_code": 1011,
+                "reason": "model_error: of a test",
+            },
+        ),
+        ("/silent", SOCKET_OWN, b"", {"route": "/silent", "status": 403}),
+        ("/keyed", {}, b"", {"route": "/keyed", "status": 401, "code": "unauthenticated"}),
+    ],
+)
+async def test_a_websocket_is_a_line_at_its_end(
+    path: str,
+    headers: dict[str, str],
+    content: bytes,
+    expected: dict[str, Any],
+    lines: pytest.LogCaptureFixture,
+) -> None:
+    async with SocketSite().served() as site, connected(site.url) as one:
+        await one.send(head(path, {**headers, "X-Request-Id": "r"}))
+        await one.answer()
+        await one.send(content)
+        await one.end()
+        await site.until_idle()
+    owner = {} if expected["status"] == 401 else {"owner": "alice"}
+    assert only_line(lines) == {"method": "GET", "request_id": "r", **owner, **expected}
+    assert [each for each in lines.records if each.levelno >= logging.ERROR] == []

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager, nullcontext
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tests.support.asgi_client import Answer, ask
 
-from passback.core.errors import NotFound
+from passback.core.errors import NotFound, Unauthenticated
 from passback.core.messages import OwnerId
 from passback.hotpath.sending import SEND_NOW, send_now
-from passback.http.answers import owner_of
-from passback.http.gate import Access, Gate
+from passback.http.answers import known_owner, owner_of
+from passback.http.gate import Access, Gate, resolve_key
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Wire
@@ -515,6 +515,49 @@ async def test_a_websocket_is_closed() -> None:
 
     await _app(Access())({"type": "websocket", "path": "/", "headers": []}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize(
+    ("path", "raw", "headers", "status", "owner"),
+    [
+        ("/late/", None, {}, 200, b"None"),
+        ("/late/x", None, {}, 200, b"None"),
+        ("/late/x", None, {"authorization": "Bearer the-key-of-bob"}, 200, b"bob"),
+        ("/late/x", None, {"authorization": "Bearer wrong"}, 401, b""),
+        ("/late/x", None, {"authorization": ""}, 401, b""),
+        ("/late/x", None, {"origin": "https://evil.example"}, 403, b""),
+        ("/late/x", None, {"host": "evil.example"}, 421, b""),
+        ("/once", None, {}, 200, b"None"),
+        ("/once/x", None, {}, 401, b""),
+        ("/oncer", None, {}, 401, b""),
+        ("/late", None, {}, 401, b""),
+        ("/late/", b"/%6Cate/", {}, 401, b""),
+        ("/other", b"/late/x", {}, 200, b"None"),
+    ],
+)
+async def test_keys_may_come_later_below_the_paths_of_a_wire(
+    path: str, raw: bytes | None, headers: dict[str, str], status: int, owner: bytes
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(str(known_owner(scope)))(scope, receive, send)
+
+    async def sent_as(scope: Scope, receive: Receive, send: Send) -> None:
+        await gate({**scope, "raw_path": raw or path.encode()}, receive, send)
+
+    gate = Gate(app, Access(keys=KEYS), late_keys=frozenset({"/late/", "/once"}))
+    answer = await ask(sent_as, "POST", path, headers=headers)
+    assert (answer.status, answer.body if status == 200 else b"") == (status, owner)
+
+
+@pytest.mark.promise("P13")
+@pytest.mark.parametrize("key", ["", "wrong", "the-key-of-alic", "\ud800", "the-key-of-alice "])
+def test_a_late_key_has_to_be_one_of_those_configured(key: str) -> None:
+    assert resolve_key(Access(keys=KEYS), "the-key-of-alice") == "alice"
+    assert resolve_key(Access(), key) == "anonymous"
+    with pytest.raises(Unauthenticated) as refused:
+        resolve_key(Access(keys=KEYS), key)
+    assert refused.value.message == "a valid API key is needed"
 
 
 @pytest.mark.parametrize("raises", [False, True])
