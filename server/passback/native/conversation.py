@@ -102,7 +102,7 @@ class ConversationStream:
             async for batch in batches:
                 if framer is None or batch.run != run:
                     run, framer = batch.run, self._new_framer(batch.run)
-                await self._send_events(run, batch.events, framer)
+                await self._send_events(batch.run, batch.events, framer)
         except UnknownConversation:
             pass  # it was deleted while its messages were read
         except PassbackError as error:

@@ -429,7 +429,8 @@ class RedisStore:
         found = await self._link.run(ScriptCall(scripts.NEXT_LOG, logs, (str(after),)))
         if found is None:
             return None
-        place, position = found
+        place: int = found[0]
+        position: bytes = found[1]
         return Cursor(RunId(runs[place - 1].decode()), unpack_position(position.decode()))
 
     @asynccontextmanager
