@@ -195,6 +195,7 @@ def a_change(
         dequeues,
         pick.seldom(),
         a_state(pick, len(walk.messages[:keep]) + len(batch)),
+        pick.of([None, "title", ""]),
     )
 
 
@@ -350,6 +351,22 @@ async def inbox(walk: RandomOperations, pick: Pick) -> None:
         assert not statuses or (needs.owed and not needs.running)
 
 
+async def rename(walk: RandomOperations, pick: Pick) -> None:
+    title = pick.of(["one", "other", "naïve 会話"])
+    await walk.send(lambda store: store.rename(walk.key, title))
+
+
+async def list_conversations(walk: RandomOperations, pick: Pick) -> None:
+    """Check that the list has a conversation while it exists, and finds it by its title."""
+    status, search = await walk.status(), pick.of(["", "O", "HE"])
+    is_there = status.version > 0 and search.casefold() in status.title
+    for store in walk.stores:
+        page = await store.conversations(walk.key.owner, limit=1000, search=search)
+        statuses = [each.status for each in page.conversations if each.key == walk.key]
+        # other conversations may be more than one page has
+        assert statuses == [status] * is_there or (page.next and not statuses)
+
+
 async def delete(walk: RandomOperations, pick: Pick) -> None:
     if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
         walk.messages, walk.state = (), State()
@@ -382,6 +399,8 @@ OPERATIONS: list[Operation] = [
         renew,
         take_due,
         inbox,
+        rename,
+        list_conversations,
         delete,
     ],
     *[repeat, repeat, repeat, repeat],

@@ -98,7 +98,7 @@ async def test_an_entry_that_is_added_during_a_read_stays(
     # one who looks now sees that nothing is owed; before it drops the entry, this run hands back
     await hands_back(store, "one")
     with redis.Redis(port=shared_redis.port, protocol=2) as client:
-        client.eval(scripts.INBOX_REMOVE.text, 1, INDEX, member("one"), before)
+        client.eval(scripts.INDEX_REMOVE.text, 1, INDEX, 0, member("one"), before)
 
     assert await listed(store) == ["one"]
 

@@ -8,9 +8,20 @@ import anyio
 from pydantic import JsonValue
 
 from passback.core.budgets import Left
-from passback.core.changes import CallClaim, Inbox, InboxPlace, OwingConversation, Page, Status
+from passback.core.changes import (
+    CallClaim,
+    ConversationPage,
+    ConversationPlace,
+    Inbox,
+    InboxPlace,
+    ListedConversation,
+    OwingConversation,
+    Page,
+    Status,
+)
 from passback.core.errors import (
     CallClaimed,
+    Conflict,
     CursorExpired,
     InvalidCursor,
     PassbackError,
@@ -31,6 +42,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Command, Parked, RunBatch, TakeBatch
 from passback.core.posts import StartRun
+from passback.core.titles import check_title
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
 OPENING = ": conversation c\n\n"
@@ -54,6 +66,7 @@ class LoggedRuns:
         self.history: tuple[Message, ...] = ()
         self.cancelled: list[RunRef] = []
         self.pages: list[tuple[OwnerId, InboxPlace | None, int]] = []
+        self.lists: list[tuple[OwnerId, ConversationPlace | None, int, str]] = []
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
         self.retracted: list[tuple[ConversationKey, str]] = []
         self.remains: Left | None = None
@@ -204,6 +217,33 @@ class LoggedRuns:
         ]
         page = tuple(found[first : first + 1])
         return Inbox(page, page[-1].place if page and len(found) > first + 1 else None)
+
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        """A page with one conversation each, the last known one first."""
+        self.lists.append((owner, after, limit, search))
+        mine = [(key, each) for key, each in self.known.items() if key.owner == owner]
+        found = [
+            ListedConversation(key, ConversationPlace(number, "0" * 32), each)
+            for number, (key, each) in enumerate(mine)
+            if search in each.title and (after is None or number < after.updated)
+        ]
+        return ConversationPage(tuple(found[-1:]), found[-1].place if found[:-1] else None)
+
+    async def create(self, key: ConversationKey, /, *, title: str = "") -> None:
+        if key in self.known:
+            raise Conflict("there is a conversation with this id already")
+        self.known[key] = Status(1, title=title)
+
+    async def rename(self, key: ConversationKey, title: str, /) -> None:
+        self.known[key] = replace(await self.status(key), title=check_title(title))
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

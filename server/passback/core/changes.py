@@ -110,6 +110,9 @@ class Status:
         state: the conversation's derived data.
         history_bytes: the size of the records of its messages from `state.history_start` on; None
             if not counted yet.
+        title: for people; empty if it has none.
+        created: when its first change was written, in milliseconds of the store's clock.
+        updated: when a client last changed it (`park`, `begin` or `enqueue`), by the same clock.
     """
 
     version: int = 0
@@ -134,6 +137,9 @@ class Status:
     claims: tuple[ClaimedCall, ...] = ()
     state: State = field(default_factory=State)
     history_bytes: int | None = field(default=0, compare=False)
+    title: str = ""
+    created: int = field(default=0, compare=False)
+    updated: int = field(default=0, compare=False)
 
 
 @value
@@ -195,6 +201,7 @@ class Change:
             leaves it and `run_start` unchanged.
         state: replaces the conversation's state; None keeps it, but resets `history_start` to 0 if
             it is beyond the messages that `keep_messages` leaves.
+        title: the title, if the conversation has none yet; None keeps it.
     """
 
     key: ConversationKey
@@ -209,6 +216,7 @@ class Change:
     dequeues: RunId | None = None
     cancel_on_disconnect: bool = False
     state: State | None = None
+    title: str | None = None
 
 
 @value
@@ -339,6 +347,37 @@ class Inbox:
 
     owing: tuple[OwingConversation, ...] = ()
     next: InboxPlace | None = None
+
+
+class ConversationPlace(NamedTuple):
+    """The position of a conversation among those of its owner, newest first.
+
+    `updated` is `Status.updated` in microseconds. `tag`, 32 hex digits, orders conversations with
+    the same time.
+    """
+
+    updated: int
+    tag: str
+
+
+@value
+class ListedConversation:
+    """A conversation in a list; its status has title and times."""
+
+    key: ConversationKey
+    place: ConversationPlace
+    status: Status
+
+
+@value
+class ConversationPage:
+    """Conversations of an owner, newest first.
+
+    `next`: more may follow after that position.
+    """
+
+    conversations: tuple[ListedConversation, ...] = ()
+    next: ConversationPlace | None = None
 
 
 @value

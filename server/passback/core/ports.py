@@ -16,6 +16,8 @@ from passback.core.changes import (
     Change,
     ClaimRequest,
     Commit,
+    ConversationPage,
+    ConversationPlace,
     Enqueue,
     EnqueueAnswer,
     Inbox,
@@ -317,6 +319,30 @@ class Store(Protocol):
         """
         ...
 
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        """Return at most `limit` conversations of an owner, newest `Status.updated` first.
+
+        Those whose title contains `search`, in upper or lower case. There are fewer if they owe
+        large arguments. There may be none and a `next` all the same, if not all could be looked at
+        at once. One that changes meanwhile moves to the front: pages behind it are without it.
+        """
+        ...
+
+    async def rename(self, key: ConversationKey, title: str, /) -> bool:
+        """Replace the title of a conversation. False if there is none.
+
+        It changes neither `version` nor `updated`, also while a run goes on.
+        """
+        ...
+
     async def spend(self, spending: Spending, /) -> Spent:
         """Count the amounts a run has spent under a lease; return its owner's total for that day.
 
@@ -470,6 +496,37 @@ class Runs(Protocol):
         self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
     ) -> Inbox:
         """Return conversations as `Store.inbox`, without overdue ones."""
+        ...
+
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        """Return conversations as `Store.conversations`."""
+        ...
+
+    async def create(self, key: ConversationKey, /, *, title: str = "") -> None:
+        """Create a conversation without messages. Its first message gives it a title, if this is
+        empty.
+
+        Raises:
+            InvalidRequest: the title cannot be one.
+            Conflict: the conversation exists already.
+        """
+        ...
+
+    async def rename(self, key: ConversationKey, title: str, /) -> None:
+        """Give a conversation a title, also while a run goes on.
+
+        Raises:
+            InvalidRequest: the title cannot be one.
+            UnknownConversation: there is none.
+        """
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:

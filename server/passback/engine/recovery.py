@@ -48,6 +48,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import Receipt, StartRun
+from passback.core.titles import first_title
 from passback.core.transcript import (
     closing_results,
     posted_count,
@@ -387,6 +388,7 @@ def posted_change(
     """
     status = loaded.status
     state = status.state.with_answers(verdict.append, loaded.messages)
+    is_new = not (status.title or status.message_count)
     return Change(
         post.key,
         new_nonce(),
@@ -398,6 +400,7 @@ def posted_change(
         run_start=status.message_count + _earlier_count(verdict.append),
         cancel_on_disconnect=post.on_disconnect == "cancel",
         state=None if state is status.state else state,
+        title=first_title(verdict.append) if is_new else None,
     )
 
 

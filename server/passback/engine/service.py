@@ -31,6 +31,8 @@ from passback.core.changes import (
     CallClaim,
     Change,
     ClaimRequest,
+    ConversationPage,
+    ConversationPlace,
     Enqueue,
     Inbox,
     InboxPlace,
@@ -85,6 +87,7 @@ from passback.core.posts import (
     receipt_names,
     with_arrival_time,
 )
+from passback.core.titles import check_title
 from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.commands import refuse_accompanied_command
@@ -479,6 +482,26 @@ class RunService:
         # nobody can answer these any more: the next look goes on without
         waiting = tuple(each for each in page.owing if not each.status.overdue)
         return replace(page, owing=waiting)
+
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        return await self._store.conversations(owner, after=after, limit=limit, search=search)
+
+    async def create(self, key: ConversationKey, /, *, title: str = "") -> None:
+        change = Change(key, new_nonce(), 0, title=check_title(title) if title else None)
+        if not await self._store.park(change):
+            raise Conflict("there is a conversation with this id already")
+
+    async def rename(self, key: ConversationKey, title: str, /) -> None:
+        if not await self._store.rename(key, check_title(title)):
+            raise UnknownConversation("there is no such conversation")
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

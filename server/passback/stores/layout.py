@@ -15,10 +15,13 @@ from passback.core.changes import (
     ClaimedCall,
     ClaimRequest,
     Commit,
+    ConversationPage,
+    ConversationPlace,
     Enqueue,
     Inbox,
     InboxPlace,
     Lease,
+    ListedConversation,
     OwingConversation,
     Status,
     dump_events,
@@ -93,6 +96,7 @@ def pack_owner(owner: OwnerId, /) -> bytes:
     return owner.encode("utf-8", "surrogatepass")
 
 
+@lru_cache(maxsize=10_000)
 def owner_tag(owner: OwnerId, /) -> str:
     """Return the name of an owner in a store, as `tag` does for a conversation."""
     return hashlib.sha256(pack_owner(owner)).hexdigest()[:32]
@@ -138,6 +142,7 @@ class PackedChange:
 
     tag: str
     key: bytes
+    owner: bytes
     nonce: str
     expected: int
     messages: tuple[bytes, ...]
@@ -150,12 +155,14 @@ class PackedChange:
     dequeues: str | None
     cancel_on_disconnect: bool
     state: PackedState | None
+    title: str
 
 
 def pack_change(change: Change, /) -> PackedChange:
     return PackedChange(
         tag=conversation_tag(change.key),
         key=pack_key(change.key),
+        owner=pack_owner(change.key.owner),
         nonce=change.nonce,
         expected=change.expected,
         messages=tuple(map(dump_message, change.append)),
@@ -168,6 +175,7 @@ def pack_change(change: Change, /) -> PackedChange:
         dequeues=change.dequeues,
         cancel_on_disconnect=change.cancel_on_disconnect,
         state=pack_state(change.state),
+        title=change.title or "",
     )
 
 
@@ -245,8 +253,14 @@ STATUS_FIELDS: tuple[str, ...] = (
     "history_start",
     "history_bytes",
     "open_turns",
+    "title",
+    "created",
+    "updated",
 )
-"""Names under which all stores keep what a `Status` is made of."""
+"""Names under which all stores keep what a `Status` is made of.
+
+`created` and `updated` are in microseconds, so that no two changes have the same.
+"""
 
 
 def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /) -> Status:
@@ -291,6 +305,9 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
         # `history_start` may have been set back since the record was written
         state=replace(load_state(record), history_start=history_start) if record else State(),
         history_bytes=number("history_bytes"),
+        title=text("title"),
+        created=number("created") // 1000,
+        updated=number("updated") // 1000,
     )
 
 
@@ -488,3 +505,30 @@ class InboxPageBuilder:
     def last_page(self, more: InboxPlace | None = None) -> Inbox:
         """Return the page when there is no other conversation, or none up to `more`."""
         return Inbox(tuple(self._owing), more)
+
+
+class ConversationPageBuilder:
+    """Builder of one page of an owner's conversations, newest first, with at most `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.room = limit
+        self._characters = PAGE_SIZE
+        self._listed: list[ListedConversation] = []
+
+    def try_add(self, listed: ListedConversation) -> bool:
+        """Add a conversation; return False if the page has no room. The first one always fits."""
+        size = sum(len(call.arguments) for call in listed.status.owed)
+        if not self.room or (self._listed and size > self._characters):
+            return False
+        self._listed.append(listed)
+        self.room -= 1
+        self._characters -= size
+        return True
+
+    def full_page(self) -> ConversationPage:
+        """Return the page after a conversation did not fit."""
+        return ConversationPage(tuple(self._listed), self._listed[-1].place)
+
+    def last_page(self, more: ConversationPlace | None = None) -> ConversationPage:
+        """Return the page when there is no other conversation, or none up to `more`."""
+        return ConversationPage(tuple(self._listed), more)

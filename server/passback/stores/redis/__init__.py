@@ -10,9 +10,9 @@ server:
     {prefix}:{tag}:runs       zset    runs whose logs exist -> when these expire
     {prefix}:{tag}:log:{run}  stream  an entry per batch of events, its id is that of its last event
 
-Beside them are `{prefix}:due` and `{prefix}:inbox:{owner}` (`indexes.py`), and, where owners have
-limits, the counts of what they spend, `{prefix}:{owner}:spent:...`, which bear the owner's hash
-tag.
+Beside them are `{prefix}:due`, `{prefix}:inbox:{owner}` and `{prefix}:conversations:{owner}`
+(`indexes.py`), and, where owners have limits, the counts of what they spend,
+`{prefix}:{owner}:spent:...`, which bear the owner's hash tag.
 
 Leases go by the server's clock. Hints that a log has grown are published; a reader that misses one
 reads the log a little later.
@@ -30,6 +30,8 @@ from passback.core.changes import (
     Change,
     ClaimRequest,
     Commit,
+    ConversationPage,
+    ConversationPlace,
     Enqueue,
     EnqueueAnswer,
     Inbox,
@@ -69,7 +71,7 @@ from passback.stores.options import KeepTimes, StoreOptions
 from passback.stores.redis import scripts
 from passback.stores.redis.check import check_servers
 from passback.stores.redis.hints import Hints
-from passback.stores.redis.indexes import DueIndex, InboxIndex
+from passback.stores.redis.indexes import ConversationList, DueIndex, InboxIndex, index_member
 from passback.stores.redis.link import RedisLink
 from passback.stores.redis.scripts import KeyNames, ScriptCall
 from passback.stores.redis.servers import Argument, RedisTarget, Reply
@@ -107,6 +109,7 @@ class RedisStore:
         self._hints = Hints(self._link, self._names)
         self._due = DueIndex(self._link, self._names)
         self._inbox = InboxIndex(self._link, self._names, scripts.ttl_argument(self._keep_running))
+        self._list = ConversationList(self._link, self._names, self._keep_idle.conversation)
         self._large_writes = LargeWrites(self._options.timeout)
         self._stack = AsyncExitStack()
 
@@ -169,6 +172,21 @@ class RedisStore:
     ) -> Inbox:
         return await self._inbox.read_page(owner, after, limit)
 
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        return await self._list.read_page(owner, after, limit, search)
+
+    async def rename(self, key: ConversationKey, title: str, /) -> bool:
+        keys = (self._names.state(conversation_tag(key)),)
+        return bool(await self._link.run(ScriptCall(scripts.RENAME, keys, (title,))))
+
     async def _run_read(
         self,
         key: ConversationKey,
@@ -185,6 +203,7 @@ class RedisStore:
         )
 
     async def park(self, change: Change, /) -> bool:
+        await self._note(self._list.note_call(change.key))
         return await self._run_change("park", change, RunId(""), None, 0) is not None
 
     async def begin(
@@ -212,12 +231,24 @@ class RedisStore:
         events: tuple[RunEvent, ...],
         lease: int,
     ) -> Lease | None:
-        # written first: a conversation that is due too early is only looked at
-        await self._due.make_due(change.key, lease)
+        notes = [self._due.note_call(change.key, lease)]
+        if kind == "begin":  # a take-over is no change of the client
+            notes.append(self._list.note_call(change.key))
+        await self._note(*notes)
         epoch = await self._run_change(kind, change, run_id, pack_entry(events), lease)
         if epoch is None:
             return None
         return Lease(RunRef(change.key, run_id), epoch, make_fence(epoch, change.nonce))
+
+    async def _note(self, *calls: ScriptCall) -> None:
+        """Write indexes, where the scripts do not: before the conversation that is to be in them.
+
+        One that is due too early is only looked at.
+        """
+        if not self._names.one_server:
+            for reply in await self._link.run_all(calls):
+                if isinstance(reply, StoreError):
+                    raise reply
 
     async def _run_change(
         self,
@@ -235,6 +266,8 @@ class RedisStore:
             packed.key,
             self._names.channel(packed.tag),
             *self._ttls,
+            index_member(change.key),
+            self._list.ttl,
             run_id,
             lease,
             keep.log,
@@ -244,7 +277,7 @@ class RedisStore:
             *packed.messages,
             *(text for receipt in packed.receipts for text in receipt),
         )
-        keys = self._names.conversation_keys(packed.tag, run_id)
+        keys = self._names.conversation_keys(packed.tag, run_id, owner=change.key.owner)
         call = ScriptCall(scripts.CHANGE, keys, given)
         large = entry is not None and is_large([entry.record])
         async with self._large_writes.hold_lock(large):
@@ -259,8 +292,9 @@ class RedisStore:
         return None if reply is None else CallClaim(bool(reply[0]), reply[1], reply[2])
 
     async def enqueue(self, entry: Enqueue, /) -> EnqueueAnswer:
-        packed = pack_enqueue(entry)
-        await self._due.make_due(entry.run.key, QUEUE_DUE, if_unknown=True)
+        packed, key = pack_enqueue(entry), entry.run.key
+        due = self._due.note_call(key, QUEUE_DUE, if_unknown=True)
+        await self._note(due, self._list.note_call(key))
         given = (
             packed.run_id,
             packed.record,
@@ -271,10 +305,12 @@ class RedisStore:
             self._names.channel(packed.tag),
             scripts.ttl_argument(self._keep_running),
             self._keep_running.log,
+            index_member(key),
+            self._list.ttl,
             *scripts.entry_arguments(packed.entry),
             *(text for receipt in packed.receipts for text in receipt),
         )
-        keys = self._names.conversation_keys(packed.tag, packed.run_id)
+        keys = self._names.conversation_keys(packed.tag, packed.run_id, owner=key.owner)
         return _ENQUEUE_ANSWERS[await self._link.run(ScriptCall(scripts.ENQUEUE, keys, given))]
 
     async def cancel(self, run: RunRef, finished: RunFinished, /) -> bool:
@@ -310,15 +346,17 @@ class RedisStore:
         )
 
     async def delete(self, key: ConversationKey, /) -> bool:
-        tag, names = conversation_tag(key), self._names
+        tag, names, listed = conversation_tag(key), self._names, await self._list.find(key)
         for _ in range(DELETE_ATTEMPTS):
             # a script has to be given its keys: a run that begins meanwhile needs another attempt
             runs: list[bytes] = await self._link.command("ZRANGE", names.runs(tag), 0, -1)
             logs = (names.log(tag, run.decode()) for run in runs)
-            keys = names.with_index(*names.conversation_parts(tag), *logs)
-            given: list[Argument] = [names.channel(tag), pack_key(key), *runs]
+            keys = names.with_indexes(*names.conversation_parts(tag), *logs, owner=key.owner)
+            given: list[Argument] = [names.channel(tag), pack_key(key), index_member(key), *runs]
             existed = await self._link.run(ScriptCall(scripts.DELETE, keys, given))
             if existed is not None:
+                if existed:
+                    await self._list.remove(key.owner, listed)
                 return bool(existed)
         raise StoreUnavailable("the conversation changes too fast to be deleted", retry_after=1)
 
@@ -366,7 +404,7 @@ class RedisStore:
             write, within = packed.write, packed.answer_within
             noted = await self._inbox.note_owing(key) if packed.hands_back else ()
             if within is not None:
-                await self._due.make_due(key, min(within, time))
+                await self._note(self._due.note_call(key, min(within, time)))
             given = (
                 write.fence,
                 packed.step,
@@ -397,10 +435,10 @@ class RedisStore:
     async def release(self, lease: Lease, /) -> bool:
         key = lease.run.key
         given = (lease.fence, self._names.channel(conversation_tag(key)), pack_key(key))
-        keys = self._names.with_index(self._names.state(conversation_tag(key)))
+        keys = self._names.with_indexes(self._names.state(conversation_tag(key)))
         held = bool(await self._link.run(ScriptCall(scripts.RELEASE, keys, given)))
         if held:
-            await self._due.make_due(key, 0)
+            await self._note(self._due.note_call(key, 0))
         return held
 
     async def read_log(

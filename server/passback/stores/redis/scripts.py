@@ -62,6 +62,10 @@ class KeyNames:
         """Return the index of an owner's conversations that may owe something."""
         return f"{self.prefix}:inbox:{owner_tag(owner)}"
 
+    def conversations(self, owner: OwnerId, /) -> str:
+        """Return the list of an owner's conversations."""
+        return f"{self.prefix}:conversations:{owner_tag(owner)}"
+
     def spent(self, owner_tag: str, part: str, /) -> str:
         """Return the name of a count of what was spent; those of one owner are on one server."""
         return self._tagged_key(owner_tag, f"spent:{part}")
@@ -94,13 +98,20 @@ class KeyNames:
         ours = self._tagged_key(tag, "")
         return (ours + "state", ours + "messages", ours + "receipts", ours + "runs", ours + "queue")
 
-    def with_index(self, *keys: str) -> tuple[str, ...]:
-        """Return these keys, and the index behind them where a script may use both."""
-        return (*keys, self.due) if self.one_server else keys
+    def with_indexes(self, *keys: str, owner: OwnerId | None = None) -> tuple[str, ...]:
+        """Return these keys, and the indexes behind them where a script may use both.
 
-    def conversation_keys(self, tag: str, run_id: str, /) -> tuple[str, ...]:
-        """Return the keys of `lua/conversation.lua`: the parts, the log of a run, and the index."""
-        return self.with_index(*self.conversation_parts(tag), self.log(tag, run_id))
+        `owner`: whose list of conversations is one of them; None for no list.
+        """
+        if not self.one_server:
+            return keys
+        return (*keys, self.due) if owner is None else (*keys, self.due, self.conversations(owner))
+
+    def conversation_keys(
+        self, tag: str, run_id: str, /, *, owner: OwnerId | None = None
+    ) -> tuple[str, ...]:
+        """Return the keys of `lua/conversation.lua`: the parts, the log of a run, the indexes."""
+        return self.with_indexes(*self.conversation_parts(tag), self.log(tag, run_id), owner=owner)
 
     def channel(self, tag: str, /) -> str:
         """Return the channel on which hints are published that a log has grown."""
@@ -129,7 +140,7 @@ class ScriptCall:
         return (*how, len(self.keys), *self.keys, *self.arguments)
 
 
-LAYOUT = "10"  # of keys and fields: raise it when either changes
+LAYOUT = "11"  # of keys and fields: raise it when either changes
 _CONSTANTS = (
     f"local LAYOUT = '{LAYOUT}'\nlocal STATUS_FIELDS = {{{str(STATUS_FIELDS)[1:-1]}}}\n".encode()
 )
@@ -145,9 +156,11 @@ def _load_script(*parts: str) -> Script:
 
 
 READ = _load_script("read")
-CHANGE = _load_script("conversation", "log", "change")
+CHANGE = _load_script("conversation", "listing", "log", "change")
 CLAIM_CALL = _load_script("claim_call")
-ENQUEUE = _load_script("conversation", "enqueue")
+ENQUEUE = _load_script("conversation", "listing", "enqueue")
+RENAME = _load_script("rename")
+TITLE = _load_script("title")
 APPEND = _load_script("log", "append")
 COMMIT = _load_script("conversation", "log", "commit")
 NEXT_LOG = _load_script("next_log")
@@ -160,12 +173,13 @@ DUE_TAKE = _load_script("due_take")
 DUE_WAIT = _load_script("due_wait")
 DUE_SETTLE = _load_script("due_settle")
 INBOX_NOTE = _load_script("inbox_note")
-INBOX_REMOVE = _load_script("inbox_remove")
+LIST_NOTE = _load_script("listing", "list_note")
+INDEX_REMOVE = _load_script("index_remove")
 SPEND = _load_script("spend")
 
 
 def change_arguments(packed: PackedChange, /) -> tuple[Argument, ...]:
-    """Return the arguments of `lua/change.lua` from `nonce` to `history_start`."""
+    """Return the arguments of `lua/change.lua` from `nonce` to `title`."""
     return (
         packed.nonce,
         packed.expected,
@@ -177,6 +191,7 @@ def change_arguments(packed: PackedChange, /) -> tuple[Argument, ...]:
         packed.dequeues or "",
         int(packed.cancel_on_disconnect),
         *state_arguments(packed.state),
+        packed.title,
     )
 
 

@@ -20,6 +20,8 @@ from passback.core.changes import (
     Change,
     ClaimRequest,
     Commit,
+    ConversationPage,
+    ConversationPlace,
     Enqueue,
     EnqueueAnswer,
     Inbox,
@@ -53,7 +55,6 @@ from passback.stores.layout import (
     pack_commit,
     pack_enqueue,
     pack_entry,
-    pack_owner,
     pack_spending,
     pack_write,
     unpack_key,
@@ -169,6 +170,25 @@ class SqliteStore:
     ) -> Inbox:
         return await self._reader.run(lambda db: reads.read_inbox(db, owner, after, limit))
 
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        return await self._reader.run(
+            lambda db: reads.read_conversations(db, owner, after, limit, search)
+        )
+
+    async def rename(self, key: ConversationKey, title: str, /) -> bool:
+        tag = conversation_tag(key)
+        return await self._writer.run(
+            lambda db: changes.rename_conversation(db, tag, title), durable=True
+        )
+
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)
         return await self._run_write(
@@ -279,10 +299,9 @@ class SqliteStore:
         large = is_large_commit(commit)
         async with self._large_writes.hold_lock(large):
             packed, time = pack_commit(commit), milliseconds(lease)
-            owner = pack_owner(commit.log.lease.run.key.owner)
             return await self._run_write(
                 packed.write.tag,
-                lambda db: leases.commit_turn(db, packed, owner, time, self._retention),
+                lambda db: leases.commit_turn(db, packed, time, self._retention),
                 large=large,
             )
 

@@ -36,6 +36,7 @@ from passback.stores.sqlite.rows import (
     keep_log,
     measure_log,
     now_ms,
+    now_us,
     queued_runs,
     remove_queued,
     set_state,
@@ -73,10 +74,11 @@ def park_change(db: sqlite3.Connection, change: PackedChange, retention: Retenti
         return True
     if not _is_idle_at(row, change.expected):
         return False
-    row = row or create_row(db, change.tag, change.nonce)
+    row = row or create_row(db, change)
     _apply_change(
         db, row, change, retention.waiting if has_queue(db, row["id"]) else retention.idle
     )
+    _set_updated(db, row)
     return True
 
 
@@ -94,10 +96,11 @@ def begin_run(
         row is None or queued_runs(db, row["id"])[:1] != [change.dequeues]
     ):
         return None
-    row = row or create_row(db, change.tag, change.nonce)
+    row = row or create_row(db, change)
     if change.dequeues is not None:
         remove_queued(db, row["id"], change.dequeues)
-    _apply_change(db, row, change, retention.running, change.key)
+    _apply_change(db, row, change, retention.running)
+    _set_updated(db, row)
     epoch, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(
         db,
@@ -129,7 +132,7 @@ def take_over(
     if row is None or not _is_lapsed_at(row, change.expected, run.run_id):
         return None
     _void_uncommitted(db, row)
-    _apply_change(db, row, change, retention.running, change.key)
+    _apply_change(db, row, change, retention.running)
     epoch, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(db, row["id"], **columns, attempt=row["attempt"] + 1)
     keep_log(db, Log(row["id"], run.run_id), retention.running.log)
@@ -146,7 +149,7 @@ def fail_lost(
         return False
     waits = has_queue(db, row["id"])
     _void_uncommitted(db, row)
-    _apply_change(db, row, change, retention.waiting if waits else retention.idle, change.key)
+    _apply_change(db, row, change, retention.waiting if waits else retention.idle)
     _, columns = _open_epoch(db, row, change.nonce, run, retention)
     update_row(db, row["id"], **columns | {"running": 0, "due_at": now_ms() if waits else None})
     keep_log(db, Log(row["id"], run.run_id), retention.idle.log)
@@ -166,11 +169,7 @@ def _is_lapsed_at(row: sqlite3.Row, version: int, run_id: str) -> bool:
 
 
 def _apply_change(
-    db: sqlite3.Connection,
-    row: sqlite3.Row,
-    change: PackedChange,
-    keep: KeepTimes,
-    key: bytes | None = None,
+    db: sqlite3.Connection, row: sqlite3.Row, change: PackedChange, keep: KeepTimes
 ) -> None:
     """Write what all changes have in common."""
     count = row["message_count"]
@@ -182,11 +181,12 @@ def _apply_change(
     add_receipts(db, row["id"], change.receipts)
     # `history_start` is set back where it lies behind the kept messages: it would hide new ones
     db.execute(
-        "UPDATE extras SET owed = ?, tools = COALESCE(?, tools), key = COALESCE(?, key),"
+        "UPDATE extras SET owed = ?, tools = COALESCE(?, tools),"
+        " title = CASE WHEN title = '' THEN ? ELSE title END,"
         " owed_since = CASE WHEN ? THEN owed_since END, open_turns = NULL,"
         " history_start = CASE WHEN history_start > ? THEN 0 ELSE history_start END"
         " WHERE conversation = ?",
-        (change.owed, change.tools, key, change.owes, count, row["id"]),
+        (change.owed, change.tools, change.title, change.owes, count, row["id"]),
     )
     moved = set_state(db, row["id"], change.state)
     end = add_messages(db, row["id"], count, change.messages)
@@ -200,6 +200,19 @@ def _apply_change(
         history_bytes=count_history_bytes(db, row, change.messages, anew=anew),
         keep_until=time_in(keep.conversation),
     )
+
+
+def _set_updated(db: sqlite3.Connection, row: sqlite3.Row) -> None:
+    """Record that a client has changed the conversation just now."""
+    db.execute("UPDATE extras SET updated = ? WHERE conversation = ?", (now_us(), row["id"]))
+
+
+def rename_conversation(db: sqlite3.Connection, tag: str, title: str, /) -> bool:
+    row = find_row(db, tag)
+    if row is None:
+        return False
+    db.execute("UPDATE extras SET title = ? WHERE conversation = ?", (title, row["id"]))
+    return True
 
 
 def _void_uncommitted(db: sqlite3.Connection, row: sqlite3.Row) -> None:
@@ -256,7 +269,7 @@ def enqueue_post(
         return "full"
     add_queued(db, conversation, entry.run_id, entry.record)
     add_receipts(db, conversation, entry.receipts)
-    db.execute("UPDATE extras SET key = ? WHERE conversation = ?", (entry.key, conversation))
+    _set_updated(db, row)
     _log_outside_lease(db, row, log, entry.entry)
     keep_log(db, log, retention.waiting.log)
     update_row(

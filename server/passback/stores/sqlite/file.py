@@ -12,7 +12,7 @@ from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 # The row of a conversation is written with every batch of events, so columns that may be large are
 # in `extras`.
@@ -52,14 +52,18 @@ CREATE TABLE extras (
     conversation INTEGER PRIMARY KEY,
     owed BLOB NOT NULL,
     tools BLOB,
-    key BLOB,                               -- owner and id, once a run has begun
+    key BLOB NOT NULL,                      -- owner and id
     claims TEXT,                            -- `call claimant until`, repeated
-    owner BLOB,                             -- set once it has owed something
+    owner BLOB NOT NULL,
+    title TEXT NOT NULL DEFAULT '',
+    created INTEGER NOT NULL,               -- microseconds
+    updated INTEGER NOT NULL,               -- by a client, microseconds
     owed_since INTEGER,                     -- when that was handed back, microseconds
     state BLOB,                             -- record of the conversation's state
     history_start INTEGER NOT NULL DEFAULT 0, -- position of the first message that is read
     open_turns BLOB                           -- at the last commit
 );
+CREATE INDEX extras_by_updated ON extras (owner, updated);
 CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
 CREATE TABLE messages (
     conversation INTEGER NOT NULL,

@@ -51,7 +51,7 @@ def append_events(
 
 
 def commit_turn(
-    db: sqlite3.Connection, commit: PackedCommit, owner: bytes, lease: int, retention: Retention, /
+    db: sqlite3.Connection, commit: PackedCommit, lease: int, retention: Retention, /
 ) -> bool:
     """Write a turn; return whether the run has ended and posts wait.
 
@@ -102,9 +102,8 @@ def commit_turn(
     since = now_us() if commit.hands_back else None
     turns = open_turns and open_turns.record
     db.execute(
-        "UPDATE extras SET owed = ?, open_turns = ?, owner = ?, owed_since = ?"
-        " WHERE conversation = ?",
-        (commit.owed, turns, owner, since, row["id"]),
+        "UPDATE extras SET owed = ?, open_turns = ?, owed_since = ? WHERE conversation = ?",
+        (commit.owed, turns, since, row["id"]),
     )
     keep_log(db, Log(row["id"], write.run_id), keep.log)
     return waits
@@ -145,7 +144,7 @@ def take_due(db: sqlite3.Connection, limit: int, lease: int, /) -> list[bytes]:
     )
     found = db.execute(
         "SELECT id, key FROM conversations JOIN extras ON conversation = id"
-        " WHERE due_at <= :now AND (keep_until IS NULL OR keep_until > :now) AND key IS NOT NULL"
+        " WHERE due_at <= :now AND (keep_until IS NULL OR keep_until > :now)"
         " ORDER BY due_at, id LIMIT :limit",
         {"now": time, "limit": limit},
     ).fetchall()

@@ -2,10 +2,14 @@
 
 import sqlite3
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from passback.core.changes import (
+    ConversationPage,
+    ConversationPlace,
     Inbox,
     InboxPlace,
+    ListedConversation,
     LoadedConversation,
     OwingConversation,
     Page,
@@ -14,18 +18,21 @@ from passback.core.changes import (
     load_queued,
     load_tools,
 )
-from passback.core.errors import UnknownRun
+from passback.core.errors import StoreError, UnknownRun
 from passback.core.events import Cursor, Logged, Position
 from passback.core.messages import OwnerId, RunId
 from passback.core.posts import ReceiptName
+from passback.core.titles import title_filter
 from passback.stores.layout import (
     PAGE_SIZE,
+    ConversationPageBuilder,
     InboxPageBuilder,
     pack_owner,
     unpack_entries,
     unpack_key,
     unpack_receipt,
     unpack_status,
+    unpacking_records,
 )
 from passback.stores.sqlite.rows import (
     Log,
@@ -35,6 +42,8 @@ from passback.stores.sqlite.rows import (
     now_ms,
     queued_runs,
 )
+
+SCAN_LIMIT = 1000  # conversations that one page of a list looks at
 
 
 def read_status(db: sqlite3.Connection, tag: str, /) -> Status:
@@ -150,6 +159,50 @@ def read_inbox(
         ):
             return builder.full_page()
     return builder.last_page()
+
+
+def read_conversations(
+    db: sqlite3.Connection,
+    owner: OwnerId,
+    after: ConversationPlace | None,
+    limit: int,
+    search: str,
+    /,
+) -> ConversationPage:
+    updated, tag = after or ConversationPlace(2**63 - 1, "")
+    rows = db.execute(
+        "SELECT conversations.*, key, title, updated"
+        " FROM extras JOIN conversations ON id = conversation"
+        " WHERE owner = :owner AND updated <= :updated AND (updated < :updated OR tag < :tag)"
+        " AND (keep_until IS NULL OR keep_until > :now)"
+        " ORDER BY updated DESC, tag DESC LIMIT :limit",
+        {
+            "owner": pack_owner(owner),
+            "updated": updated,
+            "tag": tag,
+            "now": now_ms(),
+            "limit": SCAN_LIMIT,
+        },
+    )
+    # the rows are read lazily: the page may end long before them
+    builder, matches = ConversationPageBuilder(limit), title_filter(search)
+    for count, row in enumerate(rows, 1):
+        place = ConversationPlace(row["updated"], row["tag"])
+        if matches(row["title"]):
+            with suppress(StoreError):  # a damaged conversation does not hold up the others
+                listed = _read_listed(db, row, place)
+                if not builder.try_add(listed):
+                    return builder.full_page()
+        if count == SCAN_LIMIT:
+            return builder.last_page(place)
+    return builder.last_page()
+
+
+def _read_listed(
+    db: sqlite3.Connection, row: sqlite3.Row, place: ConversationPlace
+) -> ListedConversation:
+    with unpacking_records():
+        return ListedConversation(unpack_key(row["key"]), place, _read_row_status(db, row))
 
 
 def data_version(db: sqlite3.Connection, /) -> int:

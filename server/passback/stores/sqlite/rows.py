@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from passback.core.changes import dump_events
 from passback.core.events import Position
 from passback.core.values import value
-from passback.stores.layout import PackedEntry, PackedState, first_version
+from passback.stores.layout import PackedChange, PackedEntry, PackedState, first_version
 from passback.stores.options import KeepTimes, StoreOptions
 
 SWEEP_LIMIT = 20  # expired conversations, and logs, that one new run deletes
@@ -77,16 +77,20 @@ def update_row(db: sqlite3.Connection, conversation: int, /, **columns: Value) -
     db.execute(statement, {**columns, "id": conversation})
 
 
-def create_row(db: sqlite3.Connection, tag: str, nonce: str, /) -> sqlite3.Row:
+def create_row(db: sqlite3.Connection, change: PackedChange, /) -> sqlite3.Row:
     """Create an empty conversation and return its row; its first change adds 1 to its version."""
-    expired = db.execute("SELECT id FROM conversations WHERE tag = ?", (tag,)).fetchone()
+    expired = db.execute("SELECT id FROM conversations WHERE tag = ?", (change.tag,)).fetchone()
     if expired:
         remove_rows(db, expired["id"])
     made = db.execute(
         "INSERT INTO conversations (tag, version) VALUES (?, ?)",
-        (tag, first_version(nonce) - 1),
+        (change.tag, first_version(change.nonce) - 1),
     )
-    db.execute("INSERT INTO extras (conversation, owed) VALUES (?, x'')", (made.lastrowid,))
+    db.execute(
+        "INSERT INTO extras (conversation, owed, key, owner, created, updated)"
+        " VALUES (?, x'', ?, ?, ?, ?)",
+        (made.lastrowid, change.key, change.owner, now_us(), now_us()),
+    )
     row: sqlite3.Row = db.execute(
         "SELECT * FROM conversations WHERE id = ?", (made.lastrowid,)
     ).fetchone()

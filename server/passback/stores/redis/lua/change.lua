@@ -1,23 +1,25 @@
 -- Change the transcript, for park, begin, take_over and fail_lost; begin and take_over also take
 -- a lease, fail_lost ends one.
--- KEYS state messages receipts runs queue log [due]
+-- KEYS state messages receipts runs queue log [due list]
 -- ARGV kind nonce expected first_version owed tools keep_messages run_start dequeues
---   cancel_on_disconnect state history_start member channel idle_ttl running_ttl
---   run_id lease log_ttl max_log_bytes last record n message*n (receipt value)*
+--   cancel_on_disconnect state history_start title member channel idle_ttl
+--   running_ttl list_member list_ttl run_id lease log_ttl max_log_bytes last record n message*n
+--   (receipt value)*
 -- Return the epoch, or false when the change does not fit.
-local FIRST_MESSAGE = 24  -- its place in ARGV
+local FIRST_MESSAGE = 27  -- its place in ARGV
 local kind, nonce, expected, first_version, owed, tools, keep_messages, run_start, dequeues,
-  cancel_on_disconnect, state, history_start = unpack(ARGV, 1, 12)
-local member, channel, idle_ttl, running_ttl, run_id, lease, log_ttl, max_log_bytes, last, record,
-  n = unpack(ARGV, 13, 23)
+  cancel_on_disconnect, state, history_start, title = unpack(ARGV, 1, 13)
+local member, channel, idle_ttl, running_ttl, list_member, list_ttl, run_id, lease, log_ttl,
+  max_log_bytes, last, record, n = unpack(ARGV, 14, 26)
 local takes_over = kind == 'take_over' or kind == 'fail_lost'
 local takes_lease = kind == 'begin' or kind == 'take_over'
 
 local version, known_nonce, running, known_run_id, lease_expires, epoch, newest_epoch,
-  message_count, attempt, committed, log_bytes, answer_by, known_start, history_bytes = unpack(
+  message_count, attempt, committed, log_bytes, answer_by, known_start, history_bytes,
+  known_title = unpack(
   redis.call('HMGET', keys.state, 'version', 'nonce', 'running', 'run_id', 'lease_expires', 'epoch',
     'newest_epoch', 'message_count', 'attempt', 'committed', 'log_bytes', 'answer_by',
-    'history_start', 'history_bytes'))
+    'history_start', 'history_bytes', 'title'))
 epoch, message_count = tonumber(epoch or 0), tonumber(message_count or 0)
 log_bytes, known_start = tonumber(log_bytes or 0), tonumber(known_start or 0)
 if known_nonce == nonce then return epoch end
@@ -90,7 +92,9 @@ elseif kind == 'take_over' then
 end
 set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed,
   'message_count', digits(kept + n))
-if not version then set('layout', LAYOUT) end
+if not takes_over then set('updated', digits(microseconds())) end
+if not version then set('created', digits(microseconds()), 'layout', LAYOUT) end
+if title ~= '' and (known_title or '') == '' then set('title', title) end
 if tools ~= '' then set('tools', tools) end
 if state ~= '' then
   set('state', state, 'history_start', history_start)
@@ -132,6 +136,7 @@ if kind ~= 'park' then
   set_log_ttl(run_id, log_ttl)
 end
 local waits = not takes_lease and has_queue()
+if keys.list and not takes_over then list_conversation(keys.list, list_member, list_ttl) end
 if kind ~= 'park' then set_due(member, takes_lease and lease or (waits and 0)) end
 set_ttl((takes_lease or waits) and running_ttl or idle_ttl)
 redis.call('PUBLISH', channel, '')

@@ -1,8 +1,8 @@
--- The keys of a conversation, which all bear its tag; `due` is there where one server has all
--- conversations.
+-- The keys of a conversation, which all bear its tag; `due` and the owner's `list` are there where
+-- one server has all conversations.
 local keys = {
   state = KEYS[1], messages = KEYS[2], receipts = KEYS[3], runs = KEYS[4], queue = KEYS[5],
-  log = KEYS[6], due = KEYS[7],
+  log = KEYS[6], due = KEYS[7], list = KEYS[8],
 }
 
 -- Fail before the first write when a key has a foreign type, or a part of the conversation is
@@ -10,6 +10,7 @@ local keys = {
 local function check_parts(message_count)
   redis.call('XLEN', keys.log)
   if keys.due then redis.call('ZCARD', keys.due) end
+  if keys.list then redis.call('ZCARD', keys.list) end
   if not message_count then return end
   redis.call('HLEN', keys.receipts)
   redis.call('ZCARD', keys.runs)

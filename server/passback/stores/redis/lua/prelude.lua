@@ -11,3 +11,7 @@ end
 local function time_in(after)
   return string.format('%.3f', time[1] * 1000 + time[2] / 1000 + after)
 end
+
+local function microseconds()
+  return time[1] * 1000000 + time[2]
+end
