@@ -140,6 +140,7 @@ def _processes(*messages: Json) -> Way:
 
 WAYS = {
     "look at it": Way("GET", "/conversations/{conversation}"),
+    "rename it": Way("PATCH", "/conversations/{conversation}", {"title": "mine"}),
     "read its messages": Way("GET", "/conversations/{conversation}/messages"),
     "stream its newest run": Way("GET", STREAM),
     "stream a run": Way("GET", f"{STREAM}?runId={{run}}"),
@@ -287,3 +288,20 @@ async def test_the_inbox_is_each_owners_own_on_every_page(
         for query in ("", f"&after={first['next']}"):
             inbox = await bob.http.get(f"/tool-calls?status=owed{query}")
             assert (inbox.status_code, inbox.json()) == (200, empty)
+
+
+async def test_the_list_of_conversations_is_each_owners_own_on_every_page(
+    owners: Owners, model: ModelServer
+) -> None:
+    await _waiting(owners.alice, model)  # so that the first page of alice's is not the last
+    first = (await owners.alice.http.get("/conversations?limit=1")).json()
+    assert first["next"]
+    [newest] = first["conversations"]
+    hers = {each.conversation for each in (owners.waiting, owners.running)} | {newest["id"]}
+    whole = (await owners.alice.http.get("/conversations?search=go")).json()
+    assert hers <= {each["id"] for each in whole["conversations"]}
+    for bob in owners.bob:
+        for query in ("", "?search=go", f"?after={first['next']}"):
+            page = await bob.http.get(f"/conversations{query}")
+            assert page.status_code == 200
+            assert not hers & {each["id"] for each in page.json()["conversations"]}

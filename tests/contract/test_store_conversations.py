@@ -207,7 +207,7 @@ async def test_what_is_not_there_cannot_be_renamed(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- which are listed
-@pytest.mark.promise("P13", "P17")
+@pytest.mark.promise("P13")
 async def test_an_owner_finds_no_conversations_of_another_owner(store: Store) -> None:
     """Their names may begin alike."""
     owners = [ANN, OwnerId("ann\x01"), OwnerId("ann:b"), OwnerId("an"), OwnerId(""), BOB]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import httpx
@@ -88,9 +88,13 @@ def closed(schema: JsonValue) -> JsonValue:
 SIMPLE = (
     ("GET", "{here}?include=structuredData"),
     ("DELETE", "{here}/permissions/price"),
+    ("PATCH", "{here}"),
+    *(("GET", f"/conversations{query}") for query in ("?limit=1", "?after=x", "?search=none")),
     *[("DELETE", "{here}")] * 2,
     *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json", "/commands")),
 )
+
+BODIES: Mapping[str, Json] = {"PATCH": {"title": "another"}}
 
 
 class Described:
@@ -234,7 +238,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
     await _agent_api(ask, f"{conversation}-2")
     for method, path in SIMPLE:
-        await ask(method, path.format(here=here))
+        await ask(method, path.format(here=here), json=BODIES.get(method))
     described.check_completeness()
 
 

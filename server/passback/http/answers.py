@@ -198,7 +198,7 @@ def lister_of(request: Request, /) -> OwnerId:
     """
     if not request.scope[_MAY_LIST_KEY]:
         raise KeysNeeded(
-            "the inbox shows the ids of all conversations: it needs API keys, or a server that "
+            "this list shows the ids of all conversations: it needs API keys, or a server that "
             "listens on loopback only"
         )
     return owner_of(request)

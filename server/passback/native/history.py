@@ -78,15 +78,19 @@ class PermissionView(TypedDict):
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
-    `runId` is the newest run that has begun. `owed` are the calls that the client has to answer.
-    `queued` are the runs of waiting posts, in their order. `usage` is that of all messages,
-    `cost` that of all model calls, in the currency of the server's prices, and `seconds` the time
-    that runs have worked. `plan` is the agent's plan. `refusals` are the newest calls that were
-    denied, `permissions` the answers for all later calls. `structuredData` is the posted data that
-    is in force. It is there when it was asked for.
+    `title` is a text for people, which may be empty. Both times are RFC 3339, in UTC; `updatedAt`
+    is when a client last posted something. `runId` is the newest run that has begun. `owed` are
+    the calls that the client has to answer. `queued` are the runs of waiting posts, in their
+    order. `usage` is that of all messages, `cost` that of all model calls, in the currency of the
+    server's prices, and `seconds` the time that runs have worked. `plan` is the agent's plan.
+    `refusals` are the newest calls that were denied, `permissions` the answers for all later calls.
+    `structuredData` is the posted data that is in force. It is there when it was asked for.
     """
 
     id: str
+    title: str
+    createdAt: str
+    updatedAt: str
     status: Literal["idle", "running"]
     runId: str | None
     running: RunningView | None
@@ -115,6 +119,9 @@ def conversation_view(conversation_id: ConversationId, status: Status, /) -> Con
         }
     return {
         "id": conversation_id,
+        "title": status.title,
+        "createdAt": utc_timestamp(status.created),
+        "updatedAt": utc_timestamp(status.updated),
         "status": "running" if status.running else "idle",
         "runId": status.run_id,
         "running": running,

@@ -1,6 +1,7 @@
 """The native routes of a conversation, its messages and its runs, and of the server."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,10 +57,14 @@ async def _get(runs: LoggedRuns, path: str, **headers: str) -> Answer:
 async def test_a_conversation_is_shown_without_its_messages() -> None:
     owed = (Owed(CallId("call_1"), "paint", '{"color":"blue"}'),)
     status = Status(3, RUN.run_id, running=False, owed=owed, message_count=2)
+    status = replace(status, title="a title", created=1000, updated=2500)
     answer = await _get(_runs(status), "/conversations/c")
     assert answer.status == 200
     assert answer.json == {
         "id": "c",
+        "title": "a title",
+        "createdAt": "1970-01-01T00:00:01.000Z",
+        "updatedAt": "1970-01-01T00:00:02.500Z",
         "status": "idle",
         "runId": "run_1",
         "running": None,
@@ -147,9 +152,18 @@ ROUTES = [
 ]
 
 
+async def _try(
+    app: ASGIApp, method: str, path: str, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Send a request, with a body where the method needs one."""
+    if method == "PATCH":
+        return await ask_json(app, method, path, {"title": "a title"}, headers=headers or {})
+    return await ask(app, method, path, headers=headers or {})
+
+
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_an_unknown_conversation_is_not_found(method: str, path: str) -> None:
-    answer = await ask(_app(_runs()), method, path.format("other"))
+    answer = await _try(_app(_runs()), method, path.format("other"))
     assert (answer.status, answer.code) == (404, "conversation_not_found")
 
 
@@ -158,7 +172,7 @@ async def test_an_unknown_conversation_is_not_found(method: str, path: str) -> N
 async def test_a_conversation_of_another_owner_is_not_found(method: str, path: str) -> None:
     app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))
     headers = {"authorization": "Bearer a-key"}
-    answer = await ask(app, method, path.format("c"), headers=headers)
+    answer = await _try(app, method, path.format("c"), headers)
     assert (answer.status, answer.code) == (404, "conversation_not_found")
 
 
@@ -169,7 +183,7 @@ async def test_a_conversation_of_another_owner_is_not_found(method: str, path: s
     [("%00", 422), ("a%0D%0Ab", 422), ("x" * 257, 422), ("%FF", 400), ("%ED%A0%80", 400)],
 )
 async def test_an_impossible_id_is_refused(method: str, path: str, given: str, status: int) -> None:
-    assert (await ask(_app(_runs()), method, path.format(given))).status == status
+    assert (await _try(_app(_runs()), method, path.format(given))).status == status
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class IndexEntry:
 
 
 class _OwnerIndex:
-    """What the indexes of an owner's conversations have in common."""
+    """An index of an owner's conversations: reading them, and removing entries."""
 
     def __init__(self, link: RedisLink, names: KeyNames) -> None:
         self._link = link

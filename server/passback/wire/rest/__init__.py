@@ -17,7 +17,7 @@ from passback.native.openapi import (
     schema_reference,
     schemas_of,
 )
-from passback.wire.rest import calls, conversations
+from passback.wire.rest import calls, conversations, listing
 
 
 class CommandView(TypedDict):
@@ -47,7 +47,12 @@ def build(services: Services, /) -> Wire:
         paths=_PATHS,
         schemas=schemas_of(CommandsView),
     )
-    parts = (conversations.build(services), calls.build(services), commands)
+    parts = (
+        listing.build(services),
+        conversations.build(services),
+        calls.build(services),
+        commands,
+    )
     return Wire(
         routes=[route for part in parts for route in part.routes],
         paths={path: item for part in parts for path, item in part.paths.items()},

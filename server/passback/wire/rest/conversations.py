@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from passback.core.errors import Conflict, CursorExpired, InvalidRequest
 from passback.core.messages import ConversationKey, RunRef
 from passback.http.answers import empty_answer, json_answer, owner_of
-from passback.http.body import read_optional_object
+from passback.http.body import read_object, read_optional_object
 from passback.http.requests import (
     check_conversation_id,
     check_run_id,
@@ -99,6 +99,12 @@ class MessagesView(TypedDict):
     total: int
 
 
+class RenameConversation(Posted):
+    """A new title: one line of 1 to 200 characters, once its white space is folded."""
+
+    title: str
+
+
 class CancelRun(Posted):
     """The run to cancel; without it, the current one, or else the first in the queue."""
 
@@ -121,8 +127,8 @@ def build(services: Services, /) -> Wire:
         routes=[
             Endpoint(
                 "/conversations/{id}",
-                wire.get_or_delete,
-                methods=["GET", "DELETE"],
+                wire.answer_conversation,
+                methods=["GET", "PATCH", "DELETE"],
                 query={"GET": ["include"]},
             ),
             Endpoint(_PERMISSION, wire.retract_permission, methods=["DELETE"]),
@@ -158,6 +164,7 @@ def build(services: Services, /) -> Wire:
         schemas=schemas_of(
             ConversationView,
             MessagesView,
+            RenameConversation,
             CancelRun,
             CancelView,
             HealthView,
@@ -173,11 +180,14 @@ class _Rest:
         self._services = services
         self._runs = services.runs
 
-    async def get_or_delete(self, request: Request) -> Response:
-        key = conversation_key(request)
+    async def answer_conversation(self, request: Request) -> Response:
+        key, services = conversation_key(request), self._services
         if request.method == "DELETE":
             await self._runs.delete(key)
             return empty_answer(request.scope)
+        if request.method == "PATCH":
+            body = await read_object(request, services.limits, services.bodies)
+            await self._runs.rename(key, validate_model(RenameConversation, body).title)
         include = _included_words(request, {_STRUCTURED_DATA})
         shown = conversation_view(key.id, await self._runs.status(key))
         if _STRUCTURED_DATA in include:  # a read of its own: the data may be large
@@ -292,6 +302,9 @@ _PATHS: Mapping[str, JsonValue] = {
                     schema_reference("ConversationView"),
                     example={
                         "id": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
+                        "title": "Read the file and delete it",
+                        "createdAt": "2026-01-31T11:58:00.000Z",
+                        "updatedAt": "2026-01-31T12:00:00.000Z",
                         "status": "running",
                         "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
                         "running": {
@@ -333,6 +346,16 @@ _PATHS: Mapping[str, JsonValue] = {
                     f"`{_STRUCTURED_DATA}`: adds the whole structured data.",
                 )
             ],
+        ),
+        "patch": describe_operation(
+            "renameConversation",
+            "Give a conversation another title, also while a run goes on.",
+            {"200": json_response("The conversation.", schema_reference("ConversationView"))},
+            *CONVERSATION_ERRORS,
+            *BODY_ERRORS[1:],  # the first is in CONVERSATION_ERRORS
+            requestBody=json_body(
+                schema_reference("RenameConversation"), example={"title": "The blue page"}
+            ),
         ),
         "delete": describe_operation(
             "deleteConversation",
