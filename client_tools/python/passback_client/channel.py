@@ -195,6 +195,13 @@ class Channel:
     async def conversation(self, conversation_id: str) -> JsonObject:
         return await self._json(self._request("GET", _conversation_path(conversation_id), {}))
 
+    async def conversations(self, query: Mapping[str, str]) -> JsonObject:
+        return await self._json(self._request("GET", "conversations", {}, params=query))
+
+    async def rename(self, conversation_id: str, title: str) -> JsonObject:
+        path, content = _conversation_path(conversation_id), encode({"title": title})
+        return await self._json(self._request("PATCH", path, _JSON, content=content))
+
     async def messages(self, conversation_id: str, after: int, limit: int) -> JsonObject:
         path = f"{_conversation_path(conversation_id)}/messages"
         page = {"after": str(after), "limit": str(limit)}

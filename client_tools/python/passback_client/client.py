@@ -1,6 +1,6 @@
 """The client of a passback server."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
@@ -14,7 +14,15 @@ from passback_client.approvals import Approve, Approver, Decision, interrupt_ans
 from passback_client.arguments import Rule, check_fields, is_a, optional
 from passback_client.backoff import Backoff, with_retry
 from passback_client.channel import ADDRESS, Channel, Post, RunRef, encode
-from passback_client.conversation import Conversation, MessagePage, read_conversation, read_page
+from passback_client.conversation import (
+    Conversation,
+    ConversationPage,
+    ListedConversation,
+    MessagePage,
+    read_conversation,
+    read_conversations,
+    read_page,
+)
 from passback_client.errors import BadSetup, Facts, Refused, RunFailed
 from passback_client.events import Include, JsonObject, OnBusy, OnDisconnect, ToolAnswer
 from passback_client.exchange import Exchange, posted_result
@@ -383,6 +391,48 @@ class Client:
         channel = self._channel
         return read_conversation(
             await with_retry(self._backoff(), lambda: channel.conversation(conversation_id))
+        )
+
+    async def conversations(self, *, search: str = "") -> AsyncGenerator[ListedConversation]:
+        """Yield the conversations of the key's owner, the one first that a client changed last.
+
+        One that is changed meanwhile may be left out, because it has moved to the front.
+
+        Args:
+            search: only those whose title contains this text, in upper or lower case.
+
+        Raises PassbackError.
+        """
+        page = await self.conversation_page(search=search)
+        while True:
+            for each in page.conversations:
+                yield each
+            if page.next is None:
+                return
+            page = await self.conversation_page(after=page.next, search=search)
+
+    async def conversation_page(
+        self, *, after: str | None = None, limit: int = 20, search: str = ""
+    ) -> ConversationPage:
+        """Return at most `limit` conversations, 1 to 100, as `conversations` does.
+
+        `after`: the `next` of the page before. Raises PassbackError.
+        """
+        channel, query = self._channel, {"limit": str(limit)}
+        query |= {"after": after} if after is not None else {}
+        query |= {"search": search} if search else {}
+        return read_conversations(
+            await with_retry(self._backoff(), lambda: channel.conversations(query))
+        )
+
+    async def rename(self, conversation_id: str, title: str) -> Conversation:
+        """Give a conversation another title, of 1 to 200 characters; return its state.
+
+        Raises PassbackError.
+        """
+        channel = self._channel
+        return read_conversation(
+            await with_retry(self._backoff(), lambda: channel.rename(conversation_id, title))
         )
 
     async def messages(

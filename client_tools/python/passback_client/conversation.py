@@ -48,6 +48,42 @@ class LastingPermission(FromJson):
 
 
 @dataclass(frozen=True, slots=True)
+class ListedConversation(FromJson):
+    """A conversation in a list.
+
+    Attributes:
+        id: its id.
+        title: for people; empty if it has none.
+        created_at: when its first message came, as an RFC 3339 time in UTC.
+        updated_at: when a client last posted something.
+        status: `running`, `waiting` if the client must answer calls, or `idle`.
+        run_id: the newest run that has started.
+        owed: number of calls that the client must answer.
+        cursor: of the last stored event of that run, for `Client.resume`.
+    """
+
+    id: str
+    title: str
+    created_at: str
+    updated_at: str
+    status: str
+    run_id: Annotated[str | None, Field(default=None)]
+    owed: int
+    cursor: Annotated[str | None, Field(default=None)]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPage(FromJson):
+    """Some conversations, newest first; `next` is the `after` of the next page, if there is one.
+
+    A page may be short, or empty, and not the last one.
+    """
+
+    conversations: tuple[ListedConversation, ...]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation(FromJson):
     """The state of a conversation.
 
@@ -65,6 +101,10 @@ class Conversation(FromJson):
         seconds: working time of its runs; None if the server does not send it.
         refusals: the latest denied calls, oldest first.
         permissions: permanent decisions, oldest first.
+        title: for people; empty if it has none.
+        created_at: when its first message came, as an RFC 3339 time in UTC; None if the server does
+            not send it, and so is the next.
+        updated_at: when a client last posted something.
     """
 
     id: str
@@ -79,6 +119,9 @@ class Conversation(FromJson):
     seconds: float | None = None
     refusals: tuple[Refusal, ...] = ()
     permissions: tuple[LastingPermission, ...] = ()
+    title: str = ""
+    created_at: str | None = None
+    updated_at: str | None = None
 
 
 class UserMessage(TypedDict):
@@ -211,11 +254,17 @@ class MessagePage:
 
 
 _CONVERSATION = TypeAdapter(Conversation)
+_CONVERSATIONS = TypeAdapter(ConversationPage)
 
 
 def read_conversation(fields: JsonObject) -> Conversation:
     """Raises BadAnswer."""
     return read(_CONVERSATION, fields)
+
+
+def read_conversations(fields: JsonObject) -> ConversationPage:
+    """Raises BadAnswer."""
+    return read(_CONVERSATIONS, fields)
 
 
 def read_page(fields: JsonObject) -> MessagePage:

@@ -16,7 +16,12 @@ from typing_extensions import override
 from passback_client.answer import Answer
 from passback_client.approvals import Approve
 from passback_client.client import Client as AsyncClient
-from passback_client.conversation import Conversation, MessagePage
+from passback_client.conversation import (
+    Conversation,
+    ConversationPage,
+    ListedConversation,
+    MessagePage,
+)
 from passback_client.events import Event, Include, Left, OnDisconnect
 from passback_client.functions import AnyTool
 from passback_client.limits import Limits, Retry
@@ -254,6 +259,26 @@ class Client:
     def conversation(self, conversation_id: str) -> Conversation:
         """Return the state of a conversation."""
         return self._loop.run(partial(self._client.conversation, conversation_id))
+
+    def conversations(self, *, search: str = "") -> Generator[ListedConversation]:
+        """Yield all conversations, newest first: as `passback_client.Client.conversations`."""
+        page = self.conversation_page(search=search)
+        yield from page.conversations
+        while page.next is not None:
+            page = self.conversation_page(after=page.next, search=search)
+            yield from page.conversations
+
+    def conversation_page(
+        self, *, after: str | None = None, limit: int = 20, search: str = ""
+    ) -> ConversationPage:
+        """Return some conversations: as `passback_client.Client.conversation_page`."""
+        return self._loop.run(
+            partial(self._client.conversation_page, after=after, limit=limit, search=search)
+        )
+
+    def rename(self, conversation_id: str, title: str) -> Conversation:
+        """Give a conversation another title; return its state."""
+        return self._loop.run(partial(self._client.rename, conversation_id, title))
 
     def messages(self, conversation_id: str, *, after: int = 0, limit: int = 100) -> MessagePage:
         """Return messages of a conversation, oldest first."""
