@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.store_values import (
     CANCELLED,
     LONG,
+    asking,
     begin_run,
     change,
     ending,
@@ -27,6 +29,7 @@ from passback.core.changes import Change, Lease, Page
 from passback.core.errors import StoreError
 from passback.core.messages import ConversationKey, Message, ToolSpec
 from passback.core.ports import Store
+from passback.core.transcript import owed_answers
 from passback.stores.layout import conversation_tag
 
 pytestmark = pytest.mark.anyio
@@ -154,6 +157,34 @@ async def test_a_damaged_conversation_fails_alone_beside_other_callers(
     assert [type(written[1]), type(written[3])] == [StoreError, StoreError]
     assert [written[2], written[4]] == [False, False]
     assert (await store.status(healthy.run.key)).message_count == 3
+
+
+@pytest.mark.parametrize("part", ["state", "owed", "title"])
+@pytest.mark.parametrize("search", ["", "t"])
+async def test_a_damaged_conversation_does_not_hold_up_lists(
+    store: Store, damage: Damage, part: str, search: str
+) -> None:
+    call, leases = asking("a"), list[Lease]()
+    for _ in range(3):
+        held = await begin_run(store, new_key(), user("hello"))
+        end = replace(ending(held, 0, 2), append=(call,), owed=owed_answers([call]))
+        await store.commit(end, lease=LONG)
+        await store.rename(held.run.key, "title")
+        leases.append(held)
+    first, damaged, last = leases
+    if part == "state":
+        damage.state(damaged.run.key)
+    else:
+        damage.record(damaged, part)
+
+    owner = first.run.key.owner
+    listed = (await store.conversations(owner, limit=9, search=search)).conversations
+    owing = (await store.inbox(owner, limit=9)).owing
+
+    readable = {first.run.key, last.run.key}
+    found = {each.key for each in listed}
+    assert found == readable if part != "title" else readable <= found
+    assert readable <= {each.key for each in owing}
 
 
 # ---------------------------------------------------------------- one unreadable record

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 
 from passback.core.changes import (
     ConversationPage,
@@ -143,7 +142,7 @@ def read_inbox(
 ) -> Inbox:
     since, tag = after or InboxPlace(0, "")
     rows = db.execute(
-        "SELECT conversations.*, key, owed_since"
+        "SELECT id, tag, key, owed_since"
         " FROM extras JOIN conversations ON id = conversation"
         " WHERE owner = :owner AND owed_since >= :since AND (owed_since > :since OR tag > :tag)"
         " AND NOT running AND (keep_until IS NULL OR keep_until > :now)"
@@ -154,9 +153,10 @@ def read_inbox(
     builder = InboxPageBuilder(limit)
     for row in rows:
         place = InboxPlace(row["owed_since"], row["tag"])
-        if not builder.try_add(
-            OwingConversation(unpack_key(row["key"]), place, _read_row_status(db, row))
-        ):
+        status = _read_whole_status(db, row["id"])
+        if status is None:
+            continue
+        if not builder.try_add(OwingConversation(unpack_key(row["key"]), place, status)):
             return builder.full_page()
     return builder.last_page()
 
@@ -171,7 +171,7 @@ def read_conversations(
 ) -> ConversationPage:
     updated, tag = after or ConversationPlace(2**63 - 1, "")
     rows = db.execute(
-        "SELECT conversations.*, key, title, updated"
+        "SELECT id, tag, key, CAST(title AS BLOB) AS title, updated"
         " FROM extras JOIN conversations ON id = conversation"
         " WHERE owner = :owner AND updated <= :updated AND (updated < :updated OR tag < :tag)"
         " AND (keep_until IS NULL OR keep_until > :now)"
@@ -188,26 +188,36 @@ def read_conversations(
     builder, matches = ConversationPageBuilder(limit), title_filter(search)
     for count, row in enumerate(rows, 1):
         place = ConversationPlace(row["updated"], row["tag"])
-        if matches(row["title"]):
-            with suppress(StoreError):  # a damaged conversation does not hold up the others
-                listed = _read_listed(db, row, place)
-                if not builder.try_add(listed):
-                    return builder.full_page()
+        status = None
+        if matches(row["title"].decode(errors="replace")):
+            status = _read_whole_status(db, row["id"])
+        if status is not None:
+            listed = ListedConversation(unpack_key(row["key"]), place, status)
+            if not builder.try_add(listed):
+                return builder.full_page()
         if count == SCAN_LIMIT:
             return builder.last_page(place)
     return builder.last_page()
 
 
-def _read_listed(
-    db: sqlite3.Connection, row: sqlite3.Row, place: ConversationPlace
-) -> ListedConversation:
-    with unpacking_records():
-        return ListedConversation(unpack_key(row["key"]), place, _read_row_status(db, row))
-
-
 def data_version(db: sqlite3.Connection, /) -> int:
     """Return a number that changes when another connection has written to the file."""
     return int(db.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _read_whole_status(db: sqlite3.Connection, conversation: int) -> Status | None:
+    """Return a status; None for a damaged conversation, which must not hold up the others."""
+    try:
+        with unpacking_records():
+            found = db.execute("SELECT * FROM conversations WHERE id = ?", (conversation,))
+            return _read_row_status(db, found.fetchone())
+    except StoreError:
+        return None
+    except sqlite3.OperationalError as error:
+        # Python's own error for a text that is not UTF-8 has no code of SQLite
+        if hasattr(error, "sqlite_errorcode"):
+            raise
+        return None
 
 
 def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
