@@ -53,6 +53,7 @@ FORMS = {
 
 PATHS = (
     *("/tool-calls?status=owed", "/commands", "/openapi.json", "/conversations/c"),
+    *("/conversations", "/conversations?limit=1"),
     *("/conversations/c/messages", "/conversations/c/stream", "/process/c/stream", "/nowhere"),
     *("//tool-calls", "/./tool-calls", "/x/../tool-calls", "/healthz/../tool-calls", "/TOOL-CALLS"),
     *("/%74ool-calls", "/tool%2Dcalls", "/tool-calls/", "/tool-calls%00", "/tool-calls;a=b"),

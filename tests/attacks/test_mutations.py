@@ -63,6 +63,8 @@ BASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("POST", "/conversations/m-1/cancel", {"runId": "run_1"}),
     ("GET", "/conversations/m-1/messages?after=0&limit=10", {}),
     ("GET", "/tool-calls?status=owed&limit=5&after=1-a", {}),
+    ("GET", "/conversations?limit=5&after=1-a&search=hi", {}),
+    ("PATCH", "/conversations/m-1", {"title": "a title"}),
     ("DELETE", "/conversations/m-1/tool-calls/call_1/claim?claimant=me", {}),
     ("DELETE", "/conversations/m-4", {}),
 )

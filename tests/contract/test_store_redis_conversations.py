@@ -89,13 +89,17 @@ async def test_the_list_is_written_with_the_conversation(
     assert names(shared_redis) == ["parked", "other", "runs"]
     await store.enqueue(waiting(key_of("parked")))  # refused: nothing runs
     await take_over_run(store, key_of("runs"))
-    await park(store, "last")
+    first = Change(key_of("last"), new_nonce(), 0, (user("hi"),))
+    assert await store.park(first)
     await store.rename(key_of("runs"), "title")
     assert names(shared_redis) == ["parked", "other", "runs", "last"]
     score = shared_redis.command("ZSCORE", LIST, member("runs").decode())
     updated = shared_redis.command("HGET", state(key_of("runs")), "updated")
     assert float(score) == float(updated)
-    for name in ("parked", "runs", "other", "last"):
+    await park(store, "newest")
+    assert await store.park(first)  # a repeat
+    assert names(shared_redis)[-2:] == ["last", "newest"]
+    for name in ("parked", "runs", "other", "last", "newest"):
         await store.delete(key_of(name))
     assert members(shared_redis) == set()
 

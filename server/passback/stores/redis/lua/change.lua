@@ -92,8 +92,8 @@ elseif kind == 'take_over' then
 end
 set('version', digits((version or first_version - 1) + 1), 'nonce', nonce, 'owed', owed,
   'message_count', digits(kept + n))
-if not takes_over then set('updated', digits(microseconds())) end
-if not version then set('created', digits(microseconds()), 'layout', LAYOUT) end
+if not takes_over then set('updated', microseconds()) end
+if not version then set('created', microseconds(), 'layout', LAYOUT) end
 if title ~= '' and (known_title or '') == '' then set('title', title) end
 if tools ~= '' then set('tools', tools) end
 if state ~= '' then

@@ -23,7 +23,7 @@ check_parts(tonumber(message_count))
 -- nothing above this line writes
 
 local epoch = redis.call('HINCRBY', keys.state, 'newest_epoch', 1)
-redis.call('HSET', keys.state, 'updated', digits(microseconds()))
+redis.call('HSET', keys.state, 'updated', microseconds())
 if stops == '1' and running == '1' then redis.call('HSET', keys.state, 'cancelled', '1') end
 redis.call('RPUSH', keys.queue, run_id .. '\0' .. post)
 for i = FIRST_RECEIPT, #ARGV, 2 do redis.call('HSET', keys.receipts, ARGV[i], ARGV[i + 1]) end

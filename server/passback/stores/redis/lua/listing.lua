@@ -2,7 +2,7 @@
 -- milliseconds, the list expires after it, and conversations that have been there for longer leave
 -- it: a few at a time, more than come.
 local function list_conversation(list, member, ttl)
-  redis.call('ZADD', list, digits(microseconds()), member)
+  redis.call('ZADD', list, microseconds(), member)
   if ttl == '' then
     redis.call('PERSIST', list)
     return

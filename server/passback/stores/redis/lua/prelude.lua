@@ -12,6 +12,7 @@ local function time_in(after)
   return string.format('%.3f', time[1] * 1000 + time[2] / 1000 + after)
 end
 
+-- Return the time in microseconds, in digits.
 local function microseconds()
-  return time[1] * 1000000 + time[2]
+  return digits(time[1] * 1000000 + time[2])
 end
