@@ -28,10 +28,11 @@ from passback.context.prompt import (
     static_prompt,
 )
 from passback.core.budgets import Budget
+from passback.core.context import ExtraPrompt, prompt_section
 from passback.core.errors import ConfigurationError
 from passback.core.messages import JsonObject
 from passback.core.permissions import Decision, Rule, pattern_rule
-from passback.core.ports import ExtraPrompt, ModelClient, prompt_section
+from passback.core.ports import ModelClient
 from passback.core.toolsets import Toolset
 from passback.core.values import Takes, accepts, check_fields, is_instance
 from passback.engine.commands import COMMAND_NAME, CommandHandler

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
+from passback.core.context import prompt_section
 from passback.core.messages import (
     Content,
     DataPart,
@@ -34,7 +35,6 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.ports import prompt_section
 from passback.core.tables import BadTable, Table, find_table, find_tables, mixed_columns, read_head
 from passback.core.values import value
 

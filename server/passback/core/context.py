@@ -1,11 +1,13 @@
-"""The interface of context policies, which fit a transcript into a model's context window."""
+"""Interfaces of what a model is shown: its prompt, and policies that fit a transcript into its
+context window.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from passback.core.deltas import ModelRequest
 from passback.core.events import RunEvent
-from passback.core.messages import Message, ModelMessage, SummaryMessage, Usage
+from passback.core.messages import Message, ModelMessage, RunRef, SummaryMessage, Usage
 from passback.core.ports import ModelClient
 from passback.core.transcript import paired_messages
 from passback.core.values import value
@@ -122,3 +124,34 @@ class Unbounded:
 
     def refuse(self, _messages: Sequence[Message], /) -> None:
         """Accept everything."""
+
+
+def prompt_section(heading: str, text: str, /) -> str:
+    """Return a section of the system prompt; empty if the text is.
+
+    A text that begins with a heading keeps its own.
+    """
+    has_own = text.startswith("#") and text.lstrip("#").startswith(" ")
+    return text if not text or has_own else f"# {heading}\n{text}"
+
+
+class PromptBuilder(Protocol):
+    """Renders messages and instructions of others for the model."""
+
+    def shown(self, message: Message, /) -> Message:
+        """Return a message with its `MessageContext` rendered into its text.
+
+        Nothing in it can pass for a part of the prompt. Pure: the same on every worker and in every
+        turn.
+        """
+        ...
+
+    def instructed(self, said: Mapping[str, str], /) -> str:
+        """Return the instructions of tool servers, by name, as an uncached part of the prompt."""
+        ...
+
+
+ExtraPrompt: TypeAlias = Callable[[RunRef], Awaitable[str]]
+"""Returns text for the prompt of one run; called once by each worker that works on it. If it
+raises, the run fails.
+"""

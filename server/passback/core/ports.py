@@ -3,7 +3,7 @@
 Arguments are positional-only and values frozen. A method raises only what its docstring names.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -36,7 +36,6 @@ from passback.core.messages import (
     CallId,
     ConversationKey,
     MediaPart,
-    Message,
     Owed,
     OwnerId,
     RunId,
@@ -597,34 +596,3 @@ class Encoder(Protocol, Generic[Frame_co]):
     """Encodes a run's events as frames of a wire. No I/O; one per stream; closes what it opened."""
 
     def feed(self, event: RunEvent, /) -> Sequence[Frame_co]: ...
-
-
-def prompt_section(heading: str, text: str, /) -> str:
-    """Return a section of the system prompt; empty if the text is.
-
-    A text that begins with a heading keeps its own.
-    """
-    has_own = text.startswith("#") and text.lstrip("#").startswith(" ")
-    return text if not text or has_own else f"# {heading}\n{text}"
-
-
-class PromptBuilder(Protocol):
-    """Renders messages and instructions of others for the model."""
-
-    def shown(self, message: Message, /) -> Message:
-        """Return a message with its `MessageContext` rendered into its text.
-
-        Nothing in it can pass for a part of the prompt. Pure: the same on every worker and in every
-        turn.
-        """
-        ...
-
-    def instructed(self, said: Mapping[str, str], /) -> str:
-        """Return the instructions of tool servers, by name, as an uncached part of the prompt."""
-        ...
-
-
-ExtraPrompt: TypeAlias = Callable[[RunRef], Awaitable[str]]
-"""Returns text for the prompt of one run; called once by each worker that works on it. If it
-raises, the run fails.
-"""

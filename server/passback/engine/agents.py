@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pydantic import JsonValue
 
 from passback.core.budgets import Budget, Price
-from passback.core.context import ContextPolicy, Unbounded
+from passback.core.context import ContextPolicy, ExtraPrompt, PromptBuilder, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import UnknownAgent, UnknownModel
 from passback.core.messages import (
@@ -18,7 +18,7 @@ from passback.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from passback.core.ports import ExtraPrompt, ModelClient, PromptBuilder
+from passback.core.ports import ModelClient
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.transcript import AddressedAgent, is_command, last_addressed_agent

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 import anyio
 import anyio.to_thread
 
+from passback.core.context import ExtraPrompt
 from passback.core.messages import RunRef
-from passback.core.ports import ExtraPrompt
 from passback.core.text import replace_surrogates
 
 logger = logging.getLogger(__name__)
