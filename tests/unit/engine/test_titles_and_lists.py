@@ -8,7 +8,7 @@ from tests.support.runs import KEY, OTHER, contents, outcome, post, reply, says,
 
 from passback.core.changes import ConversationPlace
 from passback.core.errors import Conflict, InvalidRequest, UnknownConversation
-from passback.core.events import TextDelta
+from passback.core.events import RunStarted, TextDelta
 from passback.core.messages import ConversationId, DataPart, OwnerId, TextPart, UserMessage
 from passback.core.ports import Store
 from passback.core.posts import StartRun
@@ -104,6 +104,15 @@ async def test_a_conversation_is_created_empty_and_takes_its_first_message(
         assert await reply(runs, says("hi there")) == "ok"
         assert await contents(runs) == ["hi there", "ok"]
         assert await title(runs) == later
+
+
+async def test_an_empty_conversation_is_followed_from_its_first_run_on(store: Store) -> None:
+    async with worker(store, model()) as runs:
+        await runs.create(KEY)
+        async with runs.watch(KEY) as batches:
+            run = await post(runs, says("hi"))
+            first = await anext(aiter(batches))
+        assert (first.run, first.events[0].event) == (run, RunStarted(run.run_id))
 
 
 async def test_a_conversation_is_created_once(store: Store) -> None:
