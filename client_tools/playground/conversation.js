@@ -49,7 +49,9 @@ import { Run } from "./run.js";
 /** Rounds of tool calls that may follow one message. */
 export const MAX_ROUNDS = 25;
 /** Kinds of events that this page shows, beyond those that the library needs. */
-const INCLUDE = ["agents", "context", "message-ids", "plan", "progress", "reasoning", "usage"];
+const INCLUDE = [
+  ...["agents", "context", "message-ids", "plan", "progress", "reasoning", "tools", "usage"],
+];
 
 export class Conversation {
   #connect;

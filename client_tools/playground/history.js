@@ -10,6 +10,7 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  * @property {string} name
  * @property {string} arguments
  * @property {boolean} client whether a client answers it
+ * @property {string | null} title the tool's name for people
  */
 
 /**
@@ -17,7 +18,7 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean,
  *   model: string | null}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic:
- *   string | null}} PastResult
+ *   string | null, durationMs: number}} PastResult `durationMs`: 0 if unknown
  * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
  * @typedef {{role: "child", id: string, callId: string, message: PastMessage}} PastChild a message
  *   of the sub-agent that works on a call
@@ -106,6 +107,7 @@ export function readMessage(message) {
           callId: String(message.toolCallId ?? ""),
           isError: message.isError === true,
           synthetic: textOrNull(message.synthetic),
+          durationMs: Number(message.durationMs ?? 0),
         },
       ];
     case "approval":
@@ -141,6 +143,7 @@ function readCall(value) {
     name: String(inner.name ?? ""),
     arguments: String(inner.arguments ?? ""),
     client: call.client === true,
+    title: textOrNull(call.title),
   };
 }
 

@@ -16,6 +16,8 @@ import { isOurs } from "./tools.js";
  * @property {(text: string) => void} addReasoning
  * @property {(id: string, name: string, parent?: string) => void} beginCall `parent`: the call that
  *   the sub-agent which makes this one works on
+ * @property {(id: string, title: string) => void} setTitle the name of a call's tool for people
+ * @property {(id: string, milliseconds: number) => void} setDuration how long a call's tool worked
  * @property {(parent: string, text: string) => void} addAgentText text of the sub-agent that works
  *   on a call
  * @property {(id: string, text: string) => void} setProgress progress of a call
@@ -122,18 +124,20 @@ export class Run {
       case "text":
         return this.#view.addText(event.content);
       case "tool-call-start":
-        return this.#view.beginCall(event.toolCallId, event.toolCallName, event.parentToolCallId);
+        this.#view.beginCall(event.toolCallId, event.toolCallName, event.parentToolCallId);
+        return event.title && this.#view.setTitle(event.toolCallId, event.title);
       case "tool-call-args":
         return this.#view.addArguments(event.toolCallId, event.delta);
       case "tool-call-end":
         return this.#view.setCallState(event.toolCallId, "waiting");
       case "tool-result":
-        return this.#view.setResult(
+        this.#view.setResult(
           event.toolCallId,
           event.result,
           event.isError === true,
           event.synthetic,
         );
+        return event.durationMs && this.#view.setDuration(event.toolCallId, event.durationMs);
       case "client-tool-result":
         return this.#view.setResult(event.toolCallId, String(event.content), event.isError);
       case "call-elsewhere":

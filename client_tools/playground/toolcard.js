@@ -13,6 +13,8 @@ export class ToolCard {
   element;
 
   #ours;
+  /** The tool's name, or its name for people. */
+  #name;
   #state = el("span", { class: "state" });
   /** The arguments as the model wrote them. */
   #arguments = "";
@@ -44,19 +46,25 @@ export class ToolCard {
     this.#onRun = onRun;
     this.#ours = isOurs({ name });
     const shown = escapeInvisible(name);
-    const head = el(
-      "header",
-      {},
-      icon("tool"),
-      el("code", { class: "tool-name" }, shown),
-      this.#state,
-    );
+    this.#name = el("code", { class: "tool-name", title: shown }, shown);
+    const head = el("header", {}, icon("tool"), this.#name, this.#state);
     this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#written));
     this.element = el("section", { class: "tool", label: `Tool call ${shown}` }, head, this.#body);
     // it may change many times a second
     this.#progress.setAttribute("aria-live", "off");
     this.#place = this.#ours ? "ran in this page" : "ran on the server";
     this.setState("writing");
+  }
+
+  /** @param {string} title shown in place of the tool's name */
+  setTitle(title) {
+    this.#name.textContent = escapeInvisible(title);
+  }
+
+  /** @param {number} milliseconds that the tool worked */
+  setDuration(milliseconds) {
+    const time = milliseconds < 1000 ? `${milliseconds} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
+    this.#state.textContent += `, ${time}`;
   }
 
   /** @param {string} delta */
@@ -146,7 +154,9 @@ export class ToolCard {
    */
   owe({ kind, arguments: text, reason = "" }) {
     this.setArguments(text);
-    if (kind !== "approval") this.setClients();
+    // a person decides on the tool itself, whatever it is called for people
+    if (kind === "approval") this.setTitle(this.#name.title);
+    else this.setClients();
     const questions = kind === "question" ? readQuestions(text) : null;
     if (kind === "approval") this.#ask("approval", () => approvalForm(reason, this.#onReply));
     else if (questions) this.#ask("question", () => questionForm(questions, this.#onReply));

@@ -134,6 +134,7 @@ export class Transcript {
   #addReply(message) {
     if (message.role === "approval") return this.setDecision(message.callId, message.approved);
     this.setResult(message.callId, message.text, message.isError, message.synthetic);
+    if (message.durationMs) this.setDuration(message.callId, message.durationMs);
   }
 
   /**
@@ -142,6 +143,7 @@ export class Transcript {
    */
   #addPastCall(call, parent) {
     this.beginCall(call.id, call.name, parent);
+    if (call.title) this.setTitle(call.id, call.title);
     this.addArguments(call.id, call.arguments);
     this.setCallState(call.id, "waiting");
     if (call.client) this.#cards.get(call.id)?.setClients();
@@ -221,6 +223,22 @@ export class Transcript {
    */
   setProgress(id, text) {
     this.#cards.get(id)?.setProgress(text);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} title
+   */
+  setTitle(id, title) {
+    this.#cards.get(id)?.setTitle(title);
+  }
+
+  /**
+   * @param {string} id
+   * @param {number} milliseconds
+   */
+  setDuration(id, milliseconds) {
+    this.#cards.get(id)?.setDuration(milliseconds);
   }
 
   /** @param {string} name of the answer's model; shown only if the answer has text */

@@ -127,6 +127,8 @@ export function recordingView() {
     "addArguments",
     "addAgentText",
     "setProgress",
+    "setTitle",
+    "setDuration",
     "setPlan",
     "setModel",
     "setCallState",

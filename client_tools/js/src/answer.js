@@ -177,6 +177,8 @@ function charsOf(event) {
       return event.content.length;
     case "tool-progress":
       return event.text.length;
+    case "tool-begin":
+      return (event.locations ?? []).reduce((total, { path }) => total + path.length, 0);
     case "reasoning":
     case "agent-text":
     case "tool-call-args":

@@ -14,6 +14,11 @@
  * @property {boolean} [isError]
  * @property {import("./events.js").Synthetic} [synthetic] why the server wrote the result itself,
  *   if no tool returned it
+ * @property {string} [title] the tool's name for people (`include: ["tools"]`, as the next four)
+ * @property {import("./events.js").ToolKind} [kind] what the tool does
+ * @property {boolean} [began] whether a tool of the server has begun to work on it
+ * @property {import("./events.js").Location[]} [locations] the files that it is about
+ * @property {number} [durationMs] how long that tool worked
  * @property {string} [progress] its progress (`include: ["progress"]`)
  * @property {string} [agentText] the text of the sub-agent that works on it (`include: ["agents"]`)
  * @property {Call[]} [calls] the calls of that sub-agent
@@ -78,9 +83,10 @@ export class Calls {
     return own;
   }
 
-  /** @param {{toolCallId: string, toolCallName: string, parentToolCallId?: string}} event */
-  #addCall({ toolCallId: id, toolCallName: name, parentToolCallId }) {
-    this.#add({ id, name, arguments: "", complete: false }, parentToolCallId);
+  /** @param {import("./events.js").ToolCallStartEvent} event */
+  #addCall({ toolCallId: id, toolCallName: name, title, kind, parentToolCallId }) {
+    const shown = { ...(title !== undefined && { title }), ...(kind !== undefined && { kind }) };
+    this.#add({ id, name, arguments: "", complete: false, ...shown }, parentToolCallId);
   }
 
   /**
@@ -107,11 +113,14 @@ export class Calls {
       this.#change(id, { arguments: (this.#known.get(id)?.call.arguments ?? "") + event.delta });
     } else if (event.type === "tool-call-end") this.#change(id, { complete: true });
     else if (event.type === "tool-progress") this.#change(id, { progress: event.text });
-    else if (event.type === "tool-result") {
+    else if (event.type === "tool-begin") {
+      this.#change(id, { began: true, ...(event.locations && { locations: event.locations }) });
+    } else if (event.type === "tool-result") {
       this.#change(id, {
         result: event.result,
         ...(event.isError && { isError: true }),
         ...syntheticOf(event),
+        ...(event.durationMs !== undefined && { durationMs: event.durationMs }),
       });
     } else if (event.type === "client-tool-result") {
       this.#change(id, { result: event.content, isError: event.isError, ...syntheticOf(event) });

@@ -30,8 +30,10 @@ import { asRecord, parseJson } from "./json.js";
  *   follow belong to this message
  */
 /**
- * @typedef {{type: "usage", left?: Left, model?: string} & Usage & Nestable & Place} UsageEvent of
- *   the model call that just ended, and the rest of the run's limits
+ * @typedef {{type: "usage", left?: Left, model?: string, contextUsed?: number, contextWindow?:
+ *   number} & Usage & Nestable & Place} UsageEvent of the model call that just ended, and the rest of
+ *   the run's limits; `contextUsed` is an estimate of the tokens of the conversation behind this
+ *   answer, `contextWindow` what the model can take
  */
 /**
  * @typedef {{type: "context", used: number, window?: number, step?: "snip" | "micro" | "summary" |
@@ -47,8 +49,8 @@ import { asRecord, parseJson } from "./json.js";
  *   the schema
  */
 /**
- * @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string} & Nestable & Place}
- *   ToolCallStartEvent
+ * @typedef {{type: "tool-call-start", toolCallId: string, toolCallName: string, title?: string,
+ *   kind?: ToolKind} & Nestable & Place} ToolCallStartEvent
  */
 /**
  * @typedef {{type: "tool-call-args", toolCallId: string, delta: string} & Nestable & Place}
@@ -56,13 +58,17 @@ import { asRecord, parseJson } from "./json.js";
  */
 /** @typedef {{type: "tool-call-end", toolCallId: string} & Nestable & Place} ToolCallEndEvent */
 /**
+ * @typedef {{type: "tool-begin", toolCallId: string, locations?: Location[]} & Nestable & Place}
+ *   ToolBeginEvent a tool of the server begins to work on a call, which is valid and allowed
+ */
+/**
  * @typedef {{type: "tool-progress", toolCallId: string, text: string} & Nestable & Place}
  *   ToolProgressEvent progress of a call
  */
 /**
  * @typedef {{type: "tool-result", toolCallId: string, result: string, isError?: boolean,
- *   synthetic?: Synthetic} & Nestable & Place} ToolResultEvent the result of the server's tool, or
- *   `synthetic` says why the server wrote it
+ *   synthetic?: Synthetic, durationMs?: number} & Nestable & Place} ToolResultEvent the result of the
+ *   server's tool, which worked for `durationMs`, or `synthetic` says why the server wrote it
  */
 /**
  * @typedef {{type: "client-tool-result", toolCallId: string, toolCallName: string, content:
@@ -109,6 +115,10 @@ import { asRecord, parseJson } from "./json.js";
  *   (string & {})} Synthetic why the server wrote the result of a call itself
  */
 /**
+ * @typedef {"read" | "edit" | "delete" | "move" | "search" | "execute" | "think" | "fetch" | (string
+ *   & {})} ToolKind what a tool does
+ */
+/**
  * @typedef {{type: "rewind", to: string} & Place} RewindEvent every event of this run whose cursor
  *   is after `to` is void: `Answer` drops it
  */
@@ -116,9 +126,9 @@ import { asRecord, parseJson } from "./json.js";
 /**
  * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent |
  *   ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent |
- *   ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent |
- *   CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent
- *   | RewindEvent} Event
+ *   ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent |
+ *   ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent |
+ *   RunStartEvent | RunEndEvent | RewindEvent} Event
  */
 
 /**
@@ -136,6 +146,12 @@ import { asRecord, parseJson } from "./json.js";
  * @property {number} [tokens] of input and output together
  * @property {number} [seconds] of work
  * @property {number} [cost] in the currency of the server's prices
+ */
+
+/**
+ * @typedef {object} Location a file that a call is about, or one of its lines
+ * @property {string} path
+ * @property {number} [line]
  */
 
 /**
@@ -183,6 +199,7 @@ const TEXTS = {
   "tool-call-start": ["toolCallId", "toolCallName"],
   "tool-call-args": ["toolCallId", "delta"],
   "tool-call-end": ["toolCallId"],
+  "tool-begin": ["toolCallId"],
   "tool-progress": ["toolCallId", "text"],
   "tool-result": ["toolCallId", "result"],
   interrupt: ["id"],
@@ -206,6 +223,9 @@ export function readEvent(data, place) {
   if (missing) throw new ProtocolError(`an event "${event.type}" of the stream has no ${missing}`);
   if (event.type === "owed") event.toolCalls = readOwed(event.toolCalls);
   if (event.type === "plan") event.entries = readPlan(event.entries);
+  if (event.type === "tool-begin" && event.locations !== undefined) {
+    event.locations = readLocations(event.locations);
+  }
   if (event.type === "interrupt") {
     const reason = typeof event.reason === "string" ? event.reason : "";
     Object.assign(event, { reason, payload: asRecord(event.payload) });
@@ -227,6 +247,21 @@ function readPlan(value) {
       throw new ProtocolError("an entry of a plan lacks its content, priority or status");
     }
     return { ...entry, content, priority, status };
+  });
+}
+
+/**
+ * @param {unknown} value
+ * @returns {Location[]}
+ * @throws {ProtocolError}
+ */
+function readLocations(value) {
+  if (!Array.isArray(value)) throw new ProtocolError("the locations of a call are not a list");
+  return value.map((each) => {
+    const location = asRecord(each);
+    const { path } = location;
+    if (typeof path !== "string") throw new ProtocolError("a location of a call lacks its path");
+    return { ...location, path };
   });
 }
 

@@ -38,9 +38,11 @@ export { randomId } from "./wire.js";
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./events.js").Event} Event
  * @typedef {import("./events.js").Left} Left
+ * @typedef {import("./events.js").Location} Location
  * @typedef {import("./events.js").OwedCall} OwedCall
  * @typedef {import("./events.js").PlanEntry} PlanEntry
  * @typedef {import("./events.js").Synthetic} Synthetic
+ * @typedef {import("./events.js").ToolKind} ToolKind
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./events.js").UsageEvent} UsageEvent
  * @typedef {import("./messages.js").Message} Message

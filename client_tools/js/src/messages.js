@@ -1,6 +1,12 @@
 /** The messages of the history, as the server stores them; the `role` is the discriminator. */
 
 /**
+ * @typedef {object} Recorded
+ * @property {string} [createdAt] when a message was written, RFC 3339 in UTC, if known
+ * @property {string} [runId] the run that wrote it, or that it began
+ */
+
+/**
  * @typedef {object} PastInput
  * @property {string} id
  * @property {"user" | "system"} role
@@ -25,6 +31,8 @@
  * @property {"function"} type
  * @property {{name: string, arguments: string}} function
  * @property {boolean} client whether the client executes it
+ * @property {string} [title] the tool's name for people, if it has one
+ * @property {import("./events.js").ToolKind} [kind] what the tool does, if it says
  */
 
 /**
@@ -37,6 +45,7 @@
  * @property {import("./events.js").Usage} [usage]
  * @property {boolean} [imported]
  * @property {string} [model] the model that gave it
+ * @property {number} [durationMs] how long the model took, if known
  */
 
 /**
@@ -48,6 +57,7 @@
  * @property {boolean} [isError]
  * @property {import("./events.js").Synthetic} [synthetic] why the server wrote it itself
  * @property {boolean} [imported]
+ * @property {number} [durationMs] how long a tool of the server worked, if known
  */
 
 /**
@@ -76,7 +86,8 @@
  */
 
 /**
- * @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message
+ * @typedef {((PastInput | PastAnswer | PastResult | PastApproval | PastSummary) & Recorded) |
+ *   PastChild} Message
  */
 
 export {};

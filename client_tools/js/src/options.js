@@ -90,6 +90,7 @@ const NUMBERS = {
 const TOOL = {
   description: ["a text", isText],
   parameters: ["a JSON Schema as an object", isRecord],
+  title: ["a text", isText],
   needsApproval: [
     "true, false, or a function that takes the arguments",
     (value) => isBoolean(value) || isFunction(value),
@@ -119,8 +120,8 @@ export function checkOptions(options) {
  * @param {import("./tools.js").ClientTool} tool
  * @throws {InvalidArgument}
  */
-export function checkTool(name, { description, parameters, needsApproval }) {
-  checkFields({ description, parameters, needsApproval }, TOOL, `tool ${name}: `);
+export function checkTool(name, { description, parameters, title, needsApproval }) {
+  checkFields({ description, parameters, title, needsApproval }, TOOL, `tool ${name}: `);
 }
 
 /**

@@ -21,6 +21,7 @@ import { unlessAborted } from "./signals.js";
  * @property {string} [description] description for the model
  * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; default: no
  *   parameters; the server knows the schema of `ask_user`
+ * @property {string} [title] its name for people, at most 200 characters; the model is not shown it
  * @property {((args: any, context: CallContext) => unknown) | "later"} execute returns the result
  *   or its promise: a text, parts, or any JSON. An error it throws becomes an error result with the
  *   error's message. "later": calls stay owed until somebody posts a result
@@ -114,10 +115,11 @@ export class Toolbox {
    */
   get declarations() {
     if (!this.#tools) return undefined;
-    return [...this.#tools].map(([name, { description, parameters }]) => ({
+    return [...this.#tools].map(([name, { description, parameters, title }]) => ({
       name,
       description,
       parameters,
+      title,
     }));
   }
 

@@ -27,6 +27,26 @@ export type Call = {
      */
     synthetic?: import("./events.js").Synthetic;
     /**
+     * the tool's name for people (`include: ["tools"]`, as the next four)
+     */
+    title?: string;
+    /**
+     * what the tool does
+     */
+    kind?: import("./events.js").ToolKind;
+    /**
+     * whether a tool of the server has begun to work on it
+     */
+    began?: boolean;
+    /**
+     * the files that it is about
+     */
+    locations?: import("./events.js").Location[];
+    /**
+     * how long that tool worked
+     */
+    durationMs?: number;
+    /**
      * its progress (`include: ["progress"]`)
      */
     progress?: string;

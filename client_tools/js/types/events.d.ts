@@ -35,6 +35,8 @@ export type UsageEvent = {
     type: "usage";
     left?: Left;
     model?: string;
+    contextUsed?: number;
+    contextWindow?: number;
 } & Usage & Nestable & Place;
 export type ContextEvent = {
     type: "context";
@@ -55,6 +57,8 @@ export type ToolCallStartEvent = {
     type: "tool-call-start";
     toolCallId: string;
     toolCallName: string;
+    title?: string;
+    kind?: ToolKind;
 } & Nestable & Place;
 export type ToolCallArgsEvent = {
     type: "tool-call-args";
@@ -64,6 +68,11 @@ export type ToolCallArgsEvent = {
 export type ToolCallEndEvent = {
     type: "tool-call-end";
     toolCallId: string;
+} & Nestable & Place;
+export type ToolBeginEvent = {
+    type: "tool-begin";
+    toolCallId: string;
+    locations?: Location[];
 } & Nestable & Place;
 export type ToolProgressEvent = {
     type: "tool-progress";
@@ -76,6 +85,7 @@ export type ToolResultEvent = {
     result: string;
     isError?: boolean;
     synthetic?: Synthetic;
+    durationMs?: number;
 } & Nestable & Place;
 export type ClientToolResultEvent = {
     type: "client-tool-result";
@@ -123,11 +133,12 @@ export type RunEndEvent = {
 } & Place;
 export type Reason = "end_turn" | "max_tokens" | "max_turns" | "refusal" | "budget" | (string & {});
 export type Synthetic = "superseded" | "interrupted" | "invalid" | "denied" | "timeout" | "unanswered" | (string & {});
+export type ToolKind = "read" | "edit" | "delete" | "move" | "search" | "execute" | "think" | "fetch" | (string & {});
 export type RewindEvent = {
     type: "rewind";
     to: string;
 } & Place;
-export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type Usage = {
     inputTokens: number;
     outputTokens: number;
@@ -155,6 +166,10 @@ export type Left = {
      * in the currency of the server's prices
      */
     cost?: number;
+};
+export type Location = {
+    path: string;
+    line?: number;
 };
 export type PlanEntry = {
     content: string;

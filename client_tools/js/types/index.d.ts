@@ -26,9 +26,11 @@ export type ToolMessage = import("./client.js").ToolMessage;
 export type UserMessage = import("./client.js").UserMessage;
 export type Event = import("./events.js").Event;
 export type Left = import("./events.js").Left;
+export type Location = import("./events.js").Location;
 export type OwedCall = import("./events.js").OwedCall;
 export type PlanEntry = import("./events.js").PlanEntry;
 export type Synthetic = import("./events.js").Synthetic;
+export type ToolKind = import("./events.js").ToolKind;
 export type Usage = import("./events.js").Usage;
 export type UsageEvent = import("./events.js").UsageEvent;
 export type Message = import("./messages.js").Message;
@@ -67,9 +69,11 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./events.js").Event} Event
  * @typedef {import("./events.js").Left} Left
+ * @typedef {import("./events.js").Location} Location
  * @typedef {import("./events.js").OwedCall} OwedCall
  * @typedef {import("./events.js").PlanEntry} PlanEntry
  * @typedef {import("./events.js").Synthetic} Synthetic
+ * @typedef {import("./events.js").ToolKind} ToolKind
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./events.js").UsageEvent} UsageEvent
  * @typedef {import("./messages.js").Message} Message

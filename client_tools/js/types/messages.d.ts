@@ -1,4 +1,14 @@
 /** The messages of the history, as the server stores them; the `role` is the discriminator. */
+export type Recorded = {
+    /**
+     * when a message was written, RFC 3339 in UTC, if known
+     */
+    createdAt?: string;
+    /**
+     * the run that wrote it, or that it began
+     */
+    runId?: string;
+};
 export type PastInput = {
     id: string;
     role: "user" | "system";
@@ -45,6 +55,14 @@ export type PastCall = {
      * whether the client executes it
      */
     client: boolean;
+    /**
+     * the tool's name for people, if it has one
+     */
+    title?: string;
+    /**
+     * what the tool does, if it says
+     */
+    kind?: import("./events.js").ToolKind;
 };
 export type PastAnswer = {
     id: string;
@@ -61,6 +79,10 @@ export type PastAnswer = {
      * the model that gave it
      */
     model?: string;
+    /**
+     * how long the model took, if known
+     */
+    durationMs?: number;
 };
 export type PastResult = {
     id: string;
@@ -73,6 +95,10 @@ export type PastResult = {
      */
     synthetic?: import("./events.js").Synthetic;
     imported?: boolean;
+    /**
+     * how long a tool of the server worked, if known
+     */
+    durationMs?: number;
 };
 export type PastApproval = {
     id: string;
@@ -96,7 +122,12 @@ export type PastChild = {
     toolCallId: string;
     message: Message;
 };
-export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild;
+export type Message = ((PastInput | PastAnswer | PastResult | PastApproval | PastSummary) & Recorded) | PastChild;
+/**
+ * @typedef {object} Recorded
+ * @property {string} [createdAt] when a message was written, RFC 3339 in UTC, if known
+ * @property {string} [runId] the run that wrote it, or that it began
+ */
 /**
  * @typedef {object} PastInput
  * @property {string} id
@@ -121,6 +152,8 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {"function"} type
  * @property {{name: string, arguments: string}} function
  * @property {boolean} client whether the client executes it
+ * @property {string} [title] the tool's name for people, if it has one
+ * @property {import("./events.js").ToolKind} [kind] what the tool does, if it says
  */
 /**
  * @typedef {object} PastAnswer one answer of the model
@@ -132,6 +165,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {import("./events.js").Usage} [usage]
  * @property {boolean} [imported]
  * @property {string} [model] the model that gave it
+ * @property {number} [durationMs] how long the model took, if known
  */
 /**
  * @typedef {object} PastResult the answer to a call
@@ -142,6 +176,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {boolean} [isError]
  * @property {import("./events.js").Synthetic} [synthetic] why the server wrote it itself
  * @property {boolean} [imported]
+ * @property {number} [durationMs] how long a tool of the server worked, if known
  */
 /**
  * @typedef {object} PastApproval a person's decision on a call
@@ -166,6 +201,7 @@ export type Message = PastInput | PastAnswer | PastResult | PastApproval | PastS
  * @property {Message} message
  */
 /**
- * @typedef {PastInput | PastAnswer | PastResult | PastApproval | PastSummary | PastChild} Message
+ * @typedef {((PastInput | PastAnswer | PastResult | PastApproval | PastSummary) & Recorded) |
+ *   PastChild} Message
  */
 export {};

@@ -115,7 +115,7 @@ export declare function checkOptions(options: unknown): void;
  * @param {import("./tools.js").ClientTool} tool
  * @throws {InvalidArgument}
  */
-export declare function checkTool(name: string, { description, parameters, needsApproval }: import("./tools.js").ClientTool): void;
+export declare function checkTool(name: string, { description, parameters, title, needsApproval }: import("./tools.js").ClientTool): void;
 /**
  * @param {unknown} url
  * @returns {string} the address without its query and fragment

@@ -21,6 +21,10 @@ export type ClientTool = {
      */
     parameters?: Record<string, unknown>;
     /**
+     * its name for people, at most 200 characters; the model is not shown it
+     */
+    title?: string;
+    /**
      * returns the result
      * or its promise: a text, parts, or any JSON. An error it throws becomes an error result with the
      * error's message. "later": calls stay owed until somebody posts a result

@@ -9,9 +9,11 @@ from pydantic_core import to_json
 from passback_client.events import (
     AgentText,
     Interrupt,
+    Location,
     Owed,
     OwedCall,
     ToolAnswer,
+    ToolBegin,
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
@@ -24,6 +26,7 @@ CallEvent: TypeAlias = (
     | Interrupt
     | Owed
     | ToolAnswer
+    | ToolBegin
     | ToolCallArgs
     | ToolCallEnd
     | ToolCallStart
@@ -46,6 +49,11 @@ class Call:
         result: of the server's tool, or of this client's.
         is_error: whether the tool failed, or the server wrote an error instead.
         synthetic: why the server wrote the result itself, if no tool returned it.
+        title: the tool's name for people (include: tools, as the next four); empty if it has none.
+        kind: what the tool does.
+        began: whether a tool of the server has begun to work on it.
+        locations: the files that it is about, as far as that tool says.
+        duration_ms: how long that tool worked, if known.
         progress: the tool's progress (include: progress).
         agent_text: the text of the sub-agent that works on it (include: agents).
         calls: of that sub-agent.
@@ -62,6 +70,11 @@ class Call:
     progress: str = ""
     agent_text: str = ""
     calls: tuple["Call", ...] = ()
+    title: str = ""
+    kind: str = "other"
+    began: bool = False
+    locations: tuple[Location, ...] = ()
+    duration_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -88,6 +101,8 @@ def chars_of(event: CallEvent) -> int:
             return sum(len(each.arguments) for each in calls)
         case ToolProgress(text=text):
             return len(text)
+        case ToolBegin(locations=locations):
+            return sum(len(each.path) for each in locations)
         case _:
             return 0
 
@@ -104,8 +119,9 @@ class Calls:
 
     def feed(self, event: CallEvent) -> None:
         match event:
-            case ToolCallStart(call_id, name):
-                self._begin(Call(call_id, name, ""), event.parent_call_id)
+            case ToolCallStart(call_id, name, title, kind):
+                call = Call(call_id, name, "", title=title, kind=kind)
+                self._begin(call, event.parent_call_id)
             case ToolCallArgs(call_id, delta):
                 self._draft(call_id).arguments.append(delta)
             case AgentText(call_id, delta):
@@ -130,7 +146,7 @@ class Calls:
         return tuple(reversed(children.get(None, ())))
 
     def _update(
-        self, event: Interrupt | ToolAnswer | ToolCallEnd | ToolProgress | ToolResult
+        self, event: Interrupt | ToolAnswer | ToolBegin | ToolCallEnd | ToolProgress | ToolResult
     ) -> None:
         """Update a call; ignore one that is not known."""
         call_id = event.interrupt_id if isinstance(event, Interrupt) else event.call_id
@@ -160,14 +176,22 @@ class Calls:
 
 
 def _updated(
-    call: Call, event: Interrupt | ToolAnswer | ToolCallEnd | ToolProgress | ToolResult
+    call: Call,
+    event: Interrupt | ToolAnswer | ToolBegin | ToolCallEnd | ToolProgress | ToolResult,
 ) -> Call:
     match event:
+        case ToolBegin(locations=locations):
+            return replace(call, began=True, locations=locations)
         case ToolProgress(text=text):
             return replace(call, progress=text)
-        case ToolResult(result=result, is_error=is_error, synthetic=synthetic):
+        case ToolResult():
             return replace(
-                call, answered=True, result=result, is_error=is_error, synthetic=synthetic
+                call,
+                answered=True,
+                result=event.result,
+                is_error=event.is_error,
+                synthetic=event.synthetic,
+                duration_ms=event.duration_ms,
             )
         case ToolAnswer(content=content, is_error=is_error):
             return replace(call, answered=True, result=content, is_error=is_error)

@@ -150,6 +150,7 @@ class Client:
         name: str | None = None,
         description: str | None = None,
         needs_approval: bool = False,
+        title: str = "",
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -160,6 +161,7 @@ class Client:
         name: str | None = None,
         description: str | None = None,
         needs_approval: bool = False,
+        title: str = "",
     ) -> F | Callable[[F], F]:
         """Make a tool from a typed function, plain or async; the function is returned unchanged.
 
@@ -173,13 +175,15 @@ class Client:
             name: instead of the function's own.
             description: instead of the docstring.
             needs_approval: the client's `approve` is asked before each call.
+            title: its name for people, at most 200 characters; the model is not shown it.
 
         Raises:
             BadSetup: the function cannot be a tool.
         """
 
         def decorate(function: F) -> F:
-            self._add(function_tool(function, ToolOptions(name, description, needs_approval)))
+            options = ToolOptions(name, description, needs_approval, title)
+            self._add(function_tool(function, options))
             return function
 
         return decorate if function is None else decorate(function)

@@ -124,7 +124,16 @@ class Conversation(FromJson):
     updated_at: str | None = None
 
 
-class UserMessage(TypedDict):
+class Recorded(TypedDict):
+    """When a message was written, RFC 3339 in UTC, and the run that wrote it or that it began; each
+    is left out if it is not known.
+    """
+
+    createdAt: NotRequired[str]
+    runId: NotRequired[str]
+
+
+class UserMessage(Recorded):
     """A message to the agent: a text, or a list of parts, and the context of its post.
 
     `agentId` names the agent that was asked, among several. `at` is when it came, where the agent
@@ -164,6 +173,8 @@ class MessageCall(TypedDict):
     type: Literal["function"]
     function: FunctionCall
     client: bool
+    title: NotRequired[str]
+    kind: NotRequired[str]
 
 
 class UsedTokens(TypedDict):
@@ -178,8 +189,10 @@ class UsedTokens(TypedDict):
     estimated: NotRequired[bool]
 
 
-class AssistantMessage(TypedDict):
-    """One answer of the model; `partial` if it was stopped early."""
+class AssistantMessage(Recorded):
+    """One answer of the model; `partial` if it was stopped early. `durationMs` is how long the
+    model took.
+    """
 
     id: str
     role: Literal["assistant"]
@@ -189,12 +202,14 @@ class AssistantMessage(TypedDict):
     usage: NotRequired[UsedTokens]
     imported: NotRequired[bool]
     model: NotRequired[str]
+    durationMs: NotRequired[int]
 
 
-class ToolMessage(TypedDict):
+class ToolMessage(Recorded):
     """The answer to one call; `synthetic` says why the server wrote it itself.
 
     It is `superseded`, `interrupted`, `invalid`, `denied`, `timeout`, or `unanswered` in a history.
+    `durationMs` is how long a tool of the server worked.
     """
 
     id: str
@@ -204,9 +219,10 @@ class ToolMessage(TypedDict):
     isError: NotRequired[bool]
     synthetic: NotRequired[str]
     imported: NotRequired[bool]
+    durationMs: NotRequired[int]
 
 
-class ApprovalMessage(TypedDict):
+class ApprovalMessage(Recorded):
     """A person's decision about a call that needed approval."""
 
     id: str
@@ -217,7 +233,7 @@ class ApprovalMessage(TypedDict):
     always: NotRequired[bool]
 
 
-class SummaryMessage(TypedDict):
+class SummaryMessage(Recorded):
     """A summary: `content` replaces the earlier messages in the prompt."""
 
     id: str

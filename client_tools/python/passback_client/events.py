@@ -59,10 +59,20 @@ class Reasoning(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStart(_Nestable):
-    """The model starts a call of a tool of the client or the server."""
+    """The model starts a call of a tool of the client or the server.
+
+    Attributes:
+        call_id: of the call.
+        name: of the tool.
+        title: the tool's name for people (include: tools); empty if it has none.
+        kind: what the tool does: `read`, `edit`, `delete`, `move`, `search`, `execute`, `think`,
+            `fetch` or `other` (include: tools).
+    """
 
     call_id: _CallId
     name: _CallName
+    title: str = ""
+    kind: str = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +100,33 @@ class ToolResult(_Nestable):
         is_error: the tool failed, or the server wrote an error instead.
         synthetic: why the server wrote it itself, if no tool returned it: `invalid`, `denied` or
             `interrupted`.
+        duration_ms: how long the tool worked, if known (include: tools).
     """
 
     call_id: _CallId
     result: str
     is_error: bool = False
     synthetic: str | None = None
+    duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Location(FromJson):
+    """A file that a call is about, or one of its lines."""
+
+    path: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBegin(_Nestable):
+    """A tool of the server begins to work on a call, which is valid and allowed (include: tools).
+
+    `locations` are the files that the call is about, as far as the tool says.
+    """
+
+    call_id: _CallId
+    locations: tuple[Location, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +296,9 @@ class Usage(_Nestable):
     """Tokens of the model call that just ended (include: usage).
 
     `estimated`: its answer was cut before the provider had counted it. `left`: of the run's limits,
-    behind it. `model`: which one was called; empty: the tokens are of several.
+    behind it. `model`: which one was called; empty: the tokens are of several. `context_used`: an
+    estimate of the tokens of the conversation behind this answer. `context_window`: tokens that the
+    model can take. Both are None if unknown.
     """
 
     input_tokens: int
@@ -275,6 +308,8 @@ class Usage(_Nestable):
     estimated: bool = False
     left: Left | None = None
     model: str = ""
+    context_used: int | None = None
+    context_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +381,7 @@ Event: TypeAlias = (
     | ToolCallArgs
     | ToolCallEnd
     | ToolResult
+    | ToolBegin
     | ToolProgress
     | AgentText
     | ToolAnswer
@@ -366,7 +402,7 @@ Event: TypeAlias = (
 )
 
 Include: TypeAlias = Literal[
-    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context", "output"
+    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context", "output", "tools"
 ]
 """More kinds of events; `output` comes in any case."""
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]

@@ -32,6 +32,7 @@ class ToolOptions:
     name: str | None = None
     description: str | None = None
     needs_approval: bool = False
+    title: str = ""
 
 
 def as_tool(given: object, place: str) -> Tool:
@@ -72,6 +73,7 @@ def function_tool(function: Callable[..., object], about: ToolOptions | None = N
         _schema(arguments, label),
         _Call(function, arguments, context_name),
         about.needs_approval,
+        title=about.title,
     )
 
 

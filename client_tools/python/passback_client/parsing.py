@@ -17,6 +17,7 @@ _KINDS: Mapping[str, TypeAdapter[Any]] = {
     "tool-call-args": TypeAdapter(events.ToolCallArgs),
     "tool-call-end": TypeAdapter(events.ToolCallEnd),
     "tool-result": TypeAdapter(events.ToolResult),
+    "tool-begin": TypeAdapter(events.ToolBegin),
     "tool-progress": TypeAdapter(events.ToolProgress),
     "agent-text": TypeAdapter(events.AgentText),
     "plan": TypeAdapter(events.Plan),

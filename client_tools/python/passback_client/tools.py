@@ -22,6 +22,7 @@ _RULES = {
     "parameters": Rule("a JSON Schema as a dict, or None", optional(is_a(dict))),
     "execute": Rule("a function that takes the arguments and a `ToolContext`", callable),
     "needs_approval": Rule("True or False", is_a(bool)),
+    "title": Rule("a text", is_a(str)),
 }
 
 
@@ -67,6 +68,7 @@ class Tool:
         parameters: a JSON Schema of type object; None for `ask_user`, which the server knows.
         execute: plain (it runs in a thread) or async. What it raises becomes an error result.
         needs_approval: the client's `approve` is asked before each call.
+        title: its name for people, at most 200 characters; the model is not shown it.
 
     Raises:
         BadSetup: the name or another argument is invalid.
@@ -77,6 +79,7 @@ class Tool:
     parameters: JsonObject | None
     execute: Execute
     needs_approval: bool = False
+    title: str = ""
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in _RULES}
@@ -89,10 +92,12 @@ class Tool:
         """The declaration as it is posted."""
         if self.parameters is None:
             return {"name": self.name}
+        titled: JsonObject = {"title": self.title} if self.title else {}
         return {
             "name": self.name,
             "description": self.description,
             "parameters": self.parameters,
+            **titled,
         }
 
 

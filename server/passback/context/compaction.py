@@ -95,6 +95,10 @@ class _RunWindow:
     def estimate(self) -> int:
         return self._shown.used
 
+    @property
+    def window(self) -> int | None:
+        return self._shown.levels.window if self._automatic else None
+
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
         self._shown.feed(messages)
         if self._automatic and self._is_due():

@@ -41,6 +41,11 @@ class Context(Protocol):
         """Tokens of a request with the transcript as it was last seen; 0 if unknown."""
         ...
 
+    @property
+    def window(self) -> int | None:
+        """Tokens of the model's context window; None if unknown."""
+        ...
+
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage] | None:
         """Return the messages to show if nothing has to be done before; None: call `fit`."""
         ...
@@ -100,6 +105,10 @@ class Unbounded:
     @property
     def estimate(self) -> int:
         return 0
+
+    @property
+    def window(self) -> None:
+        return None
 
     def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
         return self

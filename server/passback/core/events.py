@@ -9,7 +9,18 @@ from typing_extensions import override
 
 from passback.core.budgets import Left
 from passback.core.errors import InvalidCursor
-from passback.core.messages import CallId, Content, MessageId, Owed, Plan, RunId, Synthetic, Usage
+from passback.core.messages import (
+    CallId,
+    Content,
+    Location,
+    MessageId,
+    Owed,
+    Plan,
+    RunId,
+    Synthetic,
+    ToolKind,
+    Usage,
+)
 
 CompactionStep: TypeAlias = Literal["snip", "micro", "summary", "cut"]
 """How room was made: old results removed, large results shortened, a summary by the model, or
@@ -110,9 +121,13 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
+    """The model begins a call. `title` and `kind` are the tool's, as in `ToolSpec`."""
+
     call_id: CallId
     name: str
     client: bool
+    title: str = ""
+    kind: ToolKind = "other"
     type: Literal["tool-call-started"] = "tool-call-started"
 
 
@@ -134,6 +149,19 @@ class ToolCallEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolBegan:
+    """A tool of the server begins to work on a call, which is valid and permitted.
+
+    A call that a later run goes on with, such as a sub-agent's, begins once in each of them.
+    `locations` are the files that it is about, as far as the tool says.
+    """
+
+    call_id: CallId
+    locations: tuple[Location, ...] = ()
+    type: Literal["tool-began"] = "tool-began"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolProgressed:
     """Progress of a server tool's call, in the tool's words."""
 
@@ -144,12 +172,16 @@ class ToolProgressed:
 
 @dataclass(frozen=True, slots=True)
 class ToolResulted:
-    """A result that the server gave: its tool ran, or `synthetic` says why it did not."""
+    """A result that the server gave: its tool ran, or `synthetic` says why it did not.
+
+    `duration` is in milliseconds, as in `ToolMessage`. It does not take part in comparisons.
+    """
 
     call_id: CallId
     content: Content
     is_error: bool = False
     synthetic: Synthetic | None = None
+    duration: int = field(default=0, compare=False)
     type: Literal["tool-resulted"] = "tool-resulted"
 
 
@@ -166,12 +198,17 @@ class UsageReported:
     """Usage of one model call, or of several that no event has reported yet, and what is left of
     the run's limits.
 
-    `model` is the name of the model; empty if the usage is of several.
+    Attributes:
+        model: the name of the model; empty if the usage is of several.
+        context_used: estimated tokens of the agent's context behind this answer; None if unknown.
+        window: tokens of the model's context window; None if unknown.
     """
 
     usage: Usage
     left: Left | None = None
     model: str = ""
+    context_used: int | None = None
+    window: int | None = None
     type: Literal["usage-reported"] = "usage-reported"
 
 
@@ -252,6 +289,7 @@ RunEvent: TypeAlias = (
     | ToolCallStarted
     | ToolCallArguments
     | ToolCallEnded
+    | ToolBegan
     | ToolProgressed
     | ToolResulted
     | PlanUpdated

@@ -5,7 +5,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NewType, TypeAlias
 
 from pydantic import JsonValue
@@ -121,13 +121,39 @@ def fold_name(name: str, /) -> str:
     return unicodedata.normalize("NFKC", name).casefold()
 
 
+ToolKind: TypeAlias = Literal[
+    "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"
+]
+"""The kind of work that a tool does, by which clients choose an icon. The words are those of the
+Agent Client Protocol.
+"""
+
+TITLE_CHARACTERS: Final = 200  # of a tool's display name
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file that a call is about, or one of its lines."""
+
+    path: str
+    line: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model knows it. `parameters` is a JSON Schema of type object."""
+    """A tool as the model knows it, and how clients show it.
+
+    Attributes:
+        parameters: a JSON Schema of type object.
+        title: its name for people; empty if it has none. The model is not shown it.
+        kind: likewise for people.
+    """
 
     name: str
     description: str
     parameters: JsonObject
+    title: str = ""
+    kind: ToolKind = "other"
 
 
 Asks: TypeAlias = Literal["approval", "question"]
@@ -150,6 +176,8 @@ class ToolCall:
         reason: why approval is asked for.
         digest: the tool's declaration for which approval is asked, as `declaration_digest` gives
             it.
+        title: the tool's, when the call was made.
+        kind: likewise.
     """
 
     id: CallId
@@ -160,6 +188,8 @@ class ToolCall:
     asks: Asks | None = None
     reason: str = ""
     digest: str = ""
+    title: str = ""
+    kind: ToolKind = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +265,22 @@ class MessageContext:
     model: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """When a message was written, and for which run. Comparisons leave both out.
+
+    Attributes:
+        created: milliseconds since 1970, by the clock of the worker that wrote it, or that got it
+            in a post; 0 if unknown, as in an imported history.
+        run_id: the run that wrote it, or that it began; empty if there is none.
+    """
+
+    created: int = field(default=0, compare=False)
+    run_id: RunId = field(default=RunId(""), compare=False)
+
+
 @dataclass(frozen=True, slots=True)
-class SystemMessage:
+class SystemMessage(Recorded):
     """A message of the operator. `synthetic`: the server wrote it to reject the answer before it.
 
     `imported`, here and in other messages: it belongs to a history that the client imported.
@@ -250,7 +294,7 @@ class SystemMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class UserMessage:
+class UserMessage(Recorded):
     """A message of the user. `agent` names the agent that was asked, where the server has several.
 
     No model is shown a `command`.
@@ -335,7 +379,7 @@ def add_usages(one: Usage | None, other: Usage | None, /) -> Usage | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AssistantMessage:
+class AssistantMessage(Recorded):
     """One answer of the model. `partial`: it ended early (cancelled, failed, or out of tokens).
 
     No model is shown the answer to a `command`.
@@ -343,6 +387,7 @@ class AssistantMessage:
     Attributes:
         usage: of the model call that gave this answer; None if the provider reports none.
         model: the name of the model that gave this answer.
+        duration: milliseconds from the start of that model call to its end; 0 if unknown.
     """
 
     id: MessageId
@@ -355,13 +400,16 @@ class AssistantMessage:
     imported: bool = False
     model: str = ""
     role: Literal["assistant"] = "assistant"
+    duration: int = field(default=0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ToolMessage:
+class ToolMessage(Recorded):
     """The result of one call.
 
-    `synthetic` says why the server wrote it; None if the tool gave it.
+    Attributes:
+        synthetic: why the server wrote it; None if the tool gave it.
+        duration: milliseconds that a tool of the server worked; 0 if none did, or it is unknown.
     """
 
     id: MessageId
@@ -371,10 +419,11 @@ class ToolMessage:
     synthetic: Synthetic | None = None
     imported: bool = False
     role: Literal["tool"] = "tool"
+    duration: int = field(default=0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalMessage:
+class ApprovalMessage(Recorded):
     """A person's decision on a call of `tool` that needs approval. No model is shown it.
 
     `always` extends it to later calls in this conversation: a denial to all calls of the tool, an
@@ -392,7 +441,7 @@ class ApprovalMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryMessage:
+class SummaryMessage(Recorded):
     """A summary, shown to the model in place of the messages before it.
 
     The `keeps` messages right before it are shown as well. A blank summary that keeps nothing marks
@@ -432,6 +481,14 @@ class ChildMessage:
     @property
     def id(self) -> MessageId:
         return self.message.id
+
+    @property
+    def created(self) -> int:
+        return self.message.created
+
+    @property
+    def run_id(self) -> RunId:
+        return self.message.run_id
 
 
 ModelMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage

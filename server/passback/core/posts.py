@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -81,11 +81,11 @@ class StartRun:
     def fingerprint(self) -> str:
         """Equal for posts with equal content, whatever ids were made for them."""
         messages: list[JsonValue] = [_message_content(message) for message in self.messages]
-        tools = None if self.tools is None else [asdict(tool) for tool in self.tools]
+        tools = None if self.tools is None else [_plain_fields(tool) for tool in self.tools]
         # a client that resends its history may send less of it the next time
         if not self.history or self.resends:
             return _digest_json([messages, tools])
-        history = [asdict(replace(message, id=MessageId(""))) for message in self.history]
+        history = [_plain_fields(replace(each, id=MessageId(""))) for each in self.history]
         return _digest_json([messages, tools, history])
 
 
@@ -148,9 +148,26 @@ def content_fingerprint(
     return _digest_json([plain, is_error, _context_content(context)])
 
 
+# fields of messages and tools that the server sets, or that older fingerprints lack if not set
+_SET_HERE: Final = frozenset({"created", "run_id", "duration"})
+_UNSET: Final[Mapping[str, str]] = {"title": "", "kind": "other"}
+
+
+def _plain_fields(said: Message | ToolSpec) -> dict[str, JsonValue]:
+    """Return what a client said with a message or a tool as plain values."""
+    return asdict(
+        said,
+        dict_factory=lambda pairs: {
+            name: given
+            for name, given in pairs
+            if name not in _SET_HERE and (name not in _UNSET or given != _UNSET[name])
+        },
+    )
+
+
 def _message_content(message: PostedMessage) -> JsonValue:
     """Return what a client said with a message: no id, nothing that the server adds."""
-    plain: dict[str, JsonValue] = asdict(replace(message, id=MessageId("")))
+    plain = _plain_fields(replace(message, id=MessageId("")))
     plain.pop("imported", None)
     if isinstance(message, UserMessage):
         del plain["command"]  # follows from the content and the agent's commands

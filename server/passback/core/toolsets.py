@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
-from passback.core.messages import CallId, RunRef, ToolCall, ToolResult, ToolSpec
+from passback.core.messages import CallId, Location, RunRef, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import Permission
 
 
@@ -22,6 +22,8 @@ class ToolContext:
         progress: reports progress to readers, in a few words; reports that come too fast are
             dropped.
         data: the structured data that was posted last in the conversation; None if there is none.
+        begin: says that the tool begins to work, and which files the call is about. It is called by
+            a toolset that is a `BeginsCalls`, on the event loop; only the first time counts.
     """
 
     run: RunRef
@@ -29,6 +31,7 @@ class ToolContext:
     deps: object = field(default=None, repr=False)
     progress: Callable[[str], None] = field(default=lambda _words: None, repr=False)
     data: JsonValue = field(default=None, repr=False)
+    begin: Callable[[Sequence[Location]], None] = field(default=lambda _locations: None, repr=False)
 
 
 @runtime_checkable
@@ -89,6 +92,16 @@ class Concurrent(Protocol):
     def is_concurrent(self, name: str, /) -> bool:
         """Return whether calls of this tool run beside each other and beside read-only ones."""
         ...
+
+
+@runtime_checkable
+class BeginsCalls(Protocol):
+    """Optional protocol of a toolset that calls `ToolContext.begin` when a tool begins to work.
+
+    A call of any other toolset begins when the toolset is called.
+    """
+
+    begins_calls: Literal[True]
 
 
 @runtime_checkable

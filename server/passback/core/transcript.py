@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import chain, starmap
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
@@ -27,6 +27,7 @@ from passback.core.messages import (
     MessageId,
     ModelMessage,
     Owed,
+    RunId,
     SideMessage,
     SummaryMessage,
     Synthetic,
@@ -51,6 +52,8 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
 NOT_ACCEPTED = "Your answer was not accepted: "
 
 UNMADE_TEXT = "The user allowed this call, but went on before it was made: it was not made."
+
+MessageT = TypeVar("MessageT", bound=Message)
 
 MintMessageId: TypeAlias = Callable[[], MessageId]
 
@@ -243,6 +246,18 @@ def unwrap_message(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
         path.append(message.call_id)
         message = message.message
     return tuple(path), message
+
+
+def recorded_message(message: MessageT, created: int, run_id: RunId, /) -> MessageT:
+    """Return a message with its time and its run, where it has none yet.
+
+    An imported message has none: nobody knows when it was written.
+    """
+    if isinstance(message, ChildMessage):
+        return replace(message, message=recorded_message(message.message, created, run_id))
+    if not isinstance(message, SideMessage) and message.imported:
+        return message
+    return replace(message, created=message.created or created, run_id=message.run_id or run_id)
 
 
 class AddressedAgent(NamedTuple):

@@ -8,7 +8,7 @@ never repaired, and a call of an unknown tool never reaches the client.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from passback.core.deltas import (
     AnsweredBy,
@@ -45,6 +45,7 @@ from passback.core.messages import (
     Synthetic,
     SystemMessage,
     ToolCall,
+    ToolKind,
     ToolMessage,
     ToolResult,
     Usage,
@@ -55,8 +56,18 @@ from passback.core.text import find_arguments_flaw, replace_surrogates
 from passback.core.values import value
 
 Executor: TypeAlias = Literal["client", "server"]
-ExecutorOf: TypeAlias = Callable[[str], Executor | None]
-"""Who executes a tool of this name; None: there is no such tool."""
+
+
+class KnownTool(NamedTuple):
+    """A tool that the model may call: the side that executes it, and how clients show it."""
+
+    executor: Executor
+    title: str = ""
+    kind: ToolKind = "other"
+
+
+FindTool: TypeAlias = Callable[[str], KnownTool | None]
+"""Returns the tool of a name; None: there is no such tool."""
 
 _NAME_SHOWN = 200  # characters of an unknown tool's name that the error repeats to the model
 
@@ -119,7 +130,7 @@ class ModelTurn:
 class _OpenCall:
     id: CallId
     name: str | None = None
-    executor: Executor | None = None
+    tool: KnownTool | None = None
     provider_id: str | None = None
     arguments: list[str] = field(default_factory=list[str])
 
@@ -128,21 +139,23 @@ class Assembler:
     """Feed it the model's batches, then call `finish` once, or `partial` for what there is.
 
     Attributes:
-        silent: nothing was shown to readers yet.
+        nothing_shown: nothing was shown to readers yet.
         model: the name of the model that answers.
+        duration: milliseconds that the answer took, which its reader sets; 0 if unknown.
     """
 
     def __init__(
         self,
         message_id: MessageId,
-        whose: ExecutorOf,
+        find_tool: FindTool,
         new_call_id: Callable[[], CallId],
         model: str = "",
     ) -> None:
         self.nothing_shown = True
         self.model = model
+        self.duration = 0
         self._message_id = message_id
-        self._whose = whose
+        self._find_tool = find_tool
         self._new_call_id = new_call_id
         self._text: list[str] = []
         self._reasoning: list[Reasoning] = []
@@ -189,7 +202,7 @@ class Assembler:
         for open_call in self._calls.values():
             if open_call.name is None:
                 continue  # without a name it cannot even be replayed
-            if open_call.executor and not open_call.arguments:
+            if open_call.tool and not open_call.arguments:
                 events.append(ToolCallArguments(open_call.id, "{}"))
             judged = self._judge_call(open_call, open_call.name)
             if isinstance(judged, InvalidCall):
@@ -206,6 +219,7 @@ class Assembler:
             partial=self._finish in (None, "length"),
             usage=self._usage,
             model=self.model,
+            duration=self.duration,
         )
         return events, ModelTurn(
             message=message,
@@ -225,7 +239,12 @@ class Assembler:
             return None
         text = "".join(self._text)
         return AssistantMessage(
-            self._message_id, text, partial=True, usage=self._usage, model=self.model
+            self._message_id,
+            text,
+            partial=True,
+            usage=self._usage,
+            model=self.model,
+            duration=self.duration,
         )
 
     @property
@@ -267,24 +286,25 @@ class Assembler:
         # providers may send a name late, or again with each chunk: the first one counts
         if chunk.name and call.name is None:
             call.name = chunk.name
-            call.executor = self._whose(chunk.name)
-            if call.executor:
-                yield ToolCallStarted(call.id, chunk.name, call.executor == "client")
+            call.tool = tool = self._find_tool(chunk.name)
+            if tool:
+                client = tool.executor == "client"
+                yield ToolCallStarted(call.id, chunk.name, client, tool.title, tool.kind)
                 if call.arguments:
                     yield ToolCallArguments(call.id, "".join(call.arguments))
         if chunk.arguments:
             arguments = replace_surrogates(chunk.arguments)
             call.arguments.append(arguments)
-            if call.executor:
+            if call.tool:
                 yield ToolCallArguments(call.id, arguments)
 
     def _judge_call(self, open_call: _OpenCall, name: str) -> ToolCall | InvalidCall:
-        arguments = "".join(open_call.arguments) or "{}"
+        arguments, tool = "".join(open_call.arguments) or "{}", open_call.tool
         flaw = None
         # after an answer that was cut off, no call is known to be complete
         if self._finish in (None, "length"):
             flaw = "the answer was cut off before the call was complete."
-        elif open_call.executor is None:
+        elif tool is None:
             flaw = f"there is no tool named {name[:_NAME_SHOWN]!r}."
             # providers refuse a whole history for one odd name
             name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
@@ -294,17 +314,23 @@ class Assembler:
             open_call.id,
             name,
             arguments if flaw is None else "{}",  # a replay must be JSON for every provider
-            open_call.executor == "client",
+            tool is not None and tool.executor == "client",
             open_call.provider_id,
+            title=tool.title if tool else "",
+            kind=tool.kind if tool else "other",
         )
         if flaw is None:
             return call
-        return InvalidCall(call, f"Not executed: {flaw}", open_call.executor is not None)
+        return InvalidCall(call, f"Not executed: {flaw}", tool is not None)
 
 
-def turn_records(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
+def turn_records(
+    turn: ModelTurn, window: int | None = None, context_used: int | None = None
+) -> tuple[list[Message], list[RunEvent]]:
     """Return what a whole turn adds: its message with the answers to its invalid calls, and their
     events.
+
+    `window` and `context_used` are those of `UsageReported`.
     """
     append: list[Message] = []
     # providers refuse a history with empty messages
@@ -312,7 +338,14 @@ def turn_records(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
         append.append(turn.message)
     events: list[RunEvent] = []
     if turn.spent is not None:
-        events.append(UsageReported(turn.spent, model=turn.message.model))
+        events.append(
+            UsageReported(
+                turn.spent,
+                model=turn.message.model,
+                context_used=context_used,
+                window=window,
+            )
+        )
     for invalid in turn.invalid:
         refusal = ToolResult(invalid.reason, is_error=True)
         answer = replace(tool_message(invalid.call, refusal), synthetic=invalid.synthetic)
@@ -323,15 +356,23 @@ def turn_records(turn: ModelTurn) -> tuple[list[Message], list[RunEvent]]:
     return append, events
 
 
-def tool_message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    """Return the tool message that carries a result."""
-    synthetic: Synthetic | None = "invalid" if result.invalid else None
-    return ToolMessage(new_message_id(), call.id, result.content, result.is_error, synthetic)
+def tool_message(call: ToolCall, result: ToolResult, duration: int = 0) -> ToolMessage:
+    """Return the tool message that carries a result; the tool worked so many milliseconds."""
+    return ToolMessage(
+        new_message_id(),
+        call.id,
+        result.content,
+        result.is_error,
+        "invalid" if result.invalid else None,
+        duration=duration,
+    )
 
 
 def result_event(answer: ToolMessage) -> ToolResulted:
     """Return the event that shows a tool message."""
-    return ToolResulted(answer.call_id, answer.content, answer.is_error, answer.synthetic)
+    return ToolResulted(
+        answer.call_id, answer.content, answer.is_error, answer.synthetic, answer.duration
+    )
 
 
 def completed_reason(turn: ModelTurn) -> CompletedReason:

@@ -14,17 +14,18 @@ from passback.core.events import (
     Outcome,
     RunEvent,
     RunFinished,
+    ToolBegan,
     ToolCallEnded,
     ToolProgressed,
     innermost_event,
 )
-from passback.core.messages import CallId, ChildMessage, Message, RunRef, ToolSpec
+from passback.core.messages import CallId, ChildMessage, Location, Message, RunRef, ToolSpec
 from passback.core.permissions import LastingIndex
 from passback.core.state import State
 from passback.core.text import replace_surrogates
 from passback.core.values import value
 from passback.engine.agents import AgentSpec
-from passback.engine.log import End
+from passback.engine.log import End, elapsed_milliseconds
 from passback.engine.spending import Meter
 from passback.engine.toolbox import ServerCall, Toolbox
 
@@ -181,9 +182,9 @@ _PROGRESS_LENGTH = 1000  # characters of one progress event
 
 
 class Progress:
-    """Report the progress of one call to readers, until the call has ended.
+    """Report the beginning and the progress of one call to readers, until the call has ended.
 
-    Make it in the event loop's thread; call it in any thread.
+    Make it, begin it and end it in the event loop's thread; call it in any thread.
     """
 
     def __init__(self, journal: Journal, call_id: CallId) -> None:
@@ -192,11 +193,20 @@ class Progress:
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._last = -_PROGRESS_INTERVAL
+        self._began: float | None = None
         self._ended = False
 
-    def end(self) -> None:
-        """Drop all later progress."""
+    def begin(self, locations: Sequence[Location]) -> None:
+        """Report that the tool begins to work; only the first time counts."""
+        if self._ended or self._began is not None:
+            return
+        self._began = monotonic()
+        self._journal.append([ToolBegan(self._call_id, tuple(locations))])
+
+    def end(self) -> int:
+        """Drop all later progress; return how long the tool worked, 0 if it did not begin."""
         self._ended = True
+        return 0 if self._began is None else elapsed_milliseconds(self._began)
 
     def __call__(self, words: str, /) -> None:
         now = monotonic()

@@ -106,7 +106,8 @@ class CallJudge:
         """Return why a call that a person has approved is denied all the same, or None: rules and
         tools may have changed since.
         """
-        if toolbox.executor_of(call.name) != "server":
+        known = toolbox.known_tool(call.name)
+        if known is None or known.executor != "server":
             return _denial_text(_GONE)
         permission = await self._call_permission(call, toolbox, run)
         return _denial_text(permission) if permission.decision == "deny" else None

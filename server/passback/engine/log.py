@@ -9,7 +9,7 @@ succeeded (P3, P4).
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Protocol
 
 import anyio
@@ -26,11 +26,11 @@ from passback.core.events import (
     ToolCallArguments,
     unwrap_event,
 )
-from passback.core.messages import CallId, Message, Owed, ToolMessage
+from passback.core.messages import CallId, Message, Owed, RunId, ToolMessage
 from passback.core.ports import Store
 from passback.core.state import State
 from passback.core.text import copy_text
-from passback.core.transcript import unwrap_message
+from passback.core.transcript import MessageT, recorded_message, unwrap_message
 from passback.core.values import value
 from passback.pacing import LARGE
 
@@ -58,6 +58,19 @@ class End:
 
     owed: tuple[Owed, ...]
     stopped_early: bool = False
+
+
+def record_messages(
+    messages: Sequence[MessageT], run_id: RunId | None = None, /
+) -> tuple[MessageT, ...]:
+    """Return new messages as they are stored: written now, and by the run or for it."""
+    now = time_ns() // 1_000_000
+    return tuple(recorded_message(each, now, run_id or RunId("")) for each in messages)
+
+
+def elapsed_milliseconds(began: float, /) -> int:
+    """Return the milliseconds since a time of `monotonic`, at least 1: 0 means unknown."""
+    return max(1, round((monotonic() - began) * 1000))
 
 
 class Follower(Protocol):
@@ -177,7 +190,7 @@ class RunLog:
             Commit(
                 log=write,
                 step=self._step,
-                append=append,
+                append=record_messages(append, self.run.run_id),
                 owed=owed,
                 ends=end is not None,
                 stopped_early=stopped_early,

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 
 import anyio
 
@@ -67,7 +68,7 @@ from passback.engine.children import CallContext, Journal, Origin, Progress, nes
 from passback.engine.commands import CommandCall, CommandContext
 from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.judging import OutputJudge
-from passback.engine.log import End
+from passback.engine.log import End, elapsed_milliseconds
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.pacing import LARGE
@@ -86,13 +87,17 @@ async def read_answer(
     Raises:
         ModelError: the model failed before the end of its answer.
     """
-    async with answering as batches:
-        async for deltas in batches:
-            if events := assembler.feed(deltas):
-                show(events)
-            for delta in deltas:
-                if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
-                    await wait_for_store()
+    began = monotonic()
+    try:
+        async with answering as batches:
+            async for deltas in batches:
+                if events := assembler.feed(deltas):
+                    show(events)
+                for delta in deltas:
+                    if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
+                        await wait_for_store()
+    finally:
+        assembler.duration = elapsed_milliseconds(began)
 
 
 _BUDGET_SPENT = Completed("budget")
@@ -311,7 +316,7 @@ class Loop:
         self._request = None
         message_id = new_message_id()
         assembler = Assembler(
-            message_id, self._toolbox.executor_of, new_call_id, self.spec.model.name
+            message_id, self._toolbox.known_tool, new_call_id, self.spec.model.name
         )
         with await self._reserve_budget():
             self._assembler = assembler
@@ -350,7 +355,7 @@ class Loop:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = turn_records(turn)
+        append, events = turn_records(turn, self._window.window, self._context_used(turn))
         if turn.message.tool_calls:
             # nothing to run here: the turn and the end of the run are stored with one write
             if not runnable_calls(append) and await self._hand_back(append, events):
@@ -366,6 +371,12 @@ class Loop:
         output = [judged] if isinstance(judged, OutputAccepted) else []
         await self._end_run(Completed(completed_reason(turn)), append, [*events, *output])
         return True
+
+    def _context_used(self, turn: ModelTurn) -> int | None:
+        """Return the estimated tokens of the context behind a turn; None if unknown."""
+        asked, answered = self._window.estimate, turn.usage or UNUSED
+        # services count reasoning as output, but most of it is not sent again
+        return asked + answered.output_tokens - answered.reasoning_tokens if asked else None
 
     async def _answer_calls(self) -> bool:
         """Run the server calls of a committed turn, and hand back what the client owes.
@@ -393,13 +404,13 @@ class Loop:
         for batch in await self._toolbox.batch_calls(calls):
             open_calls: set[CallId] = set()
             async with self._toolbox.run_calls(batch, self._call_context) as given:
-                async for call, result in given:
+                async for call, result, duration in given:
                     if isinstance(result, StoreError):
                         raise result
                     if result is None:  # its sub-agent waits for the client, or was left
                         open_calls.add(call.id)
                         continue
-                    answer = tool_message(call, result)
+                    answer = tool_message(call, result, duration)
                     # of a call that was approved, readers have not seen the end yet
                     events: list[RunEvent] = [ToolCallEnded(call.id)] if call.asks else []
                     events.append(result_event(answer))
@@ -419,6 +430,7 @@ class Loop:
             call.id,
             self.spec.deps,
             progress,
+            begin=progress.begin,
             ended=progress.end,
             show=self._log.append,
             begin_turn=self._log.begin_turn,

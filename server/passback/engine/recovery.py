@@ -61,6 +61,7 @@ from passback.engine.agents import Agents, ServedAgent
 from passback.engine.assembler import result_event
 from passback.engine.children import nest_event
 from passback.engine.loading import ConversationLoader
+from passback.engine.log import record_messages
 from passback.engine.loop import Loop
 from passback.engine.supervisor import (
     Run,
@@ -221,7 +222,8 @@ class Recovery:
             calls = unanswered_calls(loaded.messages)
             append = closing_results(calls, "interrupted", new_message_id)
             void = await take_over_events(self._store, run, loaded, append)
-            change = Change(key, new_nonce(), status.version, append)
+            recorded = record_messages(append, run.run_id)
+            change = Change(key, new_nonce(), status.version, recorded)
             failed = await self._store.fail_lost(change, run.run_id, (*void, RunFinished(LOST_RUN)))
             return failed and bool(loaded.queue)
         if _begins_next(loaded, supersede=supersede):
@@ -258,7 +260,8 @@ class Recovery:
         append = closing_results(begun, "interrupted", new_message_id)
         events = await take_over_events(self._store, run, loaded, append)
         # it owes nothing: open client calls are still to be handed back, or are closed here
-        change = Change(run.key, new_nonce(), loaded.status.version, append)
+        recorded = record_messages(append, run.run_id)
+        change = Change(run.key, new_nonce(), loaded.status.version, recorded)
         own = await self._read_from(loaded.status.run_start, run.key, loaded)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
@@ -393,7 +396,7 @@ def posted_change(
         post.key,
         new_nonce(),
         status.version,
-        append=verdict.append,
+        append=record_messages(verdict.append, run_id),
         receipts={name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
         owed=verdict.owed if isinstance(verdict, Parks) else (),
         tools=post.tools,

@@ -92,6 +92,7 @@ from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.commands import refuse_accompanied_command
 from passback.engine.loading import ConversationLoader, refuse_too_large
+from passback.engine.log import record_messages
 from passback.engine.reader import Reader, StoredLog
 from passback.engine.recovery import Recovery, new_run, posted_change
 from passback.engine.spending import owner_spent
@@ -335,7 +336,9 @@ class RunService:
         self, post: StartRun, loaded: LoadedConversation, verdict: Queues
     ) -> _Judged | None:
         run_id = new_run_id()
-        queued = QueuedPost(run_id, replace(post, messages=verdict.messages, history=()))
+        # its run is known when it begins: answers go with the first run that can use them
+        messages = record_messages(verdict.messages)
+        queued = QueuedPost(run_id, replace(post, messages=messages, history=()))
         receipts = {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}
         enqueue = Enqueue(queued, receipts, (RunQueued(run_id),), limit=self._timing.queue)
         answer = await self._store.enqueue(enqueue)

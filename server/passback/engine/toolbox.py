@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -21,9 +21,16 @@ from passback.core.messages import (
 )
 from passback.core.permissions import Permission
 from passback.core.text import replace_surrogates
-from passback.core.toolsets import Concurrent, Instructing, ReadOnlyCalls, ToolContext, Toolset
+from passback.core.toolsets import (
+    BeginsCalls,
+    Concurrent,
+    Instructing,
+    ReadOnlyCalls,
+    ToolContext,
+    Toolset,
+)
 from passback.core.values import value
-from passback.engine.assembler import Executor
+from passback.engine.assembler import Executor, KnownTool
 from passback.engine.guarding import CallBroken, guarded
 
 
@@ -32,10 +39,11 @@ class ServerCall(ToolContext):
     """The context of a call for the toolbox, beside what every tool gets.
 
     Attributes:
-        ended: to be called when the call has ended.
+        ended: to be called when the call has ended; returns the milliseconds that its tool worked,
+            0 if it did not begin.
     """
 
-    ended: Callable[[], None] = field(kw_only=True)
+    ended: Callable[[], int] = field(kw_only=True)
 
 
 ContextOf: TypeAlias = Callable[[ToolCall], ServerCall]
@@ -45,6 +53,14 @@ RESULT_BYTES = 1024 * 1024  # limit of a server tool's result, whatever the tool
 
 CallOutcome: TypeAlias = ToolResult | StoreError | None
 """A result; None: a sub-agent in the call waits for the client; an error of its store."""
+
+
+class EndedCall(NamedTuple):
+    """A call that has ended, and the milliseconds that its tool worked, 0 if it did not begin."""
+
+    call: ToolCall
+    outcome: CallOutcome
+    duration: int
 
 
 class Toolbox:
@@ -98,18 +114,18 @@ class Toolbox:
         """Return a server tool's own permission for a call."""
         return self._toolset_of(call).permission(call)
 
-    def executor_of(self, name: str) -> Executor | None:
-        """Return the side that executes a tool; None: there is no such tool."""
+    def known_tool(self, name: str) -> KnownTool | None:
+        """Return the side that executes a tool and how it is shown; None: there is no such tool."""
         if name in self._server:
-            return "server"
-        return "client" if name in self._client else None
+            return _known_tool("server", self._server[name][0])
+        return _known_tool("client", self._client[name]) if name in self._client else None
 
     @asynccontextmanager
     async def run_calls(
         self, calls: Sequence[ToolCall], context: ContextOf
-    ) -> AsyncGenerator[MemoryObjectReceiveStream[tuple[ToolCall, CallOutcome]]]:
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[EndedCall]]:
         """Run server calls together, and yield a stream of their results as they come."""
-        send, receive = anyio.create_memory_object_stream[tuple[ToolCall, CallOutcome]](len(calls))
+        send, receive = anyio.create_memory_object_stream[EndedCall](len(calls))
         failure: PassbackError | None = None
         async with anyio.create_task_group() as tasks:
             with send:
@@ -195,21 +211,23 @@ class Toolbox:
         self,
         call: ToolCall,
         context: ServerCall,
-        send: MemoryObjectSendStream[tuple[ToolCall, CallOutcome]],
+        send: MemoryObjectSendStream[EndedCall],
     ) -> None:
         given: CallOutcome
         ids = {"run_id": context.run.run_id, "call_id": call.id}
         with send:
             try:
                 with guarded("toolset", ids, passing=StoreError):
-                    result = await self._toolset_of(call).call(call, context)
+                    toolset = self._toolset_of(call)
+                    if not isinstance(toolset, BeginsCalls):
+                        context.begin(())
+                    result = await toolset.call(call, context)
                     given = None if result is None else _storable_result(result)
             except StoreError as error:
                 given = error
             except CallBroken:  # a broken toolset must not end the run
                 given = ToolResult("The tool failed.", is_error=True)
-            context.ended()
-            await send.send((call, given))
+            await send.send(EndedCall(call, given, context.ended()))
 
 
 @value
@@ -237,6 +255,10 @@ class ToolSources:
                 server[spec.name] = (spec, toolset)
         instructions = {one.name: said for one in self.instructing if (said := one.instructions)}
         return Toolbox(server, (*self.client, *declared), instructions)
+
+
+def _known_tool(executor: Executor, spec: ToolSpec) -> KnownTool:
+    return KnownTool(executor, spec.title, spec.kind)
 
 
 def _storable_result(result: ToolResult) -> ToolResult:

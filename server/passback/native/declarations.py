@@ -22,6 +22,7 @@ from passback.core.errors import (
     ToolNameClash,
 )
 from passback.core.messages import (
+    TITLE_CHARACTERS,
     TOOL_NAME,
     ConversationKey,
     JsonObject,
@@ -36,7 +37,7 @@ from passback.native.parts import Posted, validated_elsewhere
 from passback.pacing import FairLimiter, limiter_of
 from passback.schemas.checks import InvalidSchema, check_schema, count_parts
 
-_DECLARED_KEYS = ("name", "description", "parameters")
+_DECLARED_KEYS = ("name", "description", "parameters", "title")
 _DESCRIPTION_CHARACTERS = 16_384
 _POST_VALUES = 2_000  # objects, arrays and booleans in the schemas of all tools of one post
 CHECK_SECONDS = (
@@ -60,6 +61,9 @@ class PostedTool(Posted):
         None,
         description="A JSON Schema of type object, or its text; "
         "null for a tool without parameters.",
+    )
+    title: Annotated[str, Field(max_length=TITLE_CHARACTERS)] | None = Field(
+        None, description="The tool's name for people; the model is not shown it."
     )
 
 
@@ -125,12 +129,17 @@ async def _parse_tool(
         raise _invalid_tool(
             name, f"its description is not a text of {_DESCRIPTION_CHARACTERS} characters at most"
         )
+    title = declaration.get("title") or ""
+    if not isinstance(title, str) or len(title) > TITLE_CHARACTERS:
+        raise _invalid_tool(
+            name, f"its title is not a text of {TITLE_CHARACTERS} characters at most"
+        )
     parameters = declaration.get("parameters")
     try:
         schema, parts = await checker.check(_NO_PARAMETERS if parameters is None else parameters)
     except InvalidSchema as problem:
         raise _invalid_tool(name, str(problem)) from None
-    return ToolSpec(name, description, schema), parts
+    return ToolSpec(name, description, schema, title.strip()), parts
 
 
 def _unwrap_function(place: str, declaration: JsonValue) -> tuple[str, dict[str, JsonValue]]:

@@ -13,10 +13,13 @@ from passback.core.messages import (
     ChildMessage,
     ConversationId,
     Message,
+    ModelMessage,
     OwedKind,
     SummaryMessage,
     Synthetic,
     SystemMessage,
+    ToolCall,
+    ToolKind,
     ToolMessage,
     UserMessage,
 )
@@ -167,7 +170,17 @@ def utc_timestamp(milliseconds: int, /) -> str:
     return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-class InputView(ContextView, TypedDict):
+class RecordedView(TypedDict):
+    """When a message was written, RFC 3339 in UTC, and the run that wrote it or that it began.
+
+    Each is left out if it is not known.
+    """
+
+    createdAt: NotRequired[str]
+    runId: NotRequired[str]
+
+
+class InputView(ContextView, RecordedView, TypedDict):
     """A message to the agent. `content` is a text, or a list of parts as they are posted.
 
     `agentId` names the agent that was asked, where the server has several. A user's message has
@@ -193,19 +206,23 @@ class FunctionView(TypedDict):
 class ToolCallView(TypedDict):
     """A call of a tool.
 
-    `arguments` is JSON text as the model wrote it. `client`: the client executes the call.
+    `arguments` is JSON text as the model wrote it. `client`: the client executes the call. `title`
+    is the tool's name for people, and `kind` what it does. They are left out if it has none.
     """
 
     id: str
     type: Literal["function"]
     function: FunctionView
     client: bool
+    title: NotRequired[str]
+    kind: NotRequired[ToolKind]
 
 
-class AssistantView(TypedDict):
+class AssistantView(RecordedView):
     """One answer of the model. `partial`: it was stopped early.
 
-    `usage` is there if the provider reported it, `model` if it is known which one answered.
+    `usage` is there if the provider reported it, `model` if it is known which one answered, and
+    `durationMs` if it is known how long the model took.
     """
 
     id: str
@@ -216,10 +233,14 @@ class AssistantView(TypedDict):
     usage: NotRequired[UsageView]
     imported: NotRequired[bool]
     model: NotRequired[str]
+    durationMs: NotRequired[int]
 
 
-class ToolView(TypedDict):
-    """The result of one call. `synthetic` is the reason why the server wrote it itself."""
+class ToolView(RecordedView):
+    """The result of one call. `synthetic` is the reason why the server wrote it itself.
+
+    `durationMs` is how long a tool of the server worked, left out if that is not known.
+    """
 
     id: str
     role: Literal["tool"]
@@ -228,9 +249,10 @@ class ToolView(TypedDict):
     isError: NotRequired[bool]
     synthetic: NotRequired[Synthetic]
     imported: NotRequired[bool]
+    durationMs: NotRequired[int]
 
 
-class ApprovalView(TypedDict):
+class ApprovalView(RecordedView):
     """A person's answer to a call that needed approval. The call's result has the outcome."""
 
     id: str
@@ -241,7 +263,7 @@ class ApprovalView(TypedDict):
     always: NotRequired[bool]
 
 
-class SummaryView(TypedDict):
+class SummaryView(RecordedView):
     """A summary of the messages before it, which the model is given in their place."""
 
     id: str
@@ -266,6 +288,24 @@ MessageView: TypeAlias = Annotated[
 
 def message_view(message: Message, /) -> MessageView:
     """Return the view of a message."""
+    if isinstance(message, ChildMessage):
+        return {
+            "id": message.id,
+            "role": "child",
+            "toolCallId": message.call_id,
+            "message": message_view(message.message),
+        }
+    shown = _own_view(message)
+    if message.created:
+        shown["createdAt"] = utc_timestamp(message.created)
+    if message.run_id:
+        shown["runId"] = message.run_id
+    return shown
+
+
+def _own_view(
+    message: ModelMessage | ApprovalMessage | SummaryMessage,
+) -> InputView | AssistantView | ToolView | ApprovalView | SummaryView:
     match message:
         case AssistantMessage():
             return _assistant_view(message)
@@ -275,13 +315,6 @@ def message_view(message: Message, /) -> MessageView:
             return _approval_view(message)
         case SummaryMessage():
             return {"id": message.id, "role": "summary", "content": message.content}
-        case ChildMessage(call_id, inner):
-            return {
-                "id": message.id,
-                "role": "child",
-                "toolCallId": call_id,
-                "message": message_view(inner),
-            }
         case _:  # a message of the user or of the system
             return _input_view(message)
 
@@ -312,15 +345,7 @@ def _assistant_view(message: AssistantMessage) -> AssistantView:
         "content": show_content(message.content),
     }
     if message.tool_calls:
-        shown["toolCalls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-                "client": call.client,
-            }
-            for call in message.tool_calls
-        ]
+        shown["toolCalls"] = [_call_view(call) for call in message.tool_calls]
     if message.partial:
         shown["partial"] = True
     if message.usage is not None:
@@ -329,6 +354,22 @@ def _assistant_view(message: AssistantMessage) -> AssistantView:
         shown["imported"] = True
     if message.model:
         shown["model"] = message.model
+    if message.duration:
+        shown["durationMs"] = message.duration
+    return shown
+
+
+def _call_view(call: ToolCall) -> ToolCallView:
+    shown: ToolCallView = {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+        "client": call.client,
+    }
+    if call.title:
+        shown["title"] = call.title
+    if call.kind != "other":
+        shown["kind"] = call.kind
     return shown
 
 
@@ -345,6 +386,8 @@ def _tool_view(message: ToolMessage) -> ToolView:
         shown["synthetic"] = message.synthetic
     if message.imported:
         shown["imported"] = True
+    if message.duration:
+        shown["durationMs"] = message.duration
     return shown
 
 

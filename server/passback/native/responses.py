@@ -29,6 +29,7 @@ from passback.core.events import (
     RunQueued,
     RunStarted,
     TextDelta,
+    ToolBegan,
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
@@ -65,7 +66,7 @@ from passback.streams.sse import (
 INCLUDABLE = frozenset(
     {
         *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
-        *("reasoning", "rewind", "run", "usage"),
+        *("reasoning", "rewind", "run", "tools", "usage"),
     }
 )
 
@@ -87,11 +88,19 @@ CONVERSIONS: Mapping[type[RunEvent], tuple[str, _Convert]] = {
     OutputAccepted: ("output", shapes.accepted_output),
     TurnStarted: ("message-ids", shapes.message_start),
     ReasoningDelta: ("reasoning", shapes.reasoning),
+    ToolBegan: ("tools", shapes.tool_begin),
     ToolProgressed: ("progress", shapes.tool_progress),
     PlanUpdated: ("plan", shapes.plan),
     UsageReported: ("usage", shapes.usage),
     ContextWarned: ("context", shapes.context_warning),
     Compacted: ("context", shapes.compaction),
+}
+
+# The same for a request with the word `tools`, which adds fields to two events.
+_CONVERSIONS_WITH_TOOLS: Mapping[type[RunEvent], tuple[str, _Convert]] = {
+    **CONVERSIONS,
+    ToolCallStarted: (ALWAYS, shapes.titled_call_start),
+    ToolResulted: (ALWAYS, shapes.timed_result),
 }
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -111,6 +120,7 @@ class NativeEncoder:
 
     def __init__(self, include: frozenset[str] = frozenset()) -> None:
         self._include = include | {ALWAYS}
+        self._conversions = _CONVERSIONS_WITH_TOOLS if "tools" in include else CONVERSIONS
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         match event:
@@ -123,7 +133,7 @@ class NativeEncoder:
             case Rewound():  # `rewind` encodes it
                 return ()
             case _:
-                word, convert = CONVERSIONS[type(event)]
+                word, convert = self._conversions[type(event)]
                 return (native_data(convert(event)),) if word in self._include else ()
 
     def _feed_nested(self, parent: CallId, event: RunEvent) -> Sequence[str]:
@@ -141,9 +151,9 @@ class NativeEncoder:
             case RunQueued() | RunStarted() | OutputAccepted() | RunFinished() | Rewound():
                 return ()  # that run is not one of the client's
             case _:
-                word, convert = CONVERSIONS[type(event)]
-                # usage even without `agents`, or a sum of it would be too small
-                needed = {word} if word in (ALWAYS, "usage") else {word, "agents"}
+                word, convert = self._conversions[type(event)]
+                # tools like their calls, and usage, or a sum of it would be too small
+                needed = {word} if word in (ALWAYS, "tools", "usage") else {word, "agents"}
                 native = {**convert(event), "parentToolCallId": parent}
         return (native_data(native),) if needed <= self._include else ()
 

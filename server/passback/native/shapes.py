@@ -13,12 +13,14 @@ from passback.core import events
 from passback.core.budgets import Left
 from passback.core.messages import (
     CallId,
+    Location,
     Owed,
     OwedKind,
     PlanEntry,
     PlanPriority,
     PlanStatus,
     Synthetic,
+    ToolKind,
     Usage,
     as_text,
 )
@@ -95,16 +97,32 @@ class TextEvent(TypedDict):
 
 
 class ToolCallStartEvent(TypedDict):
-    """The model begins a call, of a client tool or of a server tool."""
+    """The model begins a call, of a client tool or of a server tool.
+
+    `title` is the tool's name for people, and `kind` what it does (include: tools). They are left
+    out if the tool has none.
+    """
 
     type: Literal["tool-call-start"]
     toolCallId: str
     toolCallName: str
+    title: NotRequired[str]
+    kind: NotRequired[ToolKind]
     parentToolCallId: NotRequired[str]
 
 
 def tool_call_start(event: events.ToolCallStarted, /) -> ToolCallStartEvent:
     return {"type": "tool-call-start", "toolCallId": event.call_id, "toolCallName": event.name}
+
+
+def titled_call_start(event: events.ToolCallStarted, /) -> ToolCallStartEvent:
+    """Return the event with the tool's title and kind, as far as it has them."""
+    native = tool_call_start(event)
+    if event.title:
+        native["title"] = event.title
+    if event.kind != "other":
+        native["kind"] = event.kind
+    return native
 
 
 class ToolCallArgsEvent(TypedDict):
@@ -135,7 +153,8 @@ def tool_call_end(event: events.ToolCallEnded, /) -> ToolCallEndEvent:
 class ToolResultEvent(TypedDict):
     """The result of a call that the server answered itself.
 
-    Its own tool ran, or `synthetic` is the reason why there is a result without that.
+    Its own tool ran, or `synthetic` is the reason why there is a result without that. `durationMs`
+    is how long the tool worked (include: tools), left out if that is not known.
     """
 
     type: Literal["tool-result"]
@@ -143,6 +162,7 @@ class ToolResultEvent(TypedDict):
     result: str
     isError: NotRequired[bool]
     synthetic: NotRequired[Synthetic]
+    durationMs: NotRequired[int]
     parentToolCallId: NotRequired[str]
 
 
@@ -153,6 +173,14 @@ def tool_result(event: events.ToolResulted, /) -> ToolResultEvent:
         native["isError"] = True
     if event.synthetic:
         native["synthetic"] = event.synthetic
+    return native
+
+
+def timed_result(event: events.ToolResulted, /) -> ToolResultEvent:
+    """Return the event with the time that the tool worked, if it did."""
+    native = tool_result(event)
+    if event.duration:
+        native["durationMs"] = event.duration
     return native
 
 
@@ -206,6 +234,38 @@ def error(failed: events.Failed, /) -> ErrorEvent:
     }
     if failed.retry_after is not None:
         native["retryAfter"] = failed.retry_after
+    return native
+
+
+class LocationView(TypedDict):
+    """A file that a call is about, or one of its lines."""
+
+    path: str
+    line: NotRequired[int]
+
+
+def location_view(location: Location, /) -> LocationView:
+    if location.line is None:
+        return {"path": location.path}
+    return {"path": location.path, "line": location.line}
+
+
+class ToolBeginEvent(TypedDict):
+    """A tool of the server begins to work on a call, which is valid and allowed (include: tools).
+
+    `locations` are the files that the call is about, left out if the tool names none.
+    """
+
+    type: Literal["tool-begin"]
+    toolCallId: str
+    locations: NotRequired[list[LocationView]]
+    parentToolCallId: NotRequired[str]
+
+
+def tool_begin(event: events.ToolBegan, /) -> ToolBeginEvent:
+    native: ToolBeginEvent = {"type": "tool-begin", "toolCallId": event.call_id}
+    if event.locations:
+        native["locations"] = [location_view(each) for each in event.locations]
     return native
 
 
@@ -263,6 +323,8 @@ class UsageEvent(TypedDict):
 
     `estimated` is there when the answer was stopped before the provider had counted it. `model` is
     the name of the model that was called. It is left out where the tokens are of several models.
+    `contextUsed` is an estimate of the tokens of the conversation behind this answer, and
+    `contextWindow` the number that the model can take. Each is left out if it is not known.
     """
 
     type: Literal["usage"]
@@ -273,6 +335,8 @@ class UsageEvent(TypedDict):
     estimated: NotRequired[bool]
     left: NotRequired[LeftView]
     model: NotRequired[str]
+    contextUsed: NotRequired[int]
+    contextWindow: NotRequired[int]
     parentToolCallId: NotRequired[str]
 
 
@@ -291,6 +355,10 @@ def usage(event: events.UsageReported, /) -> UsageEvent:
         native["left"] = left_view(event.left)
     if event.model:  # empty where the tokens are of several models
         native["model"] = event.model
+    if event.context_used is not None:
+        native["contextUsed"] = event.context_used
+    if event.window is not None:
+        native["contextWindow"] = event.window
     return native
 
 
@@ -447,6 +515,7 @@ NativeEvent: TypeAlias = Annotated[
     | ToolResultEvent
     | InterruptEvent
     | ErrorEvent
+    | ToolBeginEvent
     | ToolProgressEvent
     | AgentTextEvent
     | PlanEvent

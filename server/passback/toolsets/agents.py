@@ -7,6 +7,7 @@ of its caller, with everything that the caller was shown.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -105,6 +106,8 @@ def callable_name(name: str, /) -> str:
 class AgentTools:
     """A toolset of agents."""
 
+    begins_calls: Literal[True] = True
+
     def __init__(self, tools: Sequence[AgentTool]) -> None:
         self._tools: dict[str, AgentTool] = {}
         for one in tools:
@@ -143,6 +146,7 @@ class AgentTools:
             context.depth, anyio.CapacityLimiter(MAX_CONCURRENT_AGENTS)
         )
         async with limiter:
+            context.begin(())
             actor = self._tools[call.name].actor
             if actor is not None:
                 toolbox = await actor.tool_sources.build_toolbox(context.declared)

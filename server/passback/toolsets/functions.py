@@ -8,18 +8,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, cast, overload
+from itertools import islice
+from os import PathLike, fspath
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast, overload
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import (
+    TITLE_CHARACTERS,
     TOOL_NAME,
     TOOL_NAME_RULE,
     Content,
     JsonObject,
+    Location,
     ToolCall,
+    ToolKind,
     ToolResult,
     ToolSpec,
 )
@@ -83,13 +88,26 @@ Function: TypeAlias = Callable[..., Any]
 ReadOnly: TypeAlias = Callable[..., bool]
 """Decides for one call whether it changes nothing; takes the tool arguments that it names."""
 
+Locations: TypeAlias = Callable[
+    ..., Iterable[Location | str | PathLike[str] | tuple[str | PathLike[str], int]]
+]
+"""Returns the files that a call is about, each alone or with a line; takes the tool arguments that
+it names.
+"""
+
 _ReadOnlyOrFlag: TypeAlias = Annotated[
     bool | ReadOnly, Takes("True, False, or a function of the tool's arguments")
 ]
 
+_Locations: TypeAlias = Annotated[Locations, Takes("a function of the tool's arguments")]
+
 _RETRY_DELAY = 0.1  # seconds before the first retry; the delay doubles for each further one
 
 _READ_ONLY_SECONDS = 5.0  # seconds that a function `read_only` has for one call
+
+_LOCATIONS_SECONDS = 1.0  # seconds that a function `locations` has: the tool waits for it
+_MAX_LOCATIONS = 50  # of one call; further ones are left out
+_MAX_PATH_CHARACTERS = 4096  # of a path; one that is longer is cut
 
 
 class _InvalidArguments(Exception):
@@ -110,6 +128,7 @@ class FunctionTool:
         result_limit: characters of a result; a longer one is cut, and says so.
         retries: further calls, within the deadline, after any exception but a `ToolError`.
         judges: validation runs code of the author's: it happens in a thread, within the deadline.
+        locations: returns the files that a call is about, for clients.
     """
 
     function: Function
@@ -123,6 +142,7 @@ class FunctionTool:
     permission: Permission = ALLOWED
     retries: int = 0
     judges: bool = False
+    locations: Locations | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were not decorated."""
@@ -140,6 +160,7 @@ class FunctionTool:
                 "tool", ids, self.seconds, passing=(_InvalidArguments, ToolError, NoResult)
             ):
                 values = await self._validated_arguments(call.arguments)
+                context.begin(await self._find_locations(values, ids))
                 if self.context_parameter is not None:
                     values[self.context_parameter] = context
                 content = await self._call_with_retries(values, context, ids)
@@ -201,6 +222,29 @@ class FunctionTool:
         names = (info.alias or field for field, info in self.arguments.model_fields.items())
         return dict(zip(names, (value for _, value in given), strict=True))
 
+    async def _find_locations(
+        self, values: Mapping[str, Any], ids: Mapping[str, str]
+    ) -> Sequence[Location]:
+        """Return the files that a call is about.
+
+        If the function `locations` raises, is late or returns something else, that is logged, and
+        there are none.
+        """
+        if (locations := self.locations) is None:
+            return ()
+        names = _accepted_names(locations, values)
+
+        def read() -> Sequence[Location]:
+            # in the thread, too: it may be a generator
+            return _read_locations(locations(**{name: values[name] for name in names}))
+
+        try:
+            with guarded("locations", ids, _LOCATIONS_SECONDS, done="found"):
+                found: Sequence[Location] = await call_function(read)
+        except CallBroken:
+            return ()
+        return found
+
     async def _call_with_retries(
         self, values: Mapping[str, Any], context: ToolContext, ids: Mapping[str, str]
     ) -> Content:
@@ -246,6 +290,9 @@ def tool(
     seconds: float = 60,
     permission: Permission | Decision = ALLOWED,
     retries: int = 0,
+    title: str = "",
+    kind: ToolKind = "other",
+    locations: Locations | None = None,
 ) -> Callable[[Function], FunctionTool]: ...
 
 
@@ -260,6 +307,9 @@ def tool(
     seconds: Annotated[float, Field(gt=0)] = 60,
     permission: Permission | Decision = ALLOWED,
     retries: Annotated[int, Field(ge=0)] = 0,
+    title: Annotated[str, Field(max_length=TITLE_CHARACTERS)] = "",
+    kind: ToolKind = "other",
+    locations: _Locations | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a server tool of a typed function; the model sees its name, docstring and annotations.
 
@@ -275,11 +325,18 @@ def tool(
         permission: the default where neither settings nor the agent decide: "ask" asks the client,
             `Permission("ask", "This sends money.")` also says why.
         retries: further attempts, within the deadline, after any exception but a `ToolError`.
+        title: its name for people, of at most 200 characters. The model is not shown it.
+        kind: what it does, by which clients choose an icon: "read", "edit", "delete", "move",
+            "search", "execute", "think", "fetch" or "other".
+        locations: a plain function that returns the files that a call is about, from the arguments
+            that it names: paths, or pairs of a path and a line. It has 1 second; if it fails,
+            there are none.
 
     Raises ConfigurationError if the function cannot be a tool, or an argument is invalid.
     """
     given = {"name": name, "description": description, "seconds": seconds, "retries": retries}
-    check_arguments(tool, **given, read_only=read_only, repeatable=repeatable)
+    shown = {"title": title, "kind": kind, "locations": locations}
+    check_arguments(tool, **given, **shown, read_only=read_only, repeatable=repeatable)
     allowance = as_permission(permission)
 
     def decorate(function: Function) -> FunctionTool:
@@ -288,11 +345,13 @@ def tool(
             raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
         context_parameter, arguments, schema = _read_signature(function, label)
         if not isinstance(read_only, bool):
-            _check_read_only(read_only, arguments, label)
+            _check_helper("read_only", read_only, arguments, label)
+        if locations is not None:
+            _check_helper("locations", locations, arguments, label)
         text = description if description is not None else inspect.getdoc(function) or ""
         return FunctionTool(
             function,
-            ToolSpec(label, text, schema),
+            ToolSpec(label, text, schema, title.strip(), kind),
             arguments,
             context_parameter,
             read_only=read_only,
@@ -301,6 +360,7 @@ def tool(
             permission=allowance,
             retries=retries,
             judges=runs_code(arguments),
+            locations=locations,
         )
 
     return decorate if function is None else decorate(function)
@@ -308,6 +368,8 @@ def tool(
 
 class FunctionTools:
     """A toolset of functions."""
+
+    begins_calls: Literal[True] = True
 
     def __init__(self, tools: Sequence[FunctionTool]) -> None:
         self._tools: dict[str, FunctionTool] = {}
@@ -376,25 +438,49 @@ def _read_signature(
     return context_parameter, arguments, schema
 
 
-def _check_read_only(read_only: ReadOnly, arguments: type[BaseModel], label: str) -> None:
-    """Raise ConfigurationError if a function `read_only` cannot decide about its tool's calls."""
-    if inspect.iscoroutinefunction(read_only) or inspect.isasyncgenfunction(read_only):
+def _check_helper(option: str, function: Function, arguments: type[BaseModel], label: str) -> None:
+    """Raise ConfigurationError if a function, given as an option of a tool, cannot be called with
+    its arguments.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
-            f"tool {label!r}: read_only takes a plain function, not an async one"
+            f"tool {label!r}: {option} takes a plain function, not an async one"
         )
     names = dict.fromkeys(info.alias or "" for info in arguments.model_fields.values())
     try:
-        inspect.signature(read_only).bind(**dict.fromkeys(_accepted_names(read_only, names)))
+        inspect.signature(function).bind(**dict.fromkeys(_accepted_names(function, names)))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"tool {label!r}: read_only takes a function of the tool's arguments "
+            f"tool {label!r}: {option} takes a function of the tool's arguments "
             f"({', '.join(names) or 'it has none'}) by their names: {error}"
         ) from None
 
 
-def _accepted_names(read_only: ReadOnly, names: Iterable[str]) -> list[str]:
+def _read_locations(given: Iterable[object]) -> list[Location]:
+    """Return what a function `locations` gave. Raises TypeError if it is something else."""
+    if isinstance(given, str | bytes):
+        raise TypeError("locations gave a single text, not a list")
+    return [_read_location(each) for each in islice(given, _MAX_LOCATIONS)]
+
+
+def _read_location(given: object) -> Location:
+    path: object = given
+    line: object = None
+    if isinstance(given, Location):
+        path, line = given.path, given.line
+    elif isinstance(given, tuple):
+        path, line = cast("tuple[object, object]", given)
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"a location has to be a path, not {type(path).__name__}")
+    if line is not None and (not isinstance(line, int) or line < 0):
+        raise TypeError("the line of a location has to be a number, 0 or more")
+    text = replace_surrogates(fspath(cast("str | PathLike[str]", path)))
+    return Location(text[:_MAX_PATH_CHARACTERS], line)
+
+
+def _accepted_names(function: Function, names: Iterable[str]) -> list[str]:
     """Return those of the names that the function takes as parameters."""
-    parameters = inspect.signature(read_only).parameters
+    parameters = inspect.signature(function).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     return [name for name in names if takes_all or name in parameters]
 

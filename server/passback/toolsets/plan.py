@@ -1,7 +1,7 @@
 """`update_plan`: the tool by which an agent publishes its plan and progress."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,6 +41,8 @@ class _Entries(BaseModel):
 class PlanTools:
     """A toolset with the single tool `update_plan`."""
 
+    begins_calls: Literal[True] = True
+
     async def specs(self) -> Sequence[ToolSpec]:
         return [
             ToolSpec(
@@ -69,5 +71,6 @@ class PlanTools:
             place = ".".join(str(step) for step in first["loc"]) or "arguments"
             message = f"The plan is not valid: {place}: {describe_validation_error(first)}"
             return ToolResult(message, is_error=True, invalid=True)
+        context.begin(())
         plan = tuple(PlanEntry(each.content, each.priority, each.status) for each in given)
         return ToolResult("The user sees the plan.", plan=plan)

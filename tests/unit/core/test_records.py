@@ -236,6 +236,8 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
                 "asks": None,
                 "reason": "",
                 "digest": "",
+                "title": "",
+                "kind": "other",
             }
         ],
         "reasoning": [],
@@ -245,6 +247,9 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         "imported": False,
         "model": "",
         "role": "assistant",
+        "duration": 0,
+        "created": 0,
+        "run_id": "",
     }
     finished = RunFinished(HandedBack((Owed(CallId("c"), "t", "{}"),)))
     assert json.loads(records.dump_events([TextDelta("a"), finished])) == [

@@ -33,6 +33,7 @@ from passback.core.events import (
     RunFinished,
     RunStarted,
     TextDelta,
+    ToolBegan,
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
@@ -80,6 +81,7 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
         turn = next(each.message_id for each in seen if isinstance(each, TurnStarted))
         assert seen == [
             RunStarted(run.run_id),
+            ToolBegan(call),
             ToolCallEnded(call),
             ToolResulted(call, "pay done"),
             TurnStarted(turn),

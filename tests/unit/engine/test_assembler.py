@@ -23,11 +23,11 @@ from passback.core.events import (
     ToolCallStarted,
 )
 from passback.core.messages import AssistantMessage, CallId, MessageId, Reasoning, ToolCall, Usage
-from passback.engine.assembler import Assembler, Executor, InvalidCall, ModelTurn
+from passback.engine.assembler import Assembler, InvalidCall, KnownTool, ModelTurn
 
 ID = MessageId("m")
 ONE, TWO = CallId("call-1"), CallId("call-2")
-TOOLS: dict[str, Executor] = {"paint": "client", "add": "server"}
+TOOLS = {"paint": KnownTool("client"), "add": KnownTool("server")}
 CUT = "Not executed: the answer was cut off before the call was complete."
 
 

@@ -38,6 +38,7 @@ from passback.core.events import (
     RunQueued,
     RunStarted,
     TextDelta,
+    ToolBegan,
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
@@ -92,6 +93,7 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
             ToolCallStarted(call_id, "add", client=False),
             ToolCallArguments(call_id, '{"a": 2, "b": 3}'),
             ToolCallEnded(call_id),
+            ToolBegan(call_id),
             ToolResulted(call_id, "5"),
             TurnStarted(turns[1]),
             TextDelta("5"),
@@ -111,8 +113,9 @@ async def test_server_calls_run_before_client_calls_are_handed_back(store: Store
         seen = await events(runs, run)
         (call_id,) = await call_ids(runs)
         server_id = next(e.call_id for e in seen if isinstance(e, ToolResulted))
-        assert seen[-4:] == [
+        assert seen[-5:] == [
             ToolCallEnded(server_id),
+            ToolBegan(server_id),
             ToolResulted(server_id, "2"),
             ToolCallEnded(call_id),
             RunFinished(HandedBack((Owed(call_id, "paint", "{}"),))),

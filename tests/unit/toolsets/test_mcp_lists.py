@@ -143,7 +143,7 @@ async def test_a_description_is_bounded_and_may_be_a_title(tmp_path: Path) -> No
     async with running(raw(tmp_path, [listed])) as server:
         assert await server.specs() == [
             ToolSpec("t__long", "d" * 16_384, {"type": "object"}),
-            ToolSpec("t__titled", "A title", {"type": "object"}),
+            ToolSpec("t__titled", "A title", {"type": "object"}, title="A title"),
         ]
 
 

@@ -8,7 +8,7 @@ import importlib.util
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import anyio
 from pydantic_core import from_json
@@ -50,6 +50,8 @@ class MCPServer:
     and reconnects when the connection or the process is lost. While it cannot be used, its tools
     are not offered; a call in that time waits for a connection, then returns an error result.
     """
+
+    begins_calls: Literal[True] = True
 
     def __init__(self, name: str, target: Target, options: ServerOptions) -> None:
         if options.write_permission is not None and not options.trust_hints:
@@ -97,8 +99,8 @@ class MCPServer:
                 asks a person before anything that may change something; it needs `trust_hints`.
                 None: as `permission`.
             trust_hints: believe the server's hints about its tools: one that only reads may run
-                beside others, and one that is idempotent is called again when nobody knows whether
-                a call was carried out.
+                beside others, one that is idempotent is called again when nobody knows whether
+                a call was carried out, and clients are told which tools read and which edit.
             seconds: deadline of one call.
             start_seconds: deadline for a connection, from the process's start to its tool list.
             result_limit: characters of a result; a longer one is cut, and says so.
@@ -230,7 +232,7 @@ class MCPServer:
         except ValueError:
             return ToolResult("The arguments cannot be read.", is_error=True)
         with anyio.move_on_after(self._options.seconds):
-            return await self._reconnector.call(call.name, arguments, context.progress)
+            return await self._reconnector.call(call.name, arguments, context)
         text = f"The tool did not answer in {self._options.seconds:g} s."
         return ToolResult(text, is_error=True)
 

@@ -15,7 +15,7 @@ from mcp.types import Tool, ToolAnnotations
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from passback.core.messages import ToolSpec
+from passback.core.messages import TITLE_CHARACTERS, ToolKind, ToolSpec
 from passback.core.text import replace_surrogates
 from passback.schemas.checks import InvalidSchema, check_schema, count_parts
 
@@ -117,14 +117,30 @@ def _offered_tool(name: str, one: Tool, room: int, *, trust_hints: bool) -> tupl
     if values > room:
         raise InvalidSchema("the schemas of all its server's tools together are too large")
     description = (one.description or one.title or "")[:_DESCRIPTION_CHARACTERS]
-    spec = ToolSpec(name, replace_surrogates(description), schema)
     hints = one.annotations or ToolAnnotations()
     # hints that contradict each other are not believed
     read_only = hints.read_only_hint is True and hints.destructive_hint is not True
     repeatable = read_only or (hints.idempotent_hint is True and hints.read_only_hint is not True)
+    title = (one.title or hints.title or "").strip()[:TITLE_CHARACTERS]
+    spec = ToolSpec(
+        name,
+        replace_surrogates(description),
+        schema,
+        replace_surrogates(title),
+        _kind_of(hints) if trust_hints else "other",
+    )
     return OfferedTool(
         spec, one.name, trust_hints and read_only, trust_hints and repeatable
     ), values
+
+
+def _kind_of(hints: ToolAnnotations) -> ToolKind:
+    """Return the kind of a tool by its hints; "other" if they say nothing or contradict."""
+    if hints.read_only_hint is True:
+        return "other" if hints.destructive_hint is True else "read"
+    # a destructive update may overwrite as well as delete
+    said = hints.read_only_hint is False or hints.destructive_hint is True
+    return "edit" if said else "other"
 
 
 def _is_deep(schema: JsonValue) -> bool:

@@ -4,7 +4,7 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from passback.core.errors import PassbackError, ToolsetUnavailable
 from passback.core.messages import ToolResult
+from passback.core.toolsets import ToolContext
 from passback.toolsets.mcp.catalogue import MAX_TOOLS, Catalogue, build_catalogue
 from passback.toolsets.mcp.connection import McpSession, connect
 from passback.toolsets.mcp.targets import ServerOptions, Target, shown_line
@@ -91,7 +92,7 @@ class Reconnector:
         return self.catalogue
 
     async def call(
-        self, name: str, arguments: Mapping[str, JsonValue], send_progress: Callable[[str], None]
+        self, name: str, arguments: Mapping[str, JsonValue], context: ToolContext
     ) -> ToolResult:
         """Call a tool; if the server has dropped the session, call it once more by a new one.
 
@@ -109,8 +110,9 @@ class Reconnector:
             if tool is None:
                 text = f"The MCP server {self._name!r} has no such tool any more."
                 return ToolResult(text, is_error=True)
+            context.begin(())
             try:
-                return await session.call(tool.remote, arguments, send_progress)
+                return await session.call(tool.remote, arguments, context.progress)
             except SessionForgotten:
                 dropped = session
             except ConnectionLost:
