@@ -11,8 +11,10 @@ from pydantic import JsonValue
 from tests.unit.core.admission import KEY, post, result, user
 
 from passback.core.messages import (
+    ApprovalMessage,
     AssistantMessage,
     CallId,
+    ChildMessage,
     Content,
     ConversationId,
     ConversationKey,
@@ -26,6 +28,7 @@ from passback.core.messages import (
     OwnerId,
     PostedMessage,
     RefusalPart,
+    RunId,
     SummaryMessage,
     SystemMessage,
     TextPart,
@@ -48,6 +51,7 @@ from passback.core.transcript import (
     count_futile_turns,
     paired_messages,
     posted_data,
+    recorded_message,
     schema_of_answer,
 )
 
@@ -302,3 +306,66 @@ def test_corrections_are_sent_as_a_users_message() -> None:
     posted = SystemMessage(MessageId("p"), "be kind")
     shown = paired_messages([posted, user(), answer(), refused()])
     assert shown == (posted, user(), answer(), UserMessage(MessageId("s"), "no"))
+
+
+# ---------------------------------------------------------------- what the server adds
+def test_fingerprints_of_posts_are_those_of_earlier_versions() -> None:
+    """A post may be repeated after an upgrade. These were computed before messages had times."""
+    new = StartRun(
+        KEY,
+        (
+            ApprovalMessage(MessageId("a"), CallId("c"), True, "fine", True),
+            ToolMessage(
+                MessageId("t"),
+                CallId("d"),
+                (TextPart("seen"), DataPart({"kind": "other", "title": ""})),
+            ),
+            UserMessage(
+                MessageId("u"), "hi", "ann", MessageContext(data={"run_id": 1}, intent="i")
+            ),
+            SystemMessage(MessageId("s"), "be brief"),
+        ),
+        (ToolSpec("paint", "Paint it.", {"type": "object", "title": ""}),),
+    )
+    call = ToolCall(CallId("x"), "see", "{}")
+    imported = StartRun(
+        KEY,
+        (UserMessage(MessageId("u"), "hi"),),
+        history=(
+            UserMessage(MessageId("h"), "look", imported=True),
+            AssistantMessage(MessageId("i"), "", (call,), imported=True),
+            ToolMessage(MessageId("j"), CallId("x"), "seen", imported=True),
+        ),
+    )
+    assert (new.fingerprint, imported.fingerprint) == (
+        "2b8dd4108a4f99236314a2342e4b845df761ace8ca947950a6db4b4afa511787",
+        "8842f027806da138867f4868dd8bfd507b518f9380f839a84f27254add2c0e99",
+    )
+
+
+def test_times_and_runs_are_no_part_of_a_fingerprint_and_titles_are() -> None:
+    said = user("hi")
+    plain = StartRun(KEY, (said,), (PAINT,))
+    later = replace(plain, messages=(replace(said, created=5, run_id=RunId("r")),))
+    assert later.fingerprint == plain.fingerprint
+    titled = replace(plain, tools=(replace(PAINT, title="Paint"),))
+    assert titled.fingerprint != plain.fingerprint
+
+
+def test_a_message_gets_the_time_and_the_run_that_it_lacks() -> None:
+    run = RunId("r")
+
+    def recorded(message: Message) -> tuple[int, str]:
+        found = recorded_message(message, 5, run)
+        assert found == message
+        return found.created, found.run_id
+
+    said = user("hi")
+    inner = ToolMessage(MessageId("t"), CallId("c"), "seen")
+    assert recorded(said) == (5, "r")
+    assert recorded(replace(said, created=3)) == (3, "r")
+    assert recorded(replace(said, run_id=RunId("q"))) == (5, "q")
+    assert recorded(ChildMessage(CallId("p"), ChildMessage(CallId("q"), inner))) == (5, "r")
+    assert recorded(ApprovalMessage(MessageId("a"), CallId("c"), True)) == (5, "r")
+    assert recorded(SummaryMessage(MessageId("s"), "", 1)) == (5, "r")
+    assert recorded(replace(said, imported=True)) == (0, "")

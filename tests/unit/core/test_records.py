@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from passback.core.events import (
     RunQueued,
     RunStarted,
     TextDelta,
+    ToolBegan,
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
@@ -42,6 +44,7 @@ from passback.core.messages import (
     ConversationId,
     ConversationKey,
     DataPart,
+    Location,
     MediaPart,
     Message,
     MessageContext,
@@ -53,9 +56,11 @@ from passback.core.messages import (
     Reasoning,
     RefusalPart,
     RunId,
+    SummaryMessage,
     SystemMessage,
     TextPart,
     ToolCall,
+    ToolKind,
     ToolMessage,
     ToolSpec,
     Usage,
@@ -81,7 +86,22 @@ CONTENT = TEXT | st.lists(PARTS, max_size=3).map(tuple)
 IDS = TEXT.map(MessageId)
 CALL_IDS = TEXT.map(CallId)
 ASKS = st.sampled_from([None, "approval", "question"])
-CALLS = st.builds(ToolCall, CALL_IDS, TEXT, TEXT, st.booleans(), MAYBE, ASKS, TEXT)
+KINDS_OF_TOOLS = st.sampled_from(get_args(ToolKind))
+LOCATIONS = st.lists(st.builds(Location, TEXT, st.none() | st.integers(0, 9)), max_size=2).map(
+    tuple
+)
+CALLS = st.builds(
+    ToolCall,
+    CALL_IDS,
+    TEXT,
+    TEXT,
+    st.booleans(),
+    MAYBE,
+    ASKS,
+    TEXT,
+    title=TEXT,
+    kind=KINDS_OF_TOOLS,
+)
 SYNTHETIC = st.sampled_from([None, "superseded", "interrupted", "invalid", "denied", "timeout"])
 CONTEXTS = st.builds(
     MessageContext,
@@ -140,18 +160,21 @@ _SAID: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(TurnStarted, IDS),
     st.builds(TextDelta, TEXT),
     st.builds(ReasoningDelta, TEXT),
-    st.builds(ToolCallStarted, CALL_IDS, TEXT, st.booleans()),
+    st.builds(ToolCallStarted, CALL_IDS, TEXT, st.booleans(), TEXT, KINDS_OF_TOOLS),
+    st.builds(ToolBegan, CALL_IDS, LOCATIONS),
     st.builds(ToolCallArguments, CALL_IDS, TEXT),
     st.builds(ToolCallEnded, CALL_IDS),
     st.builds(ToolProgressed, CALL_IDS, TEXT),
     st.builds(ToolResulted, CALL_IDS, CONTENT, st.booleans(), st.none() | st.just("denied")),
     st.builds(PlanUpdated, st.lists(ENTRIES, max_size=2).map(tuple)),
-    st.builds(UsageReported, USAGE),
+    st.builds(UsageReported, USAGE, context_used=st.none() | COUNTS, window=st.none() | COUNTS),
     st.builds(OutputAccepted, JSON),
     st.builds(RunFinished, OUTCOMES),
 )
 EVENTS = _SAID | st.builds(Nested, CALL_IDS, _SAID | st.builds(Nested, CALL_IDS, _SAID))
-SPECS = st.builds(ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3))
+SPECS = st.builds(
+    ToolSpec, TEXT, TEXT, st.dictionaries(TEXT, JSON, max_size=3), TEXT, KINDS_OF_TOOLS
+)
 POSTS = st.builds(
     StartRun,
     st.builds(ConversationKey, TEXT.map(OwnerId), TEXT.map(ConversationId)),
@@ -284,3 +307,89 @@ def test_usage_of_older_records_was_counted() -> None:
 def test_what_is_no_record_is_not_read(record: bytes) -> None:
     with pytest.raises(ValidationError):
         records.load_message(record)
+
+
+# ---------------------------------------------------------------- records of earlier versions
+def test_messages_of_older_records_have_no_time_no_run_and_no_duration() -> None:
+    call = (
+        '{"id":"c","name":"t","arguments":"{}","client":false,"provider_id":null,"asks":null,'
+        '"reason":"","digest":""}'
+    )
+    ends = '"command":false,"imported":false'
+    older = [
+        f'{{"id":"u","content":"hi","agent":"","context":null,{ends},"role":"user"}}',
+        (
+            f'{{"id":"a","content":"","tool_calls":[{call}],"reasoning":[],"partial":false,'
+            f'"usage":null,{ends},"model":"","role":"assistant"}}'
+        ),
+        (
+            '{"id":"t","call_id":"c","content":"seen","is_error":false,"synthetic":null,'
+            '"imported":false,"role":"tool"}'
+        ),
+        (
+            '{"id":"y","call_id":"c","approved":true,"reason":"","always":false,"tool":"t",'
+            '"digest":"","role":"approval"}'
+        ),
+        '{"id":"s","content":"","keeps":1,"asked":"","usage":null,"role":"summary"}',
+    ]
+    older.append(f'{{"call_id":"c","message":{older[1]},"role":"child"}}')
+    read = [records.load_message(record.encode()) for record in older]
+    made = ToolCall(CallId("c"), "t", "{}")
+    answer = AssistantMessage(MessageId("a"), "", (made,))
+    assert read == [
+        UserMessage(MessageId("u"), "hi"),
+        answer,
+        ToolMessage(MessageId("t"), CallId("c"), "seen"),
+        ApprovalMessage(MessageId("y"), CallId("c"), True, tool="t"),
+        SummaryMessage(MessageId("s"), "", 1),
+        ChildMessage(CallId("c"), answer),
+    ]
+    assert {(each.created, each.run_id) for each in read} == {(0, "")}
+    timed = [each for each in read if isinstance(each, AssistantMessage | ToolMessage)]
+    assert [each.duration for each in timed] == [0, 0]
+    assert (made.title, made.kind) == ("", "other")
+
+
+def test_events_and_tools_of_older_records_are_read() -> None:
+    older = (
+        b'[{"call_id":"c","name":"t","client":false,"type":"tool-call-started"},'
+        b'{"call_id":"c","content":"seen","is_error":false,"synthetic":null,'
+        b'"type":"tool-resulted"},'
+        b'{"usage":{"input_tokens":1},"left":null,"model":"m","type":"usage-reported"}]'
+    )
+    read = records.load_events(older)
+    assert read == [
+        ToolCallStarted(CallId("c"), "t", client=False, title="", kind="other"),
+        ToolResulted(CallId("c"), "seen"),
+        UsageReported(Usage(1), model="m", context_used=None, window=None),
+    ]
+    assert isinstance(read[1], ToolResulted)
+    assert read[1].duration == 0
+    tools = b'[{"name":"t","description":"d","parameters":{"type":"object"}}]'
+    assert records.load_tools(tools) == (ToolSpec("t", "d", {"type": "object"}),)
+
+
+def test_a_post_that_waits_since_an_older_version_is_read() -> None:
+    older = (
+        b'{"run_id":"r","post":{"key":{"owner":"o","id":"c"},"messages":[{"id":"u","content":"hi",'
+        b'"agent":"","context":null,"command":false,"imported":false,"role":"user"}],"tools":null,'
+        b'"idempotency_key":null,"named":[],"on_busy":"enqueue","on_disconnect":"continue",'
+        b'"resends":false,"continues":false,"history":[],"flaw":""}}'
+    )
+    key = ConversationKey(OwnerId("o"), ConversationId("c"))
+    post = StartRun(key, (UserMessage(MessageId("u"), "hi"),), on_busy="enqueue")
+    assert records.load_queued(older) == QueuedPost(RunId("r"), post)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage(MessageId("u"), "hi", created=5, run_id=RunId("r")),
+        ToolMessage(MessageId("t"), CallId("c"), "", created=5, run_id=RunId("r"), duration=7),
+        AssistantMessage(MessageId("a"), "", created=5, run_id=RunId("r"), duration=7),
+    ],
+)
+def test_time_run_and_duration_survive_being_written_down(message: Message) -> None:
+    """Comparisons leave them out."""
+    read = records.load_message(records.dump_message(message))
+    assert repr(read) == repr(message)
