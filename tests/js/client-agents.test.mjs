@@ -42,6 +42,9 @@ test("what lacks a field of its kind is no event", () => {
   const bad = [
     { type: "agent-text", delta: "a" },
     { type: "tool-progress", toolCallId: "1" },
+    { type: "tool-begin" },
+    { type: "tool-begin", toolCallId: "1", locations: "a" },
+    { type: "tool-begin", toolCallId: "1", locations: [{ line: 1 }] },
     { type: "plan" },
     { type: "plan", entries: [1] },
     { type: "plan", entries: [{ content: "look", priority: "high" }] },
@@ -62,6 +65,41 @@ test("the texts of runs are parted by an empty line, also behind a rewind", () =
   answer.add({ type: "rewind", to: "s.1-0", ...PLACE });
   answer.add(text("two"));
   assert.equal(answer.text, "one.\n\ntwo");
+});
+
+test("a call has what its tool says of it, and the time that it took", () => {
+  const locations = [{ path: "/a", line: 3 }];
+  const answer = fed(
+    { ...STARTED, title: "Edit a file", kind: "edit" },
+    { type: "tool-begin", toolCallId: "1", locations },
+    { type: "tool-result", toolCallId: "1", result: "done", durationMs: 7 },
+    { type: "tool-call-start", toolCallId: "2", toolCallName: "look" },
+    { type: "tool-begin", toolCallId: "2" },
+  );
+  assert.deepEqual(answer.calls, [
+    {
+      id: "1",
+      name: "helper",
+      arguments: "",
+      complete: false,
+      title: "Edit a file",
+      kind: "edit",
+      began: true,
+      locations,
+      result: "done",
+      durationMs: 7,
+    },
+    { id: "2", name: "look", arguments: "", complete: false, began: true },
+  ]);
+});
+
+test("the paths of locations count as texts of the answer", () => {
+  const answer = new Answer(5);
+  const begin = (path) => {
+    answer.add({ type: "tool-begin", toolCallId: "1", locations: [{ path }], ...PLACE });
+  };
+  begin("12345");
+  assert.throws(() => begin("6"), LimitExceeded);
 });
 
 test("text and calls of a sub-agent are within its call, not in the answer", () => {

@@ -39,6 +39,10 @@ for (const [options, message] of [
     "tool f: parameters is a string: give a JSON Schema as an object",
   ],
   [
+    { tools: { f: { execute, title: 1 } } },
+    "tool f: title is 1: give a text",
+  ],
+  [
     { tools: { f: { execute, needsApproval: "yes" } } },
     "tool f: needsApproval is a string: give true, false, or a function that takes the arguments",
   ],

@@ -20,7 +20,8 @@ const END = { type: "run-end", outcome: "completed", reason: "end_turn" };
 
 // ---------------------------------------------------------------- posts and their repeats
 test("a post has what is new, and asks for what the client needs to know", async (t) => {
-  const tools = { add: { description: "Adds", parameters: { type: "object" }, execute: () => 1 } };
+  const parameters = { type: "object" };
+  const tools = { add: { description: "Adds", parameters, title: "Add", execute: () => 1 } };
   const { client, requests } = await scripted(t, [stream({ events: [text("Hi"), END] })]);
   const sending = client({ tools, apiKey: "secret-key" }).send("hello", {
     conversationId: "c",
@@ -35,7 +36,7 @@ test("a post has what is new, and asks for what the client needs to know", async
     body: {
       conversationId: "c",
       messages: [{ role: "user", content: "hello" }],
-      tools: [{ name: "add", description: "Adds", parameters: { type: "object" } }],
+      tools: [{ name: "add", description: "Adds", parameters: { type: "object" }, title: "Add" }],
       include: ["owed", "rewind", "run", "output", "usage"],
     },
   });

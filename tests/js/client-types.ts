@@ -33,6 +33,7 @@ import { useChat } from "passback/react";
 
 const tools: ClientTools = {
   add: {
+    title: "Add",
     parameters: { type: "object" },
     needsApproval: ({ a }: { a: number }) => a > 1,
     execute: async ({ a, b }: { a: number; b: number }, { signal }) =>

@@ -7,7 +7,7 @@ import { test } from "node:test";
 
 import { Client } from "../../client_tools/js/src/index.js";
 import { Conversation } from "../../client_tools/playground/conversation.js";
-import { loadHistory } from "../../client_tools/playground/history.js";
+import { loadHistory, readMessage } from "../../client_tools/playground/history.js";
 import { join, lineOf } from "../../client_tools/playground/timeline.js";
 import { ended, json, recordingView, scriptedFetch, text } from "./playground-support.mjs";
 
@@ -62,6 +62,37 @@ test("a sub-agent's text and calls go to its call, its thoughts and plans nowher
     ["agents", "plan", "progress"].filter((word) => !requests[0].body.include.includes(word)),
     [],
   );
+});
+
+test("a tool's name for people and its time are shown, in the stream and in the history", async () => {
+  const { conversation, log, requests } = open({
+    "POST /send-message": [
+      ended([
+        { type: "tool-call-start", toolCallId: "1", toolCallName: "edit", title: "Edit a file" },
+        { type: "tool-begin", toolCallId: "1", locations: [{ path: "a" }] },
+        { type: "tool-result", toolCallId: "1", result: "done", durationMs: 7 },
+        { type: "tool-call-start", toolCallId: "2", toolCallName: "look" },
+        { type: "tool-result", toolCallId: "2", result: "seen" },
+      ]),
+    ],
+  });
+  await conversation.send("edit it");
+  assert.deepEqual(log.slice(1), [
+    ["beginCall", "1", "edit", undefined],
+    ["setTitle", "1", "Edit a file"],
+    ["setResult", "1", "done", false, undefined],
+    ["setDuration", "1", 7],
+    ["beginCall", "2", "look", undefined],
+    ["setResult", "2", "seen", false, undefined],
+  ]);
+  assert.ok(requests[0].body.include.includes("tools"));
+
+  const call = { id: "1", type: "function", function: { name: "edit", arguments: "{}" } };
+  const [asks, done] = [
+    { id: "a", role: "assistant", content: "", toolCalls: [{ ...call, title: "Edit a file" }] },
+    { id: "t", role: "tool", toolCallId: "1", content: "done", durationMs: 7 },
+  ].flatMap(readMessage);
+  assert.deepEqual([asks.calls[0].title, done.durationMs], ["Edit a file", 7]);
 });
 
 test("the history has what sub-agents did, and the conversation its plan", async () => {

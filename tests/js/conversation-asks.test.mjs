@@ -255,6 +255,7 @@ test("a call answered elsewhere while the page loads has its result from the his
     callId: OWED_BLUE.id,
     isError: false,
     synthetic: null,
+    durationMs: 0,
   };
   const ends = {
     running: stands({ running: { runId: "theirs", firstMessage: 0 }, runId: "theirs" }),

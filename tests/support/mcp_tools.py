@@ -158,12 +158,17 @@ def tools() -> MCPServer[Any]:
     """A new server; each has a state of its own."""
     server = MCPServer("tools", instructions=INSTRUCTIONS, log_level="CRITICAL")
     waiting = Waiting()
-    server.add_tool(add, annotations=ToolAnnotations(read_only_hint=True))
+    server.add_tool(add, annotations=ToolAnnotations(read_only_hint=True, title="Add"))
     server.add_tool(put, annotations=ToolAnnotations(idempotent_hint=True))
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=True)
-    server.add_tool(wipe, annotations=hints)
+    server.add_tool(wipe, title="Wipe all", annotations=hints)
+    for writes, hints in (
+        (die, ToolAnnotations(destructive_hint=True)),
+        (grow, ToolAnnotations(read_only_hint=False)),
+    ):
+        server.add_tool(writes, annotations=hints, structured_output=False)
     plain: tuple[Any, ...] = (
-        *(show, data, fail, header, whisper, linger, advance, grow, environment, die),
+        *(show, data, fail, header, whisper, linger, advance, environment),
         *(waiting.wait, waiting.begun, waiting.cancelled),
     )
     for each in plain:

@@ -151,6 +151,7 @@ class Client:
         name: str | None = None,
         description: str | None = None,
         needs_approval: bool = False,
+        title: str = "",
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -161,10 +162,11 @@ class Client:
         name: str | None = None,
         description: str | None = None,
         needs_approval: bool = False,
+        title: str = "",
     ) -> F | Callable[[F], F]:
         """Make a tool from a typed function, plain or async: as `passback_client.Client.tool`."""
         decorate = self._client.tool(
-            name=name, description=description, needs_approval=needs_approval
+            name=name, description=description, needs_approval=needs_approval, title=title
         )
         return decorate if function is None else decorate(function)
 

@@ -17,6 +17,7 @@ from passback_client import (
     Interrupt,
     LimitExceeded,
     Limits,
+    Location,
     Output,
     Owed,
     OwedCall,
@@ -27,6 +28,7 @@ from passback_client import (
     Text,
     Tool,
     ToolAnswer,
+    ToolBegin,
     ToolCallArgs,
     ToolCallEnd,
     ToolCallStart,
@@ -78,6 +80,30 @@ def test_the_calls_of_a_sub_agent_are_nested_in_the_call_of_its_parent() -> None
         calls=(find,),
     )
     assert answer.calls == (helper, Call("4", "paint", ""))
+
+
+def test_a_call_is_shown_as_its_tool_says_and_with_the_time_that_it_took() -> None:
+    places = (Location("/a", 3), Location("b"))
+    answer = answer_of(
+        ToolCallStart("1", "edit", "Edit a file", "edit", id="a.1-1"),
+        ToolCallStart("2", "look", id="a.1-2"),
+        ToolBegin("1", places, id="a.1-3"),
+        ToolBegin("unseen", places, id="a.1-4"),
+        ToolResult("1", "done", duration_ms=7, id="a.1-5"),
+    )
+    edited = Call(
+        "1",
+        "edit",
+        "",
+        answered=True,
+        result="done",
+        title="Edit a file",
+        kind="edit",
+        began=True,
+        locations=places,
+        duration_ms=7,
+    )
+    assert answer.calls == (edited, Call("2", "look", ""))
 
 
 def test_a_tool_of_this_client_answers_a_call_of_the_run_before() -> None:
@@ -172,6 +198,7 @@ def test_usage_is_given_for_each_model_call_and_as_a_sum() -> None:
         ToolAnswer("1", "paint", "12345"),
         ToolAnswer("1", "paint", [1, 2]),
         ToolProgress("1", "12345"),
+        ToolBegin("1", (Location("12"), Location("345"))),
         Owed((OwedCall("2", "paint", "12345"),)),
     ],
     ids=lambda event: type(event).__name__,
@@ -275,6 +302,10 @@ def test_an_argument_of_another_kind_is_named(
         (
             lambda: Tool("t", "", {}, print, needs_approval=cast("Any", print)),
             "tool 't': needs_approval is a builtin_function_or_method: give True or False",
+        ),
+        (
+            lambda: Tool("t", "", {}, print, title=cast("Any", 1)),
+            "tool 't': title is 1: give a text",
         ),
     ],
 )

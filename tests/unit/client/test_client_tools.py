@@ -68,8 +68,9 @@ def test_a_function_declares_itself() -> None:
     }
     assert (schema["required"], schema["additionalProperties"]) == (["color"], False)
     assert schema["properties"].keys() == {"color", "size", "_fast"}
-    other = function_tool(paint, ToolOptions("other", "")).declaration
-    assert (other["name"], other["description"]) == ("other", "")
+    other = function_tool(paint, ToolOptions("other", "", title="Another")).declaration
+    assert (other["name"], other["description"], other["title"]) == ("other", "", "Another")
+    assert "title" not in declared
 
 
 def no_hints(undescribed: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the point
@@ -110,6 +111,7 @@ def test_a_decorated_function_is_returned_and_its_name_is_taken(
     client = kind("http://host", approve=lambda _: True)
     assert client.tool(paint) is paint
     assert client.tool(name="other", description="", needs_approval=True)(paint) is paint
+    assert client.tool(name="titled", title="A title")(paint) is paint
     for taken in (lambda: client.tool(paint), lambda: client.add_tool(function_tool(paint))):
         with pytest.raises(BadSetup, match="two tools are named 'paint'"):
             taken()

@@ -59,12 +59,38 @@ async def test_a_declaration_may_stand_in_a_function(more: dict[str, JsonValue])
     assert await _parse({**more, "function": declared}, plain) == (spec, ASK_USER)
 
 
+@pytest.mark.parametrize(
+    ("title", "read"), [(None, ""), ("", ""), (" Paint it ", "Paint it"), ("é" * 200, "é" * 200)]
+)
+async def test_a_tool_may_have_a_title(title: JsonValue, read: str) -> None:
+    plain: JsonValue = {"name": "a", "title": title, "parameters": COLOR}
+    wrapped: JsonValue = {"function": {"name": "b", "title": title, "parameters": COLOR}}
+    assert await _parse(plain, wrapped) == (
+        ToolSpec("a", "", COLOR, title=read),
+        ToolSpec("b", "", COLOR, title=read),
+    )
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize("title", ["t" * 201, 1, ["Paint"], {"a": 1}, True])
+async def test_a_title_that_is_no_short_text_is_refused(title: JsonValue) -> None:
+    with pytest.raises(InvalidTool) as refused:
+        await _parse({"name": "paint", "title": title})
+    reason = "its title is not a text of 200 characters at most"
+    assert refused.value.message == f"tool 'paint': {reason}"
+    assert refused.value.details == {"tool": "paint", "reason": reason}
+
+
 MIXED_FORMS: list[tuple[dict[str, JsonValue], str]] = [
     ({"function": "paint"}, "tools[1].function is not an object with the tool's name"),
     ({"function": {}}, "tools[1].function has no name of 1 to 64 letters, digits, '_' or '-'"),
     (
         {"function": {"name": "paint"}, "name": "paint", "parameters": {}},
         "tools[1] has a function and name and parameters beside it: put them into the function",
+    ),
+    (
+        {"function": {"name": "paint"}, "title": "Paint"},
+        "tools[1] has a function and title beside it: put them into the function",
     ),
     (
         {"type": "custom", "function": {"name": "paint"}},

@@ -319,6 +319,69 @@ MESSAGES: list[tuple[Message, MessageView]] = [
         SummaryMessage(ID, "In short.", 2, asked="what?", usage=Usage(1)),
         {"id": "m", "role": "summary", "content": "In short."},
     ),
+    # when, by which run, and how long
+    (
+        UserMessage(ID, "hi", created=1767225600123, run_id=RunId("r")),
+        {
+            "id": "m",
+            "role": "user",
+            "content": "hi",
+            "createdAt": "2026-01-01T00:00:00.123Z",
+            "runId": "r",
+        },
+    ),
+    (
+        AssistantMessage(
+            ID,
+            "",
+            (ToolCall(SPOKEN_CALL, "t", "{}", title="A tool", kind="edit"),),
+            created=1767225600000,
+            duration=7,
+        ),
+        {
+            "id": "m",
+            "role": "assistant",
+            "content": "",
+            "toolCalls": [
+                {
+                    "id": "c",
+                    "type": "function",
+                    "function": {"name": "t", "arguments": "{}"},
+                    "client": False,
+                    "title": "A tool",
+                    "kind": "edit",
+                }
+            ],
+            "durationMs": 7,
+            "createdAt": "2026-01-01T00:00:00.000Z",
+        },
+    ),
+    (
+        ChildMessage(
+            SPOKEN_CALL, ToolMessage(ID, SPOKEN_CALL, "done", run_id=RunId("r"), duration=7)
+        ),
+        {
+            "id": "m",
+            "role": "child",
+            "toolCallId": "c",
+            "message": {
+                "id": "m",
+                "role": "tool",
+                "toolCallId": "c",
+                "content": "done",
+                "durationMs": 7,
+                "runId": "r",
+            },
+        },
+    ),
+    (
+        SummaryMessage(ID, "In short.", 2, run_id=RunId("r")),
+        {"id": "m", "role": "summary", "content": "In short.", "runId": "r"},
+    ),
+    (
+        ApprovalMessage(ID, SPOKEN_CALL, approved=True, run_id=RunId("r")),
+        {"id": "m", "role": "approval", "toolCallId": "c", "approved": True, "runId": "r"},
+    ),
 ]
 
 

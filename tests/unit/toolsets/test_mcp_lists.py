@@ -139,10 +139,11 @@ async def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_description_is_bounded_and_may_be_a_title(tmp_path: Path) -> None:
-    listed = [tool("long", description="d" * 20_000), tool("titled", title="A title")]
+    titled = tool("titled", title="A title", annotations={"title": "Another"})
+    listed = [tool("long", description="d" * 20_000, title="t" * 300), titled]
     async with running(raw(tmp_path, [listed])) as server:
         assert await server.specs() == [
-            ToolSpec("t__long", "d" * 16_384, {"type": "object"}),
+            ToolSpec("t__long", "d" * 16_384, {"type": "object"}, title="t" * 200),
             ToolSpec("t__titled", "A title", {"type": "object"}, title="A title"),
         ]
 

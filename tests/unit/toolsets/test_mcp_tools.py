@@ -12,6 +12,7 @@ from tests.support.runs import events, post, says, worker
 
 from passback.core.events import ToolProgressed, ToolResulted
 from passback.core.messages import Content, DataPart, MediaPart, TextPart, ToolResult, ToolSpec
+from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.stores.open import open_store
@@ -31,6 +32,7 @@ ADD = ToolSpec(
         },
         "required": ["a", "b"],
     },
+    title="Add",
 )
 
 
@@ -76,6 +78,36 @@ async def test_tool_hints_count_only_from_a_trusted_server(trusted: bool) -> Non
     assert hints == dict.fromkeys(hints, (False, False)) | trusted_hints
     assert not server.is_read_only("t__add")
     assert not server.is_repeatable("t__add")
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_titles_are_those_of_the_server_and_kinds_follow_from_trusted_hints(
+    trusted: bool,
+) -> None:
+    """Hints that contradict each other say nothing."""
+    async with running(tools(trust_hints=trusted)) as server:
+        specs = {spec.name: spec for spec in await server.specs()}
+    shown = {
+        name: (specs[f"t__{name}"].title, specs[f"t__{name}"].kind)
+        for name in ("add", "put", "wipe", "die", "grow", "fail")
+    }
+    kinds = {"add": "read", "die": "edit", "grow": "edit"} if trusted else {}
+    titles = {"add": "Add", "wipe": "Wipe all"}
+    assert shown == {name: (titles.get(name, ""), kinds.get(name, "other")) for name in shown}
+
+
+async def test_a_call_begins_when_it_is_sent_to_the_server() -> None:
+    """A call that is not sent does not begin."""
+    begun: list[str] = []
+
+    def context(name: str) -> ToolContext:
+        return replace(CONTEXT, begin=lambda _locations: begun.append(name))
+
+    async with running(tools()) as server:
+        assert await called(server, "add", context("good"), a=2, b=3) == ToolResult("5")
+        assert (await called(server, "no_such", context("unknown"))).is_error
+    assert (await called(server, "add", context("closed"), a=2, b=3)).is_error
+    assert begun == ["good"]
 
 
 # ---------------------------------------------------------------- results
