@@ -63,8 +63,8 @@ export class ToolCard {
 
   /** @param {number} milliseconds that the tool worked */
   setDuration(milliseconds) {
-    const time = milliseconds < 1000 ? `${milliseconds} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
-    this.#state.textContent += `, ${time}`;
+    const seconds = (milliseconds / 1000).toFixed(1);
+    this.#state.textContent += milliseconds < 1000 ? `, ${milliseconds} ms` : `, ${seconds} s`;
   }
 
   /** @param {string} delta */

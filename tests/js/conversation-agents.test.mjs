@@ -64,7 +64,7 @@ test("a sub-agent's text and calls go to its call, its thoughts and plans nowher
   );
 });
 
-test("a tool's name for people and its time are shown, in the stream and in the history", async () => {
+test("a tool's title and its time are shown, in the stream and in the history", async () => {
   const { conversation, log, requests } = open({
     "POST /send-message": [
       ended([

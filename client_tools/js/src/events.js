@@ -31,8 +31,8 @@ import { asRecord, parseJson } from "./json.js";
  */
 /**
  * @typedef {{type: "usage", left?: Left, model?: string, contextUsed?: number, contextWindow?:
- *   number} & Usage & Nestable & Place} UsageEvent of the model call that just ended, and the rest of
- *   the run's limits; `contextUsed` is an estimate of the tokens of the conversation behind this
+ *   number} & Usage & Nestable & Place} UsageEvent of the model call that just ended, and the rest
+ *   of the run's limits; `contextUsed` is an estimate of the tokens of the conversation behind this
  *   answer, `contextWindow` what the model can take
  */
 /**
@@ -67,8 +67,8 @@ import { asRecord, parseJson } from "./json.js";
  */
 /**
  * @typedef {{type: "tool-result", toolCallId: string, result: string, isError?: boolean,
- *   synthetic?: Synthetic, durationMs?: number} & Nestable & Place} ToolResultEvent the result of the
- *   server's tool, which worked for `durationMs`, or `synthetic` says why the server wrote it
+ *   synthetic?: Synthetic, durationMs?: number} & Nestable & Place} ToolResultEvent the result of
+ *   the server's tool, which worked for `durationMs`, or `synthetic` says why the server wrote it
  */
 /**
  * @typedef {{type: "client-tool-result", toolCallId: string, toolCallName: string, content:
@@ -115,8 +115,8 @@ import { asRecord, parseJson } from "./json.js";
  *   (string & {})} Synthetic why the server wrote the result of a call itself
  */
 /**
- * @typedef {"read" | "edit" | "delete" | "move" | "search" | "execute" | "think" | "fetch" | (string
- *   & {})} ToolKind what a tool does
+ * @typedef {"read" | "edit" | "delete" | "move" | "search" | "execute" | "think" | "fetch" |
+ *   (string & {})} ToolKind what a tool does
  */
 /**
  * @typedef {{type: "rewind", to: string} & Place} RewindEvent every event of this run whose cursor

@@ -125,8 +125,8 @@ class Conversation(FromJson):
 
 
 class Recorded(TypedDict):
-    """When a message was written, RFC 3339 in UTC, and the run that wrote it or that it began; each
-    is left out if it is not known.
+    """The time of a message, RFC 3339 in UTC, and the run that wrote it or that it began; each is
+    left out if it is not known.
     """
 
     createdAt: NotRequired[str]

@@ -267,7 +267,7 @@ class MessageContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """When a message was written, and for which run. Comparisons leave both out.
+    """The time of a message, and the run for which it was written. Comparisons leave both out.
 
     Attributes:
         created: milliseconds since 1970, by the clock of the worker that wrote it, or that got it

@@ -141,7 +141,7 @@ class Assembler:
     Attributes:
         nothing_shown: nothing was shown to readers yet.
         model: the name of the model that answers.
-        duration: milliseconds that the answer took, which its reader sets; 0 if unknown.
+        duration: milliseconds that the answer took, set by its reader; 0 if unknown.
     """
 
     def __init__(

@@ -87,17 +87,13 @@ async def read_answer(
     Raises:
         ModelError: the model failed before the end of its answer.
     """
-    began = monotonic()
-    try:
-        async with answering as batches:
-            async for deltas in batches:
-                if events := assembler.feed(deltas):
-                    show(events)
-                for delta in deltas:
-                    if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
-                        await wait_for_store()
-    finally:
-        assembler.duration = elapsed_milliseconds(began)
+    async with answering as batches:
+        async for deltas in batches:
+            if events := assembler.feed(deltas):
+                show(events)
+            for delta in deltas:
+                if isinstance(delta, TextChunk) and len(delta.text) > _LARGE_DELTA:
+                    await wait_for_store()
 
 
 _BUDGET_SPENT = Completed("budget")
@@ -321,9 +317,11 @@ class Loop:
         with await self._reserve_budget():
             self._assembler = assembler
             self._log.begin_turn([TurnStarted(message_id)])
+            began = monotonic()
             try:
                 await read_answer(answering, assembler, self._log.append, self._log.wait_for_store)
             finally:
+                assembler.duration = elapsed_milliseconds(began)
                 self._count_usage(assembler.spent, assembler.model)
         events, turn = assembler.finish()
         self._model = assembler.model

@@ -171,7 +171,7 @@ def utc_timestamp(milliseconds: int, /) -> str:
 
 
 class RecordedView(TypedDict):
-    """When a message was written, RFC 3339 in UTC, and the run that wrote it or that it began.
+    """The time of a message, RFC 3339 in UTC, and the run that wrote it or that it began.
 
     Each is left out if it is not known.
     """

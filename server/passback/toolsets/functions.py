@@ -325,12 +325,9 @@ def tool(
         permission: the default where neither settings nor the agent decide: "ask" asks the client,
             `Permission("ask", "This sends money.")` also says why.
         retries: further attempts, within the deadline, after any exception but a `ToolError`.
-        title: its name for people, of at most 200 characters. The model is not shown it.
-        kind: what it does, by which clients choose an icon: "read", "edit", "delete", "move",
-            "search", "execute", "think", "fetch" or "other".
-        locations: a plain function that returns the files that a call is about, from the arguments
-            that it names: paths, or pairs of a path and a line. It has 1 second; if it fails,
-            there are none.
+        title: its name for people, of at most 200 characters; the model is not shown it.
+        kind: what it does, by which clients choose an icon.
+        locations: a plain function of arguments that it names: returns paths, or (path, line)s.
 
     Raises ConfigurationError if the function cannot be a tool, or an argument is invalid.
     """
@@ -340,14 +337,9 @@ def tool(
     allowance = as_permission(permission)
 
     def decorate(function: Function) -> FunctionTool:
-        label = name or str(getattr(function, "__name__", ""))
-        if not TOOL_NAME.fullmatch(label):
-            raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
+        label = _tool_name(function, name)
         context_parameter, arguments, schema = _read_signature(function, label)
-        if not isinstance(read_only, bool):
-            _check_helper("read_only", read_only, arguments, label)
-        if locations is not None:
-            _check_helper("locations", locations, arguments, label)
+        _check_helpers(label, arguments, read_only=read_only, locations=locations)
         text = description if description is not None else inspect.getdoc(function) or ""
         return FunctionTool(
             function,
@@ -438,22 +430,33 @@ def _read_signature(
     return context_parameter, arguments, schema
 
 
-def _check_helper(option: str, function: Function, arguments: type[BaseModel], label: str) -> None:
-    """Raise ConfigurationError if a function, given as an option of a tool, cannot be called with
-    its arguments.
+def _tool_name(function: Function, name: str | None) -> str:
+    """Return the name of a tool. Raise ConfigurationError if no tool can have it."""
+    label = name or str(getattr(function, "__name__", ""))
+    if not TOOL_NAME.fullmatch(label):
+        raise ConfigurationError(f"a tool cannot be named {label!r}: {TOOL_NAME_RULE}")
+    return label
+
+
+def _check_helpers(label: str, arguments: type[BaseModel], /, **options: object) -> None:
+    """Raise ConfigurationError if a function among the options of a tool cannot be called with the
+    tool's arguments.
     """
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(
-            f"tool {label!r}: {option} takes a plain function, not an async one"
-        )
     names = dict.fromkeys(info.alias or "" for info in arguments.model_fields.values())
-    try:
-        inspect.signature(function).bind(**dict.fromkeys(_accepted_names(function, names)))
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"tool {label!r}: {option} takes a function of the tool's arguments "
-            f"({', '.join(names) or 'it has none'}) by their names: {error}"
-        ) from None
+    for option, function in options.items():
+        if not callable(function):
+            continue
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigurationError(
+                f"tool {label!r}: {option} takes a plain function, not an async one"
+            )
+        try:
+            inspect.signature(function).bind(**dict.fromkeys(_accepted_names(function, names)))
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                f"tool {label!r}: {option} takes a function of the tool's arguments "
+                f"({', '.join(names) or 'it has none'}) by their names: {error}"
+            ) from None
 
 
 def _read_locations(given: Iterable[object]) -> list[Location]:
