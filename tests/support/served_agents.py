@@ -83,6 +83,12 @@ def read_file(path: str) -> str:
     return f"the text of {path}"
 
 
+@tool(title="Edit a file", kind="edit", locations=lambda path, line: [(path, line)])
+def edit_line(path: str, line: int) -> str:
+    """Edit a line of a file."""
+    return f"line {line} of {path} is edited"
+
+
 @tool
 async def ignore_cancellation() -> None:
     """Ignore every cancellation."""
@@ -112,6 +118,7 @@ async def index(context: ToolContext) -> str:
 
 echoing = Agent(model=MODEL, tools=[echo])
 guarded = Agent(model=MODEL, tools=[delete_file, read_file])
+editing = Agent(model=MODEL, tools=[edit_line])
 hanging = Agent(model=MODEL, tools=[ignore_cancellation])
 
 _DOES = "Does what its message orders."
