@@ -85,7 +85,8 @@ async def opened(app: ASGIApp, path: str = EVENTS, **headers: str) -> AsyncGener
 
 def begins(run_id: str, first: int, *ids: str) -> list[dict[str, Any]]:
     """Return what a run begins with."""
-    messages = [{"id": each, "role": "user", "content": "hi"} for each in ids]
+    message = {"role": "user", "content": "hi", "runId": run_id}
+    messages = [{"id": each, **message} for each in ids]
     return [
         {"type": "posted", "runId": run_id, "first": first, "messages": messages},
         {"type": "run-start", "runId": run_id},
@@ -105,6 +106,7 @@ async def test_runs_follow_each_other_live_until_the_conversation_is_deleted() -
                 frames = await read_until(live, b"run-end")
                 seen += frames
                 shown = [data for _, data in frames]
+                assert shown[0]["messages"][0].pop("createdAt").endswith("Z")
                 assert shown[:2] == begins(run.run_id, 2 * number, f"u{number}")
                 assert shown[2:] == [
                     {"type": "text", "content": answer},
