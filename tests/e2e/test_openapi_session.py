@@ -56,7 +56,9 @@ SCRIPT = (
     broken_off("so "),
     says("so"),
 )
-BY_AGENTS = {"agent-text", "context", "interrupt", "output", "plan", "tool-progress"}
+BY_AGENTS = {
+    *("agent-text", "context", "interrupt", "output", "plan", "tool-begin", "tool-progress"),
+}
 """Events that other agents say: see `test_openapi_agents.py`."""
 
 EVERYTHING = ["reasoning", "usage", "message-ids", "run", "owed", "rewind"]
