@@ -148,6 +148,10 @@ WAYS = {
     "stream from an event, by the address": Way("GET", f"{STREAM}?lastEventId={{event}}"),
     "read a run as a document": Way("GET", f"{STREAM}?wait=1&runId={{run}}"),
     "read a run as text": Way("GET", STREAM, None, {"accept": "text/plain"}),
+    "follow it": Way("GET", "/conversations/{conversation}/events"),
+    "follow it from an event": Way(
+        "GET", "/conversations/{conversation}/events?lastEventId={event}"
+    ),
     "stream it by the Agent API": Way("GET", "/process/{conversation}/stream"),
     "stream from an event by the Agent API": Way(
         "GET", "/process/{conversation}/stream?runId={run}", None, {"last-event-id": "{event}"}

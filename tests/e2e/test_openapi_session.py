@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
+import anyio
 import httpx
 import pytest
 from jsonschema import Draft202012Validator
@@ -87,6 +89,9 @@ def closed(schema: JsonValue) -> JsonValue:
     return strict
 
 
+OF_CONVERSATIONS = {"posted", "deleted"}
+"""Events beside those of runs."""
+
 SIMPLE = (
     ("GET", "{here}?include=structuredData"),
     ("DELETE", "{here}/permissions/price"),
@@ -131,7 +136,7 @@ class Described:
     def check_completeness(self) -> None:
         """Everything that is described was met, but for what other agents say."""
         mapping = self.document["components"]["schemas"]["NativeEvent"]["discriminator"]["mapping"]
-        assert self.events == {*mapping, DONE} - BY_AGENTS
+        assert self.events == {*mapping, *OF_CONVERSATIONS, DONE} - BY_AGENTS
         paths = {answer.split()[1] for answer in self.answers}
         assert paths == self.document["paths"].keys() - {"/"}
 
@@ -239,8 +244,12 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream?wait=true")
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
     await _agent_api(ask, f"{conversation}-2")
-    for method, path in SIMPLE:
-        await ask(method, path.format(here=here), json=BODIES.get(method))
+    async with anyio.create_task_group() as tasks:
+        watching = partial(ask, "GET", f"{here}/events", headers={"last-event-id": last.id})
+        tasks.start_soon(watching)  # until the conversation is deleted
+        await ask("GET", f"{here}/events", headers={"last-event-id": "no"})
+        for method, path in SIMPLE:
+            await ask(method, path.format(here=here), json=BODIES.get(method))
     described.check_completeness()
 
 

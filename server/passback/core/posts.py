@@ -148,20 +148,15 @@ def content_fingerprint(
     return _digest_json([plain, is_error, _context_content(context)])
 
 
-# fields of messages and tools that the server sets, or that older fingerprints lack if not set
+# fields of messages that the server sets
 _SET_HERE: Final = frozenset({"created", "run_id", "duration"})
-_UNSET: Final[Mapping[str, str]] = {"title": "", "kind": "other"}
 
 
 def _plain_fields(said: Message | ToolSpec) -> dict[str, JsonValue]:
     """Return what a client said with a message or a tool as plain values."""
     return asdict(
         said,
-        dict_factory=lambda pairs: {
-            name: given
-            for name, given in pairs
-            if name not in _SET_HERE and (name not in _UNSET or given != _UNSET[name])
-        },
+        dict_factory=lambda pairs: {name: given for name, given in pairs if name not in _SET_HERE},
     )
 
 

@@ -309,40 +309,6 @@ def test_corrections_are_sent_as_a_users_message() -> None:
 
 
 # ---------------------------------------------------------------- what the server adds
-def test_fingerprints_of_posts_are_those_of_earlier_versions() -> None:
-    """A post may be repeated after an upgrade. These were computed before messages had times."""
-    new = StartRun(
-        KEY,
-        (
-            ApprovalMessage(MessageId("a"), CallId("c"), True, "fine", True),
-            ToolMessage(
-                MessageId("t"),
-                CallId("d"),
-                (TextPart("seen"), DataPart({"kind": "other", "title": ""})),
-            ),
-            UserMessage(
-                MessageId("u"), "hi", "ann", MessageContext(data={"run_id": 1}, intent="i")
-            ),
-            SystemMessage(MessageId("s"), "be brief"),
-        ),
-        (ToolSpec("paint", "Paint it.", {"type": "object", "title": ""}),),
-    )
-    call = ToolCall(CallId("x"), "see", "{}")
-    imported = StartRun(
-        KEY,
-        (UserMessage(MessageId("u"), "hi"),),
-        history=(
-            UserMessage(MessageId("h"), "look", imported=True),
-            AssistantMessage(MessageId("i"), "", (call,), imported=True),
-            ToolMessage(MessageId("j"), CallId("x"), "seen", imported=True),
-        ),
-    )
-    assert (new.fingerprint, imported.fingerprint) == (
-        "2b8dd4108a4f99236314a2342e4b845df761ace8ca947950a6db4b4afa511787",
-        "8842f027806da138867f4868dd8bfd507b518f9380f839a84f27254add2c0e99",
-    )
-
-
 def test_times_and_runs_are_no_part_of_a_fingerprint_and_titles_are() -> None:
     said = user("hi")
     plain = StartRun(KEY, (said,), (PAINT,))
