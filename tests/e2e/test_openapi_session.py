@@ -244,12 +244,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream?wait=true")
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
     await _agent_api(ask, f"{conversation}-2")
-    async with anyio.create_task_group() as tasks:
-        watching = partial(ask, "GET", f"{here}/events", headers={"last-event-id": last.id})
-        tasks.start_soon(watching)  # until the conversation is deleted
-        await ask("GET", f"{here}/events", headers={"last-event-id": "no"})
-        for method, path in SIMPLE:
-            await ask(method, path.format(here=here), json=BODIES.get(method))
+    await _to_the_end(ask, here, last.id)
     described.check_completeness()
 
 
@@ -261,3 +256,12 @@ async def _agent_api(ask: Callable[..., Awaitable[object]], session: str) -> Non
             await ask("POST", "/process", json=posted)
     for query in ("", "?stream=false", "?stream=perhaps"):
         await ask("GET", f"/process/{session}/stream{query}")
+
+
+async def _to_the_end(ask: Callable[..., Awaitable[object]], here: str, seen: str) -> None:
+    """Follow the conversation from an event on, until it is deleted."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(ask, "GET", f"{here}/events", headers={"last-event-id": seen}))
+        await ask("GET", f"{here}/events", headers={"last-event-id": "no"})
+        for method, path in SIMPLE:
+            await ask(method, path.format(here=here), json=BODIES.get(method))
