@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -248,7 +248,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     described.check_completeness()
 
 
-async def _agent_api(ask: Callable[..., Awaitable[object]], session: str) -> None:
+async def _agent_api(ask: Callable[..., Coroutine[Any, Any, object]], session: str) -> None:
     for asked in ("/help", " "):  # a command needs no model, and blanks are no message
         message = {"role": "user", "content": [{"type": "text", "text": asked}]}
         for streams in (True, False):
@@ -258,7 +258,7 @@ async def _agent_api(ask: Callable[..., Awaitable[object]], session: str) -> Non
         await ask("GET", f"/process/{session}/stream{query}")
 
 
-async def _to_the_end(ask: Callable[..., Awaitable[object]], here: str, seen: str) -> None:
+async def _to_the_end(ask: Callable[..., Coroutine[Any, Any, object]], here: str, seen: str) -> None:
     """Follow the conversation from an event on, until it is deleted."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(ask, "GET", f"{here}/events", headers={"last-event-id": seen}))
