@@ -24,6 +24,7 @@ export class ToolCard {
   /** The arguments that are shown formatted. */
   #laidOut = "";
   #warning = el("p", { class: "warning" });
+  #duration = el("span", { class: "duration" });
   #body;
   /** Text and calls of the sub-agent that works on it. */
   #within = el("div", { class: "within" });
@@ -47,7 +48,7 @@ export class ToolCard {
     this.#ours = isOurs({ name });
     const shown = escapeInvisible(name);
     this.#name = el("code", { class: "tool-name", title: shown }, shown);
-    const head = el("header", {}, icon("tool"), this.#name, this.#state);
+    const head = el("header", {}, icon("tool"), this.#name, this.#state, this.#duration);
     this.#body = el("div", { class: "tool-body" }, block("Arguments", this.#written));
     this.element = el("section", { class: "tool", label: `Tool call ${shown}` }, head, this.#body);
     // it may change many times a second
@@ -64,7 +65,7 @@ export class ToolCard {
   /** @param {number} milliseconds that the tool worked */
   setDuration(milliseconds) {
     const seconds = (milliseconds / 1000).toFixed(1);
-    this.#state.textContent += milliseconds < 1000 ? `, ${milliseconds} ms` : `, ${seconds} s`;
+    this.#duration.textContent = milliseconds < 1000 ? `${milliseconds} ms` : `${seconds} s`;
   }
 
   /** @param {string} delta */

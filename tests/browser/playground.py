@@ -89,6 +89,8 @@ class Playground:
             blocks = await card.locator(".block").all()
             shown = {"name": await card.locator(".tool-name").inner_text()}
             shown["state"] = await card.locator(".state").inner_text()
+            if duration := await card.locator("> header .duration").inner_text():
+                shown["duration"] = duration
             for block in blocks:
                 title = await block.locator(".block-title").inner_text()
                 shown[title.lower()] = await block.locator("pre").inner_text()

@@ -1,6 +1,7 @@
 """Cards of the page for what the agent asks a person: approvals of calls, and questions."""
 
 import json
+import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -105,6 +106,7 @@ async def test_a_tool_is_called_when_the_person_allows_it(page: Playground) -> N
     await page.settled()
     (call,) = await page.tool_cards()
     assert (call["state"], call["result"]) == ("allowed, ran on the server", "a.txt is deleted")
+    assert re.fullmatch(r"\d+ ms|\d+\.\d s", call["duration"])
     assert await shown.get_by_role("button").count() == 0
     (resume,) = page.posts[1]["resume"]
     assert (resume["payload"], "messages" in page.posts[1]) == ({"approved": True}, False)
