@@ -13,10 +13,13 @@ export const QUICK = { firstDelay: 1, longestDelay: 1500 };
  *   answers the first request, the second ...
  * @param {(response: import("node:http").ServerResponse, request: object) => void} claim answers
  *   the requests that claim a call, or give it back
+ * @param {(response: import("node:http").ServerResponse, request: object) => void} watched answers
+ *   the requests that follow a conversation
  */
-export async function scripted(t, script, claim = granted) {
+export async function scripted(t, script, claim = granted, watched = unknown) {
   const requests = [];
   const claims = [];
+  const watches = [];
   const answers = [...script];
   const server = createServer(async (incoming, response) => {
     let text = "";
@@ -36,6 +39,10 @@ export async function scripted(t, script, claim = granted) {
       claims.push(request);
       return claim(response, request);
     }
+    if (address.pathname.endsWith("/events")) {
+      watches.push(request);
+      return watched(response, request);
+    }
     requests.push(request);
     const answer =
       answers.shift() ?? json({ code: "unexpected", message: "nobody expected this request" }, 500);
@@ -49,13 +56,18 @@ export async function scripted(t, script, claim = granted) {
   const url = `http://127.0.0.1:${server.address().port}`;
   const client = (options = {}) =>
     new Client({ url, ...options, retry: { ...QUICK, ...options.retry } });
-  return { url, requests, claims, client };
+  return { url, requests, claims, watches, client };
 }
 
 /** Nobody else claims anything. */
 export function granted(response, request) {
   if (request.method === "DELETE") response.writeHead(204).end();
   else json({ callId: "", claimant: request.body.claimant, expiresAt: "" })(response);
+}
+
+/** There is no such conversation yet. */
+function unknown(response) {
+  json({ code: "conversation_not_found", message: "no" }, 404)(response);
 }
 
 /** An answer of a passback server, which names its request. */

@@ -8,6 +8,7 @@ import { LIMITS, RETRY, checkOptions } from "./options.js";
 import { Backoff, withRetry } from "./retry.js";
 import { Sending } from "./sending.js";
 import { Toolbox } from "./tools.js";
+import { watchConversation } from "./watch.js";
 import { agentPath, conversationPath, included, randomId } from "./wire.js";
 
 /** @typedef {{type: "text", text: string}} TextPart */
@@ -99,6 +100,13 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs that this client's answers
  *   start continue when nobody follows them
  * @property {SendOptions["include"]} [include]
+ */
+
+/**
+ * @typedef {object} WatchOptions
+ * @property {string} [after] the cursor of the last event that was seen, of any run
+ * @property {SendOptions["include"]} [include]
+ * @property {AbortSignal} [signal] closes the connection; the iteration throws its reason
  */
 
 /** @typedef {{signal?: AbortSignal}} RequestOptions */
@@ -199,6 +207,27 @@ export class Client {
       first,
       include,
       ...defined({ signal, onDisconnect }),
+    });
+  }
+
+  /**
+   * Follow a conversation live: yield the events of all its runs, whoever posts, and `posted`, the
+   * messages with which each begins. Without `after` it starts with `watching`, then the run in
+   * progress from its start, or the next one. It ends after `deleted`. It runs no tools.
+   *
+   * @param {string} conversationId
+   * @param {WatchOptions} [options]
+   * @returns {AsyncGenerator<import("./events.js").WatchEvent, void, void>} throws `CursorExpired`
+   *   if events after `after` are lost: read the messages again, and watch without it
+   */
+  watch(conversationId, { after = "", include = [], signal } = {}) {
+    conversationPath(conversationId);
+    const { signal: never } = new AbortController();
+    return watchConversation(this.#parts, {
+      conversationId,
+      after,
+      include: included(include),
+      signal: signal ?? never,
     });
   }
 

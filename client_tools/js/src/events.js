@@ -124,6 +124,22 @@ import { asRecord, parseJson } from "./json.js";
  */
 
 /**
+ * @typedef {{type: "posted", first: number, messages: import("./messages.js").Message[]} & Place}
+ *   PostedEvent the messages with which a run begins, before its `run-start`: they replace all
+ *   messages from the position `first` on. Many come in several events
+ */
+/** @typedef {{type: "deleted"} & Place} DeletedEvent the conversation was deleted */
+/**
+ * @typedef {{type: "watching"} & Place} WatchingEvent what is said from here on follows, a run in
+ *   progress from its start; what was said before has to be read from the history. Made by this
+ *   library
+ */
+/**
+ * @typedef {Event | PostedEvent | DeletedEvent | WatchingEvent | (ErrorEvent & Place)} WatchEvent
+ *   an event of a conversation; the `error` is that of a run, which ends with it
+ */
+
+/**
  * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent |
  *   ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent |
  *   ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent |
@@ -206,12 +222,13 @@ const TEXTS = {
   "run-end": ["outcome"],
   rewind: ["to"],
   error: ["error"],
+  posted: ["runId"],
 };
 
 /**
  * @param {string} data of one frame
  * @param {Place} place
- * @returns {Event | (ErrorEvent & Place)} unknown types are passed on
+ * @returns {Exclude<WatchEvent, WatchingEvent>} unknown types are passed on
  * @throws {ProtocolError}
  */
 export function readEvent(data, place) {
@@ -230,7 +247,21 @@ export function readEvent(data, place) {
     const reason = typeof event.reason === "string" ? event.reason : "";
     Object.assign(event, { reason, payload: asRecord(event.payload) });
   }
-  return /** @type {Event} */ ({ ...event, ...place });
+  if (event.type === "posted") return readPosted(event);
+  const { cursor, runId } = event.type === "deleted" ? { cursor: "", runId: null } : place;
+  return /** @type {Event} */ ({ ...event, cursor, runId });
+}
+
+/**
+ * @param {Record<string, unknown>} event has no id of its own, and names its run
+ * @returns {PostedEvent}
+ * @throws {ProtocolError}
+ */
+function readPosted({ runId, first, messages, ...more }) {
+  if (!Number.isSafeInteger(first) || !Array.isArray(messages)) {
+    throw new ProtocolError("posted messages lack their position, or are not a list");
+  }
+  return /** @type {any} */ ({ ...more, first, messages, cursor: "", runId });
 }
 
 /**

@@ -36,6 +36,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./client.js").SendOptions} SendOptions
  * @typedef {import("./client.js").ToolMessage} ToolMessage
  * @typedef {import("./client.js").UserMessage} UserMessage
+ * @typedef {import("./client.js").WatchOptions} WatchOptions
  * @typedef {import("./events.js").Event} Event
  * @typedef {import("./events.js").Left} Left
  * @typedef {import("./events.js").Location} Location
@@ -45,6 +46,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./events.js").ToolKind} ToolKind
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./events.js").UsageEvent} UsageEvent
+ * @typedef {import("./events.js").WatchEvent} WatchEvent
  * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./options.js").Limits} Limits
  * @typedef {import("./options.js").Retry} Retry

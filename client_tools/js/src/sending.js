@@ -347,7 +347,7 @@ export class Sending {
     let owed = [];
     /** @type {(ErrorEvent & Place) | null} */
     let error = null;
-    const events = follow({
+    const following = follow({
       open: (after) => this.#open(source, after, exchange),
       after: "post" in source ? "" : source.after,
       backoff: this.#backoff((reason) =>
@@ -358,6 +358,8 @@ export class Sending {
       eventChars: limits.eventChars,
       trace: (step) => http.trace(exchange, step),
     });
+    // a run's stream has no events of its conversation
+    const events = /** @type {AsyncGenerator<Event | (ErrorEvent & Place)>} */ (following);
     for await (const event of events) {
       if (event.type === "error") {
         error = event;

@@ -20,6 +20,8 @@ export class SseDecoder {
   /** Milliseconds that the server asks to wait before a reconnect, if it does.
    * @type {number | null} */
   retry = null;
+  /** Number of comments so far. */
+  comments = 0;
 
   #utf8 = new TextDecoder();
   #maxChars;
@@ -80,7 +82,8 @@ export class SseDecoder {
     const name = colon < 0 ? line : line.slice(0, colon);
     const start = line[colon + 1] === " " ? colon + 2 : colon + 1;
     const value = colon < 0 ? "" : line.slice(start);
-    if (name === "data") this.#append(value);
+    if (colon === 0) this.comments += 1;
+    else if (name === "data") this.#append(value);
     else if (name === "event") this.#event = value;
     else if (name === "id" && !value.includes("\0")) this.#id = value;
     else if (name === "retry" && /^[0-9]+$/.test(value)) this.retry = Number(value);

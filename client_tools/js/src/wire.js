@@ -62,6 +62,24 @@ export function openStream(http, conversationId, { runId, after, include, signal
 }
 
 /**
+ * @param {Http} http
+ * @param {string} conversationId
+ * @param {{after: string, include: string[], signal: AbortSignal, exchange: number}} options
+ * @returns {Promise<Connection>} the events of all runs
+ */
+export function openConversation(http, conversationId, { after, include, signal, exchange }) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: "text/event-stream" };
+  if (after) headers["Last-Event-ID"] = after;
+  const query = `include=${include.map(encodeURIComponent).join(",")}`;
+  return http.stream(`${conversationPath(conversationId)}/events?${query}`, {
+    headers,
+    signal,
+    exchange,
+  });
+}
+
+/**
  * @param {string} id
  * @returns {string}
  * @throws {InvalidArgument}

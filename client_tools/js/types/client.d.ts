@@ -170,6 +170,17 @@ export type ResumeOptions = {
     onDisconnect?: SendOptions["onDisconnect"];
     include?: SendOptions["include"];
 };
+export type WatchOptions = {
+    /**
+     * the cursor of the last event that was seen, of any run
+     */
+    after?: string;
+    include?: SendOptions["include"];
+    /**
+     * closes the connection; the iteration throws its reason
+     */
+    signal?: AbortSignal;
+};
 export type RequestOptions = {
     signal?: AbortSignal;
 };
@@ -311,6 +322,12 @@ export type MessagePage = {
  *   start continue when nobody follows them
  * @property {SendOptions["include"]} [include]
  */
+/**
+ * @typedef {object} WatchOptions
+ * @property {string} [after] the cursor of the last event that was seen, of any run
+ * @property {SendOptions["include"]} [include]
+ * @property {AbortSignal} [signal] closes the connection; the iteration throws its reason
+ */
 /** @typedef {{signal?: AbortSignal}} RequestOptions */
 /**
  * @typedef {object} ConversationView
@@ -371,6 +388,17 @@ export declare class Client {
      * @returns {Sending}
      */
     resume(conversationId: string, { lastEventId, runId, signal, onDisconnect, include }?: ResumeOptions): Sending;
+    /**
+     * Follow a conversation live: yield the events of all its runs, whoever posts, and `posted`, the
+     * messages with which each begins. Without `after` it starts with `watching`, then the run in
+     * progress from its start, or the next one. It ends after `deleted`. It runs no tools.
+     *
+     * @param {string} conversationId
+     * @param {WatchOptions} [options]
+     * @returns {AsyncGenerator<import("./events.js").WatchEvent, void, void>} throws `CursorExpired`
+     *   if events after `after` are lost: read the messages again, and watch without it
+     */
+    watch(conversationId: string, { after, include, signal }?: WatchOptions): AsyncGenerator<import("./events.js").WatchEvent, void, void>;
     /**
      * Return the state of a conversation.
      *

@@ -138,6 +138,18 @@ export type RewindEvent = {
     type: "rewind";
     to: string;
 } & Place;
+export type PostedEvent = {
+    type: "posted";
+    first: number;
+    messages: import("./messages.js").Message[];
+} & Place;
+export type DeletedEvent = {
+    type: "deleted";
+} & Place;
+export type WatchingEvent = {
+    type: "watching";
+} & Place;
+export type WatchEvent = Event | PostedEvent | DeletedEvent | WatchingEvent | (ErrorEvent & Place);
 export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type Usage = {
     inputTokens: number;
@@ -230,10 +242,10 @@ export type ErrorEvent = {
 /**
  * @param {string} data of one frame
  * @param {Place} place
- * @returns {Event | (ErrorEvent & Place)} unknown types are passed on
+ * @returns {Exclude<WatchEvent, WatchingEvent>} unknown types are passed on
  * @throws {ProtocolError}
  */
-export declare function readEvent(data: string, place: Place): Event | (ErrorEvent & Place);
+export declare function readEvent(data: string, place: Place): Exclude<WatchEvent, WatchingEvent>;
 /**
  * @param {unknown} value
  * @returns {OwedCall[]}

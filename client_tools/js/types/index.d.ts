@@ -24,6 +24,7 @@ export type ResumeOptions = import("./client.js").ResumeOptions;
 export type SendOptions = import("./client.js").SendOptions;
 export type ToolMessage = import("./client.js").ToolMessage;
 export type UserMessage = import("./client.js").UserMessage;
+export type WatchOptions = import("./client.js").WatchOptions;
 export type Event = import("./events.js").Event;
 export type Left = import("./events.js").Left;
 export type Location = import("./events.js").Location;
@@ -33,6 +34,7 @@ export type Synthetic = import("./events.js").Synthetic;
 export type ToolKind = import("./events.js").ToolKind;
 export type Usage = import("./events.js").Usage;
 export type UsageEvent = import("./events.js").UsageEvent;
+export type WatchEvent = import("./events.js").WatchEvent;
 export type Message = import("./messages.js").Message;
 export type Limits = import("./options.js").Limits;
 export type Retry = import("./options.js").Retry;
@@ -67,6 +69,7 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./client.js").SendOptions} SendOptions
  * @typedef {import("./client.js").ToolMessage} ToolMessage
  * @typedef {import("./client.js").UserMessage} UserMessage
+ * @typedef {import("./client.js").WatchOptions} WatchOptions
  * @typedef {import("./events.js").Event} Event
  * @typedef {import("./events.js").Left} Left
  * @typedef {import("./events.js").Location} Location
@@ -76,6 +79,7 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./events.js").ToolKind} ToolKind
  * @typedef {import("./events.js").Usage} Usage
  * @typedef {import("./events.js").UsageEvent} UsageEvent
+ * @typedef {import("./events.js").WatchEvent} WatchEvent
  * @typedef {import("./messages.js").Message} Message
  * @typedef {import("./options.js").Limits} Limits
  * @typedef {import("./options.js").Retry} Retry

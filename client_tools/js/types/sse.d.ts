@@ -31,6 +31,8 @@ export declare class SseDecoder {
     /** Milliseconds that the server asks to wait before a reconnect, if it does.
      * @type {number | null} */
     retry: number | null;
+    /** Number of comments so far. */
+    comments: number;
     /** @param {number} maxChars characters that one unfinished event may hold */
     constructor(maxChars: number);
     /**

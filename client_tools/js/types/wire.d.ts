@@ -47,6 +47,18 @@ export declare function openStream(http: Http, conversationId: string, { runId, 
     exchange: number;
 }): Promise<Connection>;
 /**
+ * @param {Http} http
+ * @param {string} conversationId
+ * @param {{after: string, include: string[], signal: AbortSignal, exchange: number}} options
+ * @returns {Promise<Connection>} the events of all runs
+ */
+export declare function openConversation(http: Http, conversationId: string, { after, include, signal, exchange }: {
+    after: string;
+    include: string[];
+    signal: AbortSignal;
+    exchange: number;
+}): Promise<Connection>;
+/**
  * @param {string} id
  * @returns {string}
  * @throws {InvalidArgument}

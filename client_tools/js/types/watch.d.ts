@@ -1,0 +1,28 @@
+/** Follow a conversation live: all its runs, whoever begins them. */
+export type WatchEvent = import("./events.js").WatchEvent;
+/**
+ * @param {import("./sending.js").ClientParts} parts
+ * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal}} options
+ * @returns {AsyncGenerator<WatchEvent, void, void>}
+ * @throws {import("./errors.js").PassbackError} or the signal's reason
+ */
+export declare function watchConversation(parts: import("./sending.js").ClientParts, { conversationId, after, include, signal }: {
+    conversationId: string;
+    after: string;
+    include: string[];
+    signal: AbortSignal;
+}): AsyncGenerator<WatchEvent, void, void>;
+/**
+ * Watch a conversation for a page: without a connection while the page is hidden, since a browser
+ * has few for each server, and on a new one as soon as the network is back. It waits for a server
+ * that cannot be reached.
+ *
+ * @param {import("./client.js").Client} client
+ * @param {string} conversationId
+ * @param {import("./client.js").WatchOptions & {signal: AbortSignal}} options
+ * @returns {AsyncGenerator<WatchEvent, void, void>}
+ * @throws {import("./errors.js").PassbackError} or the signal's reason
+ */
+export declare function watchWhileVisible(client: import("./client.js").Client, conversationId: string, { signal, ...options }: import("./client.js").WatchOptions & {
+    signal: AbortSignal;
+}): AsyncGenerator<WatchEvent, void, void>;
