@@ -4,7 +4,8 @@
  * Each post has an idempotency key, and is retried with it until it is answered, so it counts once.
  */
 
-import { ApiError, randomId } from "../js/src/index.js";
+import { ApiError, CursorExpired, randomId } from "../js/src/index.js";
+import { watchWhileVisible } from "../js/src/watch.js";
 import { ToolRunner } from "./toolrunner.js";
 import { loadHistory } from "./history.js";
 import { OwedCalls, resultOf, shownResult } from "./owed.js";
@@ -82,6 +83,17 @@ export class Conversation {
   #queued = new Map();
   /** True once the server has accepted a message of this page that follows the current run. */
   #isQueuedMine = false;
+  /** True if the server has this conversation, as far as this page knows. */
+  #isKnown = false;
+  /** True until the next message if the conversation was deleted elsewhere. */
+  #isDeleted = false;
+  /** The newest run of the history that is shown.
+   * @type {string | null} */
+  #shownRun = null;
+  /** The last event that is shown; "" if it is in the history. */
+  #cursor = "";
+  /** Aborted when this page has something to do. */
+  #watching = new AbortController();
 
   /**
    * @param {string} id
@@ -110,6 +122,8 @@ export class Conversation {
    */
   async send(text) {
     const [id, key] = [randomId(), randomId()];
+    if (this.#isDeleted) this.#view.clear();
+    this.#isDeleted = false;
     this.#view.addUser(text);
     await this.#attempt(
       (signal) => this.#post({ id, text, key }, signal),
@@ -262,6 +276,7 @@ export class Conversation {
   /** Leave the conversation; its run continues on the server. */
   close() {
     this.#closed = true;
+    this.#watching.abort();
     this.#leaving.abort();
     this.#abort.abort();
   }
@@ -308,6 +323,42 @@ export class Conversation {
     if (this.#isQueuedMine) return void this.load();
     const [reply] = this.#replies.values();
     if (reply) void this.#reply(reply);
+    else if (this.#isKnown) void this.#watchOthers();
+  }
+
+  /** Wait for what other clients do in this conversation, and show it. */
+  async #watchOthers() {
+    const { signal } = (this.#watching = new AbortController());
+    const client = this.#connect({ quiet: true });
+    try {
+      const options = { after: this.#cursor, signal };
+      for await (const event of watchWhileVisible(client, this.id, options)) {
+        if (event.type === "deleted") return this.#showDeletion();
+        if (event.cursor || (await this.#isOutdated(event, signal))) return void this.watch();
+      }
+    } catch (error) {
+      // without it, the page is as a reload shows it
+      if (!signal.aborted && error instanceof CursorExpired) void this.watch();
+    }
+  }
+
+  /**
+   * @param {import("../js/src/index.js").WatchEvent} event
+   * @param {AbortSignal} signal
+   * @returns {Promise<boolean>} whether there were other runs before the watch began
+   */
+  async #isOutdated(event, signal) {
+    if (event.type !== "watching") return false;
+    const { runId } = await this.#connect({ quiet: true }).conversation(this.id, { signal });
+    return runId !== this.#shownRun;
+  }
+
+  #showDeletion() {
+    this.#isKnown = false;
+    this.#isDeleted = true;
+    this.#owing = new Set();
+    const facts = { code: "conversation_deleted", status: 404 };
+    this.#view.addError(new ApiError("another client has deleted it", facts), () => {});
   }
 
   /**
@@ -329,6 +380,8 @@ export class Conversation {
     past.forEach((message) => this.#view.addPast(message));
     this.#showQueued(past, state?.queued ?? []);
     if (!state) return past;
+    this.#isKnown = true;
+    [this.#shownRun, this.#cursor] = [state.runId, ""];
     if (state.plan?.length) this.#view.setPlan(state.plan);
     this.#view.accepted(this.id, false);
     const { running, owed } = state;
@@ -394,6 +447,7 @@ export class Conversation {
     try {
       for await (const event of sending) {
         calls.feed(event);
+        this.#cursor = event.cursor || this.#cursor;
         // answers of another client, and their effects, are in the history
         if (calls.isOutdated || (calls.wentOnElsewhere && event.cursor)) break;
         run.feed(event);
@@ -457,6 +511,7 @@ export class Conversation {
     } else if (step.kind === "response" && isStream(step.headers)) {
       this.#onAccepted?.();
       this.#onAccepted = null;
+      this.#isKnown = true;
       this.#view.accepted(this.id, this.#isPost);
       this.#setActivity("answering");
     }
@@ -466,6 +521,7 @@ export class Conversation {
   #setActivity(activity) {
     if (activity === this.#activity) return;
     this.#activity = activity;
+    this.#watching.abort();
     this.#view.setActivity(activity);
   }
 }

@@ -12,7 +12,7 @@ import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
-import { RunnableConversations, Tabs, recall, remember } from "./session.js";
+import { RunnableConversations, recall, remember } from "./session.js";
 import { Transcript } from "./transcript.js";
 
 /** @typedef {import("./conversation.js").Activity} Activity */
@@ -46,9 +46,6 @@ const counters = [need("#events-count", HTMLElement), need("#events-badge", HTML
 const inspector = new Inspector(need("#events", HTMLElement), counters, () => recorder.steps);
 const record = new ServerRecord(() => ({ client: connect({ tools: {} }), id: conversation.id }));
 const runnable = new RunnableConversations();
-const tabs = new Tabs((id) => {
-  if (id === conversation.id && conversation.isIdle) void conversation.watch();
-});
 const confirm = new ConfirmDialog();
 const actions = {
   /** @param {string} color */
@@ -102,9 +99,7 @@ const view = Object.assign(
     accepted(id, isNews) {
       const hash = HASH + encodeURIComponent(id);
       if (location.hash !== hash) history.replaceState(null, "", hash);
-      if (!isNews) return;
-      runnable.keep(id);
-      tabs.tell(id);
+      if (isNews) runnable.keep(id);
     },
   },
 );

@@ -38,6 +38,11 @@ const KNOWN = {
     advice: "It may have been deleted, or the server keeps another store now. Start a new one.",
     remedy: "new",
   },
+  conversation_deleted: {
+    title: "This conversation was deleted",
+    advice: "The server has none of it any more. Start a new one.",
+    remedy: "new",
+  },
   conversation_busy: {
     title: "The agent is still answering here",
     advice: "Another tab may have asked. Try again: the running answer is shown first.",

@@ -73,20 +73,3 @@ export class RunnableConversations {
     }
   }
 }
-
-/** Notifies other tabs of this browser about new posts, if it has broadcast channels. */
-export class Tabs {
-  #channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("passback") : null;
-
-  /** @param {(conversationId: string) => void} onNews called after a post of another tab */
-  constructor(onNews) {
-    this.#channel?.addEventListener("message", ({ data }) => {
-      if (typeof data === "string") onNews(data);
-    });
-  }
-
-  /** @param {string} conversationId */
-  tell(conversationId) {
-    this.#channel?.postMessage(conversationId);
-  }
-}

@@ -19,7 +19,8 @@ const IDLE = { id: "c", status: "idle", running: null, queued: [], owed: [] };
 function open(script) {
   const { fetch, requests } = scriptedFetch(script);
   const page = recordingView();
-  const connect = (options) => new Client({ url: "http://x", fetch, ...options });
+  const connect = ({ quiet, ...options }) =>
+    new Client({ url: "http://x", fetch, ...options });
   const actions = { setBackground() {}, confirm: async () => true };
   return {
     conversation: new Conversation("c", { connect, view: page.view, actions, mayRun: () => true }),

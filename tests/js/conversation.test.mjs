@@ -43,7 +43,7 @@ function open(script, { confirm = async () => true } = {}) {
   const actions = { setBackground: (color) => void painted.push(color), confirm };
   const retry = { firstDelay: 1, longestDelay: 2000, unanswered: 4 };
   const limits = { rounds: MAX_ROUNDS };
-  const connect = (options) =>
+  const connect = ({ quiet, ...options }) =>
     new Client({ url: "http://x", fetch, unknownTools: "leave", retry, limits, ...options });
   const conversation = new Conversation("c/1", {
     connect,

@@ -10,13 +10,16 @@ const RUN = { "X-Run-Id": "run", "X-Conversation-Id": "c", "Content-Type": "text
  *   the second ... Each gets the request's body and headers, and gives a Response or throws.
  * @param {(init: RequestInit) => Response} claim answers the requests that claim a call, or give it
  *   back
+ * @param {(init: RequestInit) => Response} watched answers the requests that follow the
+ *   conversation
  */
-export function scriptedFetch(script, claim = granted) {
+export function scriptedFetch(script, claim = granted, watched = json({ code: "no" }, 404)) {
   const requests = [];
   const answers = structuredCloneOfLists(script);
   async function fetch(path, init) {
     const { pathname, searchParams } = new URL(path);
     if (pathname.endsWith("/claim")) return claim(init);
+    if (pathname.endsWith("/events")) return watched(init);
     const name = `${init.method ?? "GET"} ${pathname}`;
     const body = init.body ? JSON.parse(init.body) : undefined;
     requests.push({ name, body, headers: init.headers, query: searchParams });

@@ -21,7 +21,7 @@ const DAY = 86_400_000; // milliseconds
 export async function* watchConversation(parts, { conversationId, after, include, signal }) {
   const { http, retry, limits } = parts;
   const exchange = http.newExchange();
-  let wasOpen = false;
+  let isKnown = after !== "";
   let last = after;
   const onPause = (/** @type {unknown} */ error) =>
     http.trace(exchange, { kind: "lost", message: String(error) });
@@ -36,7 +36,7 @@ export async function* watchConversation(parts, { conversationId, after, include
     trace: (step) => http.trace(exchange, step),
     restart: (run) => `${run}.0-0`,
     opening: (from) => {
-      wasOpen = true;
+      isKnown = true;
       return from === "" ? [{ type: "watching", cursor: "", runId: null }] : [];
     },
     isOftenSilent: true,
@@ -50,10 +50,14 @@ export async function* watchConversation(parts, { conversationId, after, include
       yield event;
     }
   } catch (error) {
-    const isGone = error instanceof ApiError && error.code === "conversation_not_found";
-    if (!wasOpen || !isGone) throw error;
+    if (!isKnown || !isMissing(error)) throw error;
     yield { type: "deleted", cursor: "", runId: null };
   }
+}
+
+/** @param {unknown} error */
+function isMissing(error) {
+  return error instanceof ApiError && error.code === "conversation_not_found";
 }
 
 /** @param {import("./events.js").ErrorEvent} event with which the server ends the stream */
@@ -75,6 +79,7 @@ function streamError(event) {
  */
 export async function* watchWhileVisible(client, conversationId, { signal, ...options }) {
   let after = options.after ?? "";
+  let isKnown = false;
   for (;;) {
     while (isHidden()) await nextChange(DAY, signal);
     const reading = new Aborter(signal);
@@ -83,11 +88,13 @@ export async function* watchWhileVisible(client, conversationId, { signal, ...op
       const read = { ...options, after, signal: reading.signal };
       for await (const event of client.watch(conversationId, read)) {
         after = event.cursor || after;
+        isKnown = true;
         yield event;
       }
       return;
     } catch (error) {
       signal.throwIfAborted();
+      if (isKnown && isMissing(error)) return yield { type: "deleted", cursor: "", runId: null };
       if (!reading.signal.aborted) {
         if (!(error instanceof ConnectionLost)) throw error;
         await nextChange(LOST, signal);
