@@ -92,6 +92,8 @@ export class Conversation {
   #shownRun = null;
   /** The last event that is shown; "" if it is in the history. */
   #cursor = "";
+  /** True while a refusal is shown, which must not disappear before the user has read it. */
+  #isRefused = false;
   /** Aborted when this page has something to do. */
   #watching = new AbortController();
 
@@ -306,10 +308,12 @@ export class Conversation {
     this.#abort.abort();
     const abort = (this.#abort = new AbortController());
     this.#stopped = false;
+    this.#isRefused = false;
     try {
       await work(abort.signal);
     } catch (error) {
       if (this.#closed || abort !== this.#abort) return;
+      this.#isRefused = error instanceof ApiError;
       if (!isAbort(error)) this.#view.addError(error, again);
       else if (this.#stopped) this.#view.addNote("Stopped.");
     } finally {
@@ -323,7 +327,7 @@ export class Conversation {
     if (this.#isQueuedMine) return void this.load();
     const [reply] = this.#replies.values();
     if (reply) void this.#reply(reply);
-    else if (this.#isKnown) void this.#watchOthers();
+    else if (this.#isKnown && !this.#isRefused) void this.#watchOthers();
   }
 
   /** Wait for what other clients do in this conversation, and show it. */

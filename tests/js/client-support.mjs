@@ -65,9 +65,9 @@ export function granted(response, request) {
   else json({ callId: "", claimant: request.body.claimant, expiresAt: "" })(response);
 }
 
-/** There is no such conversation yet. */
+/** A server that cannot follow conversations. */
 function unknown(response) {
-  json({ code: "conversation_not_found", message: "no" }, 404)(response);
+  json({ code: "not_found", message: "no" }, 404)(response);
 }
 
 /** An answer of a passback server, which names its request. */

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Client } from "../../client_tools/js/src/index.js";
 import { Conversation } from "../../client_tools/playground/conversation.js";
 import { ended, json, recordingView, scriptedFetch, text, told } from "./playground-support.mjs";
-import { begins, frame } from "./watch-support.mjs";
+import { begins, frame, written } from "./watch-support.mjs";
 
 const POST = "POST /send-message";
 const INFO = "GET /conversations/c";
@@ -40,8 +40,7 @@ function streaming(...frames) {
   return ({ signal }) => {
     const body = new ReadableStream({
       start(controller) {
-        const all = frames.map(({ id, data }) => `${id ? `id: ${id}\n` : ""}data: ${data}\n\n`);
-        controller.enqueue(new TextEncoder().encode(`: open\n\n${all.join("")}`));
+        controller.enqueue(new TextEncoder().encode(`: open\n\n${written(frames)}`));
         signal.addEventListener("abort", () => controller.error(signal.reason));
       },
     });

@@ -8,6 +8,11 @@ export function frame(run, number, event) {
   return run === null ? { data } : { id: `${run}.1-${number}`, data };
 }
 
+/** The frames as they are on the wire. */
+export function written(frames) {
+  return frames.map(({ id, data }) => `${id ? `id: ${id}\n` : ""}data: ${data}\n\n`).join("");
+}
+
 /** What a run begins with: the messages that were posted for it, and its start. */
 export function begins(run, number, first, ...messages) {
   return [
@@ -31,13 +36,49 @@ export function serve(frames, end = "open", run) {
       ...(run && { "X-Run-Id": run }),
     });
     const place = frames.findIndex(({ id }) => id && id === request.headers["last-event-id"]);
-    const text = frames
-      .slice(place + 1)
-      .map(({ id, data }) => `${id ? `id: ${id}\n` : ""}data: ${data}\n\n`)
-      .join("");
-    response.write(`: open\n\n${text}`, () => {
+    response.write(`: open\n\n${written(frames.slice(place + 1))}`, () => {
       if (end === "cut") response.destroy();
       else if (end === "end") response.end();
     });
   };
+}
+
+/** A conversation whose watchers get each frame as it is said. */
+export function conversation() {
+  const frames = [];
+  const open = new Set();
+  const places = [];
+  const watched = (response, request) => {
+    const place = request.headers["last-event-id"];
+    places.push(place);
+    serve([])(response, request);
+    open.add(response);
+    response.on("close", () => open.delete(response));
+    const run = place?.replace(/\.\d+-\d+$/, "");
+    const at = place?.endsWith(".0-0")
+      ? frames.findIndex(({ data }) => JSON.parse(data).runId === run) - 1
+      : frames.findIndex(({ id }) => id !== undefined && id === place);
+    if (place !== undefined) response.write(written(frames.slice(at + 1)));
+  };
+  const say = (...list) => {
+    frames.push(...list);
+    for (const response of open) response.write(written(list));
+  };
+  const cut = () => {
+    for (const response of open) response.destroy();
+  };
+  return { watched, say, cut, places, open };
+}
+
+/** The state of a chat once it is as a test wants it. */
+export function when(chat, isSo) {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (!isSo(chat.getSnapshot())) return;
+      leave();
+      resolve(chat.getSnapshot());
+    };
+    const leave = chat.subscribe(look);
+    look();
+  });
 }

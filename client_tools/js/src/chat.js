@@ -1,9 +1,10 @@
 /** A conversation for a user interface: an immutable state, and a subscription to its changes. */
 
-import { Answer } from "./answer.js";
-import { InvalidArgument, isSettled } from "./errors.js";
-import { readResults, unansweredCalls, withResults } from "./calls.js";
+import { InvalidArgument, RunFailed, isSettled } from "./errors.js";
+import { readResults, unansweredCalls } from "./calls.js";
+import { Live } from "./live.js";
 import { Aborter } from "./signals.js";
+import { Thread, entryOf } from "./thread.js";
 import { randomId } from "./wire.js";
 
 /** @typedef {import("./client.js").Client} Client */
@@ -11,6 +12,7 @@ import { randomId } from "./wire.js";
 /** @typedef {import("./client.js").SendOptions} SendOptions */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
+/** @typedef {import("./thread.js").Exchange} Exchange */
 
 /**
  * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly
@@ -32,7 +34,8 @@ import { randomId } from "./wire.js";
  * @property {string} conversationId
  * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries the messages and answers
  *   since this chat was created
- * @property {"idle" | "running"} status
+ * @property {"idle" | "running" | "deleted"} status deleted: by another client; the next message
+ *   begins the conversation anew
  * @property {readonly OwedCall[]} owed calls that a person must answer: approvals by `decide`,
  *   questions by `answer`
  * @property {Error | null} error of the last `send`, `resume`, `decide` or `answer`
@@ -42,7 +45,7 @@ import { randomId } from "./wire.js";
  * @typedef {object} QueuedMessage a message that was sent during an answer
  * @property {import("./sending.js").Sending} sending
  * @property {Aborter} reading stops reading its answer
- * @property {UserEntry} entry
+ * @property {Exchange} exchange
  * @property {boolean} isAccepted whether the server has accepted it
  * @property {() => void} shown called when its answer has ended
  */
@@ -53,6 +56,8 @@ import { randomId } from "./wire.js";
  * @property {SendOptions["include"]} [include]
  * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs of this chat continue when
  *   nobody follows them
+ * @property {boolean} [live] whether the chat shows what other clients do in its conversation while
+ *   somebody subscribes to it; default: true
  */
 
 /** Values of `onBusy` with which a message may be sent during an answer. */
@@ -82,11 +87,8 @@ export class Chat {
    * @type {Promise<void>} */
   #accepted = Promise.resolve();
   #setAccepted = () => {};
-  /** The current answer; it continues when a person has answered a call. */
-  #answer = new Answer();
-  /** The entries before it.
-   * @type {ChatState["entries"]} */
-  #shown = [];
+  #thread = new Thread();
+  #live;
   /** Calls that a person owes after the last event read; the state has them when reading ends.
    * @type {readonly OwedCall[]} */
   #owed = [];
@@ -104,10 +106,19 @@ export class Chat {
    * @param {Client} client
    * @param {ChatOptions} [options]
    */
-  constructor(client, { conversationId = randomId(), include = [], onDisconnect } = {}) {
+  constructor(client, { conversationId, include = [], onDisconnect, live = true } = {}) {
+    const id = conversationId ?? randomId();
     this.#client = client;
     this.#postOptions = { include, ...(onDisconnect && { onDisconnect }) };
-    this.#state = { conversationId, entries: [], status: "idle", owed: [], error: null };
+    this.#state = { conversationId: id, entries: [], status: "idle", owed: [], error: null };
+    this.#live = new Live(client, { conversationId: id, include }, this.#thread, {
+      onEvent: (event) => this.#addWatched(event),
+      onChange: () => this.#change({}),
+      onStopped: () => this.#state.status === "running" && !this.#sending && this.#rest(),
+      onDeleted: () => this.#change({ status: "deleted", owed: [] }),
+    });
+    this.#live.isOn = live;
+    this.#live.isKnown = conversationId !== undefined;
   }
 
   /** @returns {Readonly<ChatState>} the same object until something changes */
@@ -122,11 +133,14 @@ export class Chat {
     // a function that subscribes twice is two listeners
     const own = () => listener();
     this.#listeners.add(own);
+    this.#live.begin();
     return () => {
       this.#listeners.delete(own);
       // React's strict mode unsubscribes and subscribes again at once
       queueMicrotask(() => {
-        if (this.#listeners.size === 0) this.#leaving.abort();
+        if (this.#listeners.size > 0) return;
+        this.#leaving.abort();
+        this.#live.end();
       });
     };
   };
@@ -142,16 +156,12 @@ export class Chat {
     if (this.#sending && WHILE_RUNNING.has(options?.onBusy ?? "")) {
       return this.#sendWhileRunning(message, options);
     }
-    this.#refuseWhileRunning();
-    const { conversationId } = this.#state;
+    // behind or instead of the answer to another client's message
+    if (!WHILE_RUNNING.has(options?.onBusy ?? "")) this.#refuseWhileRunning();
+    if (this.#state.status === "deleted") this.#thread.clear();
     const signal = this.#newSignal();
-    const sending = this.#client.send(message, {
-      ...this.#postOptions,
-      ...options,
-      conversationId,
-      signal,
-    });
-    return this.#begin(sending, [entryOf(typeof message === "string" ? message : message.content)]);
+    const { sending, exchange } = this.#post(message, { ...options, signal });
+    return this.#show(sending, exchange);
   };
 
   /** Continue after a reload: follow the current run, and answer the calls that are owed.
@@ -159,9 +169,9 @@ export class Chat {
   resume = () => {
     this.#refuseWhileRunning();
     const signal = this.#newSignal();
-    return this.#begin(
+    return this.#show(
       this.#client.resume(this.#state.conversationId, { ...this.#postOptions, signal }),
-      [],
+      this.#thread.begin([]),
     );
   };
 
@@ -174,7 +184,8 @@ export class Chat {
   decide = (decision) => {
     this.#refuseWhileRunning();
     const options = { ...this.#postOptions, signal: this.#newSignal() };
-    return this.#show(this.#client.decide(this.#state.conversationId, decision, options));
+    const sending = this.#client.decide(this.#state.conversationId, decision, options);
+    return this.#show(sending, this.#thread.last);
   };
 
   /**
@@ -203,15 +214,19 @@ export class Chat {
       cursor: "",
       runId: null,
     };
-    return this.#show(this.#client.send([message], options), { ownEvent });
+    return this.#show(this.#client.send([message], options), this.#thread.last, ownEvent);
   };
 
   /** Stop the run on the server.
    * @returns {Promise<boolean>} whether there was a run */
-  stop = async () => (await this.#sending?.cancel()) ?? false;
+  stop = async () => {
+    if (this.#sending) return this.#sending.cancel();
+    const { runId } = this.#live;
+    return runId !== null && this.#client.cancel(this.#state.conversationId, { runId });
+  };
 
   #refuseWhileRunning() {
-    if (this.#sending) {
+    if (this.#state.status === "running") {
       throw new InvalidArgument(
         'an answer is in progress: wait for it, stop it, or send with onBusy "enqueue" or ' +
           '"interrupt"',
@@ -227,20 +242,12 @@ export class Chat {
    * @returns {Promise<void>}
    */
   #sendWhileRunning(message, options) {
-    const { conversationId } = this.#state;
     const reading = new Aborter(this.#leaving.signal);
-    const { signal } = reading;
-    const sending = this.#client.send(message, {
-      ...this.#postOptions,
-      ...options,
-      conversationId,
-      signal,
-    });
-    const entry = entryOf(typeof message === "string" ? message : message.content);
+    const { sending, exchange } = this.#post(message, { ...options, signal: reading.signal });
     return new Promise((shown) => {
-      const next = { sending, reading, entry, isAccepted: false, shown: () => shown() };
+      const next = { sending, reading, exchange, isAccepted: false, shown: () => shown() };
       this.#queued.push(next);
-      this.#change({ entries: [...this.#state.entries, entry] });
+      this.#change({});
       // the error is reported when this message's turn comes
       this.#accepted = this.#accepted
         .then(() => sending.start())
@@ -249,6 +256,23 @@ export class Chat {
           () => {},
         );
     });
+  }
+
+  /**
+   * @param {string | import("./client.js").UserMessage} message
+   * @param {Omit<SendOptions, "conversationId">} options
+   */
+  #post(message, options) {
+    const { conversationId } = this.#state;
+    /** @type {import("./client.js").UserMessage} */
+    const said = typeof message === "string" ? { role: "user", content: message } : message;
+    // the same message comes to those who watch
+    const { id = randomId() } = said;
+    const sending = this.#client.send(
+      { ...said, id },
+      { ...this.#postOptions, ...options, conversationId },
+    );
+    return { sending, exchange: this.#thread.begin([{ id, entry: entryOf(said.content) }]) };
   }
 
   /**
@@ -271,44 +295,40 @@ export class Chat {
   }
 
   /**
-   * @param {import("./sending.js").Sending} sending
-   * @param {UserEntry[]} asked
-   */
-  #begin(sending, asked) {
-    this.#answer = new Answer();
-    this.#shown = [...this.#state.entries, ...asked];
-    return this.#show(sending, { entries: this.#shown });
-  }
-
-  /**
-   * Append the events to the current answer.
+   * Append the events to an answer.
    *
    * @param {import("./sending.js").Sending} sending
-   * @param {{entries?: ChatState["entries"], ownEvent?: Event | undefined}} [start] the entries
-   *   before the first event, and the result that this chat posts, shown once the server has it
+   * @param {Exchange} exchange
+   * @param {Event} [ownEvent] the result that this chat posts, shown once the server has it
    */
-  async #show(sending, { entries = this.#state.entries, ownEvent } = {}) {
+  async #show(sending, exchange, ownEvent) {
     const { signal } = this.#leaving;
     this.#sending = sending;
     this.#isInRun = false;
     if (this.#queued.length === 0) {
       this.#accepted = new Promise((resolve) => (this.#setAccepted = resolve));
     }
-    this.#change({ entries, status: "running", error: null });
+    this.#change({ status: "running", error: null });
     /** @type {Error | null} */
     let error = null;
+    let isWhole = false;
     try {
-      await this.#read(sending, ownEvent).catch((raised) => this.#catchUp(raised, signal));
+      await this.#read(sending, exchange, ownEvent).catch((raised) =>
+        this.#catchUp(raised, exchange, signal),
+      );
+      isWhole = true;
     } catch (raised) {
       if (!this.#reading.signal.aborted) {
         error = raised instanceof Error ? raised : new Error(String(raised));
       }
     }
     this.#setAccepted();
+    exchange.isWaiting = false;
+    this.#live.release(isWhole);
     if (this.#queued.length > 0 && !signal.aborted) return void this.#showQueued();
     for (const { shown } of this.#queued.splice(0)) shown();
     this.#sending = null;
-    this.#change({ status: "idle", owed: this.#owed, error });
+    this.#change({ status: this.#live.runId ? "running" : "idle", owed: this.#owed, error });
     if (error === null && !signal.aborted) await this.#fillResults(signal);
   }
 
@@ -316,43 +336,49 @@ export class Chat {
   async #showQueued() {
     const next = /** @type {QueuedMessage} */ (this.#queued.shift());
     this.#reading = next.reading;
-    this.#answer = new Answer();
-    this.#shown = this.#state.entries.slice(0, this.#state.entries.length - this.#queued.length);
-    await this.#show(next.sending);
+    await this.#show(next.sending, next.exchange);
     next.shown();
   }
 
   /**
    * @param {import("./sending.js").Sending} sending
+   * @param {Exchange} exchange
    * @param {Event} [ownEvent]
    */
-  async #read(sending, ownEvent) {
-    const answer = this.#answer;
+  async #read(sending, exchange, ownEvent) {
     this.#sending = sending;
     for await (const event of sending) {
       this.#setAccepted();
-      if (ownEvent) answer.add(ownEvent);
+      if (ownEvent) this.#thread.add(ownEvent, exchange);
       ownEvent = undefined;
-      answer.add(event);
+      if (this.#live.claim(event, exchange)) this.#thread.add(event, exchange);
       this.#track(event);
-      const { text, reasoning, calls, output, model } = answer;
-      const role = /** @type {const} */ ("assistant");
-      const said = {
-        role,
-        text,
-        reasoning,
-        calls,
-        ...(output !== undefined && { output }),
-        ...(model !== undefined && { model }),
-      };
-      const behind = this.#queued.map(({ entry }) => entry);
-      this.#change({
-        entries: [...this.#shown, said, ...behind],
-        owed: common(this.#state.owed, this.#owed),
-      });
+      this.#change({ owed: common(this.#state.owed, this.#owed) });
       // the queued message closes the calls that this run leaves owed
       if (event.type === "run-end" && this.#queued[0]?.isAccepted) return;
     }
+  }
+
+  /**
+   * Show an event of a run that another client has begun.
+   *
+   * @param {Event | (import("./events.js").ErrorEvent & import("./events.js").Place)} event
+   */
+  #addWatched(event) {
+    if (event.type === "error") return this.#change({ error: RunFailed.of(event) });
+    this.#thread.add(event);
+    this.#track(event);
+    const isOver = event.type === "run-end" && !this.#sending;
+    this.#change({
+      status: isOver ? "idle" : "running",
+      owed: isOver ? this.#owed : common(this.#state.owed, this.#owed),
+      ...(event.type === "run-start" && { error: null }),
+    });
+  }
+
+  /** Show that no answer is in progress. */
+  #rest() {
+    this.#change({ status: "idle", owed: this.#owed });
   }
 
   /** @param {Event} event */
@@ -368,9 +394,10 @@ export class Chat {
    * Follow the run that another client's answer has started.
    *
    * @param {unknown} raised
+   * @param {Exchange} exchange
    * @param {AbortSignal} signal
    */
-  async #catchUp(raised, signal) {
+  async #catchUp(raised, exchange, signal) {
     if (!isSettled(raised)) throw raised;
     if (this.#queued.length > 0) await this.#accepted;
     // the queued message has closed what was owed
@@ -384,6 +411,7 @@ export class Chat {
     const next = begun !== null && begun !== this.#runId && { runId: begun };
     await this.#read(
       this.#client.resume(conversationId, { ...this.#postOptions, signal, ...next }),
+      exchange,
     );
   }
 
@@ -407,19 +435,8 @@ export class Chat {
         signal,
       );
       for (const id of ids) this.#lookedUp.add(id);
-      for (const [toolCallId, { result: content, ...how }] of results) {
-        this.#answer.add({
-          type: "client-tool-result",
-          toolCallId,
-          toolCallName: "",
-          content,
-          ...how,
-          cursor: "",
-          runId: null,
-        });
-      }
-      this.#shown = withResults(this.#shown, results);
-      this.#change({ entries: withResults(this.#state.entries, results) });
+      this.#thread.addResults(results);
+      this.#change({});
     } catch {
       // they are shown without: the next reading looks again
     }
@@ -427,21 +444,9 @@ export class Chat {
 
   /** @param {Partial<ChatState>} change */
   #change(change) {
-    this.#state = { ...this.#state, ...change };
+    this.#state = { ...this.#state, entries: this.#thread.entries, ...change };
     for (const listener of [...this.#listeners]) listener();
   }
-}
-
-/**
- * @param {import("./client.js").UserMessage["content"]} content
- * @returns {UserEntry}
- */
-function entryOf(content) {
-  if (typeof content === "string") return { role: "user", text: content };
-  const text = content
-    .flatMap((part) => (part.type === "text" && "text" in part ? [String(part.text)] : []))
-    .join("\n");
-  return { role: "user", text, parts: content };
 }
 
 /** @param {OwedCall} call */

@@ -28,8 +28,8 @@ import { SseDecoder } from "./sse.js";
 
 /**
  * Yield each event once; return at `[DONE]`, the only sign that a run has ended, or after
- * `deleted`, that of a conversation. If the run's log has lost events that were read, as a store may
- * in a crash, rewind all of them and read the run from its start.
+ * `deleted`, that of a conversation. If the run's log has lost events that were read, as a store
+ * may in a crash, rewind all of them and read the run from its start.
  *
  * @param {FollowOptions} options
  * @returns {AsyncGenerator<WatchEvent, void, void>}

@@ -55,8 +55,11 @@ export async function* watchConversation(parts, { conversationId, after, include
   }
 }
 
-/** @param {unknown} error */
-function isMissing(error) {
+/**
+ * @param {unknown} error
+ * @returns {boolean} whether the server has no such conversation
+ */
+export function isMissing(error) {
   return error instanceof ApiError && error.code === "conversation_not_found";
 }
 

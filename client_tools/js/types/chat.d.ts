@@ -5,6 +5,7 @@ export type Decision = import("./client.js").Decision;
 export type SendOptions = import("./client.js").SendOptions;
 export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
+export type Exchange = import("./thread.js").Exchange;
 export type UserEntry = {
     readonly role: "user";
     readonly text: string;
@@ -35,7 +36,11 @@ export type ChatState = {
      * since this chat was created
      */
     entries: readonly (UserEntry | Readonly<AssistantEntry>)[];
-    status: "idle" | "running";
+    /**
+     * deleted: by another client; the next message
+     * begins the conversation anew
+     */
+    status: "idle" | "running" | "deleted";
     /**
      * calls that a person must answer: approvals by `decide`,
      * questions by `answer`
@@ -52,7 +57,7 @@ export type QueuedMessage = {
      * stops reading its answer
      */
     reading: Aborter;
-    entry: UserEntry;
+    exchange: Exchange;
     /**
      * whether the server has accepted it
      */
@@ -73,6 +78,11 @@ export type ChatOptions = {
      * nobody follows them
      */
     onDisconnect?: SendOptions["onDisconnect"];
+    /**
+     * whether the chat shows what other clients do in its conversation while
+     * somebody subscribes to it; default: true
+     */
+    live?: boolean;
 };
 export declare class Chat {
     #private;
@@ -80,7 +90,7 @@ export declare class Chat {
      * @param {Client} client
      * @param {ChatOptions} [options]
      */
-    constructor(client: Client, { conversationId, include, onDisconnect }?: ChatOptions);
+    constructor(client: Client, { conversationId, include, onDisconnect, live }?: ChatOptions);
     /** @returns {Readonly<ChatState>} the same object until something changes */
     getSnapshot: () => Readonly<ChatState>;
     /**

@@ -13,6 +13,11 @@ export declare function watchConversation(parts: import("./sending.js").ClientPa
     signal: AbortSignal;
 }): AsyncGenerator<WatchEvent, void, void>;
 /**
+ * @param {unknown} error
+ * @returns {boolean} whether the server has no such conversation
+ */
+export declare function isMissing(error: unknown): boolean;
+/**
  * Watch a conversation for a page: without a connection while the page is hidden, since a browser
  * has few for each server, and on a new one as soon as the network is back. It waits for a server
  * that cannot be reached.
