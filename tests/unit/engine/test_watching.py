@@ -86,6 +86,25 @@ def starts_of(seen: list[Seen]) -> list[tuple[int, int]]:
 ANSWERS = [words("one ", "and "), words("two ", "and "), words("three")]
 
 
+async def test_a_run_that_goes_on_is_seen_from_its_start_behind_a_longer_one(store: Store) -> None:
+    gate = anyio.Event()
+    model = ScriptedModel([words(*"many words"), ["a", gate, *words("b")]])
+    async with worker(store, model) as runs:
+        first = await post(runs, says(message_id="u0"))
+        assert await outcome(runs, first) == Completed()
+        seen = list[Seen]()
+        async with runs.watch(KEY) as batches:
+            second = await post(runs, says(message_id="u1"))
+            await until(runs, second, TextDelta)
+            with anyio.fail_after(5):
+                async for run, batch in batches:
+                    seen += [Seen(run, logged) for logged in batch]
+                    gate.set()
+                    if isinstance(batch[-1].event, RunFinished):
+                        break
+        assert (starts_of(seen), text_of(seen)) == ([(2, 1)], "ab")
+
+
 async def test_runs_of_another_worker_are_seen_one_after_the_other(store: Store) -> None:
     gate = anyio.Event()
     async with (
