@@ -99,12 +99,14 @@ test("an own run that the watch sees first is shown once", { timeout: 8000 }, as
   const { chat, log } = await live(t, [(response) => post(response)]);
   const sent = chat.send({ role: "user", content: "hi", id: "u1" });
   const response = await posted;
-  log.say(...run("one", 1, 0, HI, text("a")));
+  log.say(...begins("one", 1, 0, HI), frame("one", 2, text("a")));
   await when(chat, ({ entries }) => entries[1]?.text === "a");
-  stream({ events: [START, text("a"), ENDED], run: "one" })(response);
+  stream({ events: [START, text("a"), text("b"), ENDED], run: "one" })(response);
+  await new Promise((resolve) => response.on("close", resolve));
+  log.say(frame("one", 3, text("b")), frame("one", 4, ENDED));
   await sent;
   const { status } = chat.getSnapshot();
-  assert.deepEqual([lines(chat.getSnapshot()), status], [["user: hi", "assistant: a"], "idle"]);
+  assert.deepEqual([lines(chat.getSnapshot()), status], [["user: hi", "assistant: ab"], "idle"]);
 });
 
 test("a message behind another client's answer follows it", { timeout: 8000 }, async (t) => {

@@ -317,6 +317,8 @@ export class Chat {
         this.#catchUp(raised, exchange, signal),
       );
       isWhole = true;
+      // the watch, which was first with this run, may be behind
+      await this.#live.ended(this.#sending.runId);
     } catch (raised) {
       if (!this.#reading.signal.aborted) {
         error = raised instanceof Error ? raised : new Error(String(raised));

@@ -18,10 +18,6 @@ export class Live {
   isOn = true;
   /** Whether the server has the conversation, as far as is known. */
   isKnown = false;
-  /** The watched run in progress.
-   * @type {string | null} */
-  runId = null;
-
   #client;
   #options;
   #thread;
@@ -39,6 +35,13 @@ export class Live {
   #own = null;
   /** The last event that it has read there. */
   #ownCursor = "";
+  /** The watched run in progress.
+   * @type {string | null} */
+  #runId = null;
+  /** Resolves when that run has ended.
+   * @type {() => void} */
+  #onEnd = () => {};
+  #ended = Promise.resolve();
   #isWanted = false;
   /** @type {Aborter | null} */
   #watching = null;
@@ -59,6 +62,19 @@ export class Live {
     this.#options = options;
     this.#thread = thread;
     this.#on = on;
+  }
+
+  /** @returns {string | null} the watched run in progress */
+  get runId() {
+    return this.#runId;
+  }
+
+  /**
+   * @param {string | null} runId
+   * @returns {Promise<void>} resolves when this run is watched to its end, or not watched at all
+   */
+  async ended(runId) {
+    if (runId !== null && runId === this.#runId) await this.#ended;
   }
 
   begin() {
@@ -134,7 +150,7 @@ export class Live {
   #add(event) {
     if (event.type === "deleted") {
       [this.isKnown, this.#cursor, this.#before, this.#early] = [false, "", 0, null];
-      this.runId = null;
+      this.#setRun(null);
       return this.#on.onDeleted();
     }
     if (event.type === "posted") {
@@ -149,14 +165,23 @@ export class Live {
       if (runId === this.#own) this.#cursor = this.#ownCursor;
       return this.#adjust();
     }
-    this.runId = event.type === "run-end" ? null : runId;
+    if (event.type !== "run-end") this.#setRun(runId);
     this.#on.onEvent(event);
+    if (event.type === "run-end") this.#setRun(null);
+  }
+
+  /** @param {string | null} runId */
+  #setRun(runId) {
+    if (runId === this.#runId) return;
+    this.#runId = runId;
+    this.#onEnd();
+    this.#ended = new Promise((resolve) => (this.#onEnd = () => resolve(undefined)));
   }
 
   #stop() {
     this.#watching?.close();
     this.#watching = null;
-    this.runId = null;
+    this.#setRun(null);
     this.#on.onStopped();
   }
 

@@ -10,9 +10,6 @@ export declare class Live {
     isOn: boolean;
     /** Whether the server has the conversation, as far as is known. */
     isKnown: boolean;
-    /** The watched run in progress.
-     * @type {string | null} */
-    runId: string | null;
     /**
      * @param {import("./client.js").Client} client
      * @param {{conversationId: string, include: string[]}} options
@@ -35,6 +32,13 @@ export declare class Live {
         onStopped: () => void;
         onDeleted: () => void;
     });
+    /** @returns {string | null} the watched run in progress */
+    get runId(): string | null;
+    /**
+     * @param {string | null} runId
+     * @returns {Promise<void>} resolves when this run is watched to its end, or not watched at all
+     */
+    ended(runId: string | null): Promise<void>;
     begin(): void;
     end(): void;
     /**
