@@ -80,6 +80,16 @@ async def test_a_chat_takes_a_message_while_an_answer_comes(
     assert kept == seen["texts"]
 
 
+async def test_two_chats_on_one_conversation_show_the_same(slow: Server, conversation: str) -> None:
+    ends = " - counted by the demo model."
+    answers = [COUNTED, f"1 2{ends}", f"1 2 3{ends}"]
+    messages = ["count to 20", "count to 2", "count to 3", "count to 1000"]
+    seen = await drive("live", slow.url, conversation, messages=messages, answers=answers)
+    said = ["count to 20", COUNTED, "count to 2", answers[1]]
+    assert seen["seen"] == [said, said]
+    assert seen["rolledBack"] == 2 * [["count to 3", answers[2]]]
+
+
 async def test_an_error_that_a_tool_throws_is_sent_to_the_model(
     server: Server, client: Client, conversation: str
 ) -> None:

@@ -5,6 +5,7 @@
  */
 
 import { Answer, Chat, Client } from "../../client_tools/js/src/index.js";
+import { when } from "./watch-support.mjs";
 
 const [, , name = "", text = "{}"] = process.argv;
 const { url, conversationId, ...order } = JSON.parse(text);
@@ -129,12 +130,44 @@ const scenarios = {
   async meanwhile() {
     const chat = new Chat(new Client({ url, retry }), { conversationId });
     const began = withResolvers();
-    chat.subscribe(() => chat.getSnapshot().entries[1]?.text && began.resolve());
+    const leave = chat.subscribe(() => chat.getSnapshot().entries[1]?.text && began.resolve());
     const first = chat.send(order.message);
     await began.promise;
     await Promise.all([first, chat.send(order.more, { onBusy: order.onBusy })]);
+    leave();
     const { entries, error, status } = chat.getSnapshot();
     return { texts: entries.map(({ text: said }) => said), error, status };
+  },
+
+  /**
+   * Two chats on one conversation: each sends, the second during the first one's answer; then a
+   * program rolls an answer back, and deletes the conversation.
+   */
+  async live() {
+    const open = () => new Chat(new Client({ url, retry }), { conversationId });
+    const texts = (chat) => chat.getSnapshot().entries.map(({ text: said }) => said);
+    await client.send("hi", { conversationId }).text();
+    const [one, other] = [open(), open()];
+    const ends = (chat, last) =>
+      when(chat, ({ status }) => status === "idle" && texts(chat).at(-1) === last);
+    const leave = [one, other].map((chat) => chat.subscribe(() => {}));
+    const [long, short, last, endless] = order.messages;
+    const begins = [one, other].map((chat) => when(chat, () => texts(chat)[1]?.includes("1 2")));
+    void one.send(long);
+    await Promise.all(begins);
+    await other.send(short, { onBusy: "enqueue" });
+    await Promise.all([one, other].map((chat) => ends(chat, order.answers[1])));
+    const seen = [texts(one), texts(other)];
+    void one.send(endless);
+    await when(other, () => texts(other)[5]?.includes("1 2"));
+    await client.send(last, { conversationId, onBusy: "rollback" }).text();
+    await Promise.all([one, other].map((chat) => ends(chat, order.answers[2])));
+    const rolledBack = [texts(one).slice(4), texts(other).slice(4)];
+    const gone = [one, other].map((chat) => when(chat, ({ status }) => status === "deleted"));
+    await client.delete(conversationId);
+    await Promise.all(gone);
+    leave.forEach((each) => each());
+    return { seen, rolledBack };
   },
 
   /**

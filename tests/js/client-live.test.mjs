@@ -324,3 +324,41 @@ test("a chat watches only while somebody listens, if it may", { timeout: 8000 },
   });
   assert.equal(watches.length, 1);
 });
+
+test("a post that overtakes the watch is followed, too", { timeout: 8000 }, async (t) => {
+  const log = conversation();
+  const { promise: asked, resolve: ask } = withResolvers();
+  const opens = [(response) => ask(response), log.watched];
+  const answer = stream({ events: [START, text("a"), ENDED], run: "one" });
+  const { client } = await scripted(t, [answer], undefined, (...http) => opens.shift()(...http));
+  const chat = new Chat(client(), { conversationId: "c" });
+  t.after(chat.subscribe(() => {}));
+  const early = await asked;
+  await chat.send({ role: "user", content: "hi", id: "u1" });
+  log.say(...run("one", 1, 0, HI, text("a")), ...run("two", 4, 2, MORE, text("b")));
+  json({ code: "conversation_not_found", message: "no" }, 404)(early);
+  const end = await when(chat, (now) => now.status === "idle" && lines(now).length === 4);
+  assert.deepEqual(lines(end), ["user: hi", "assistant: a", "user: more", "assistant: b"]);
+  assert.deepEqual(log.places, ["one.0-0"]);
+});
+
+test("a run in progress is shown without its old message", { timeout: 8000 }, async (t) => {
+  const running = { runId: "one", firstMessage: 0, attempt: 1 };
+  for (const isOwn of [false, true]) {
+    const log = conversation();
+    const script = [state(1, running), () => {}];
+    const { client, requests } = await scripted(t, script, undefined, log.watched);
+    const chat = new Chat(client(), { conversationId: "c" });
+    t.after(() => log.cut());
+    const leave = chat.subscribe(() => {});
+    const told = setInterval(() => {
+      if (requests.length === 0) return;
+      clearInterval(told);
+      if (isOwn) void chat.send({ role: "user", content: "hi", id: "u1" });
+      log.say(...run("one", 1, 0, HI, text("a")));
+    }, 1);
+    const end = await when(chat, (now) => lines(now).at(-1) === "assistant: a");
+    assert.deepEqual(lines(end), isOwn ? ["user: hi", "assistant: a"] : ["assistant: a"]);
+    leave();
+  }
+});

@@ -1,6 +1,7 @@
 /** What other clients do in the conversation of a chat, beside what the chat reads itself. */
 
 import { CursorExpired } from "./errors.js";
+import { readCursor } from "./events.js";
 import { Aborter } from "./signals.js";
 import { isMissing, watchWhileVisible } from "./watch.js";
 
@@ -138,7 +139,7 @@ export class Live {
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof CursorExpired) this.#cursor = "";
-      else if (isMissing(error)) this.isKnown = false;
+      else if (isMissing(error)) this.#beginBehindPost();
       // an old server, or one that refuses this client, which learns it when it sends
       else this.isOn = false;
     }
@@ -149,13 +150,13 @@ export class Live {
   /** @param {Exclude<WatchEvent, {type: "watching"}>} event */
   #add(event) {
     if (event.type === "deleted") {
-      [this.isKnown, this.#cursor, this.#before, this.#early] = [false, "", 0, null];
+      [this.isKnown, this.#before, this.#early] = [false, 0, null];
+      [this.#cursor, this.#ownCursor] = ["", ""];
       this.#setRun(null);
       return this.#on.onDeleted();
     }
     if (event.type === "posted") {
-      const isEarly = event.runId === this.#early;
-      this.#thread.post(isEarly ? { ...event, messages: [] } : event);
+      this.#thread.post(event, event.runId === this.#early);
       return this.#on.onChange();
     }
     const { runId, cursor } = event;
@@ -176,6 +177,13 @@ export class Live {
     this.#runId = runId;
     this.#onEnd();
     this.#ended = new Promise((resolve) => (this.#onEnd = () => resolve(undefined)));
+  }
+
+  /** Continue with the first run: the request came before the message that begins it. */
+  #beginBehindPost() {
+    const run = readCursor(this.#ownCursor)?.run;
+    this.isKnown = run !== undefined;
+    this.#cursor = run === undefined ? "" : `${run}.0-0`;
   }
 
   #stop() {

@@ -123,14 +123,16 @@ export class Thread {
    * Take the messages with which a run begins: they replace all from their position on.
    *
    * @param {import("./events.js").PostedEvent} event
+   * @param {boolean} isEarly whether those of other clients belong to the history before the chat
    */
-  post({ runId, first, messages }) {
+  post({ runId, first, messages }, isEarly) {
     const id = String(runId);
     this.#dropFrom(first, id);
     this.#addResults(messages);
-    const asked = askedIn(messages);
-    const ids = new Set(asked.map((each) => each.id));
+    const posted = askedIn(messages);
+    const ids = new Set(posted.map((each) => each.id));
     const sent = this.#exchanges.find((each) => each.asked.some((one) => ids.has(one.id)));
+    const asked = isEarly ? [] : posted;
     if (sent && !sent.runs.some((run) => run.id === id)) {
       this.#addRun(sent, { id, first, isOwn: null });
     }

@@ -109,8 +109,9 @@ export declare class Thread {
      * Take the messages with which a run begins: they replace all from their position on.
      *
      * @param {import("./events.js").PostedEvent} event
+     * @param {boolean} isEarly whether those of other clients belong to the history before the chat
      */
-    post({ runId, first, messages }: import("./events.js").PostedEvent): void;
+    post({ runId, first, messages }: import("./events.js").PostedEvent, isEarly: boolean): void;
     /**
      * Replace all from a position on by messages of the history.
      *
