@@ -347,9 +347,8 @@ class RunLog:
         self._on_lease = lambda _state: None
 
     def events_after(self, after: Position) -> list[Logged]:
-        """Return the events after a position that is between `start` and the end."""
-        epoch = self.lease.epoch
-        first = max(after, self.start).seq
+        """Return the events after a position that is not beyond the end."""
+        epoch, first = self.lease.epoch, self._number_of(after)
         return [
             Logged(Position(epoch, number), event)
             for number, event in enumerate(self._events[first - self.start.seq :], first + 1)
@@ -358,6 +357,12 @@ class RunLog:
     def is_beyond(self, position: Position) -> bool:
         """Return whether the log never had an event at this position."""
         return position > Position(self.lease.epoch, self._last_number)
+
+    def _number_of(self, position: Position) -> int:
+        """Return the number of the last event up to a position, which may be of an earlier run."""
+        start = self.start
+        is_here = position.epoch == self.lease.epoch and position > start
+        return position.seq if is_here else start.seq
 
     @property
     def _last_number(self) -> int:
@@ -371,8 +376,8 @@ class RunLog:
         if len(self._events) > 2 * _EVENTS_IN_MEMORY:
             self._forget_events(len(self._events) - _EVENTS_IN_MEMORY)
         elif self._has_much:
-            start = self.start
-            read = [max(each.position, start).seq - start.seq for each in self.followers]
+            start = self.start.seq
+            read = [self._number_of(each.position) - start for each in self.followers]
             self._forget_events(min(read, default=len(self._events)))
 
     def _forget_events(self, most: int) -> None:

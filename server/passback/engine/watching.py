@@ -140,7 +140,7 @@ class ConversationReader(
             if status.version != self._version:
                 found = await self._store.next_run(self._key, after=self._position)
                 if found is not None:
-                    return await self._open(RunRef(self._key, found.run_id), START)
+                    return await self._open(RunRef(self._key, found.run_id), self._position)
                 if status.logged > self._position:  # of a run whose log has expired since
                     raise CursorExpired(TRIMMED)
                 self._version = status.version
