@@ -98,6 +98,8 @@ async def test_the_frames_of_a_call_that_asks_and_of_the_run_that_makes_it(
     approval = history[3]
     assert approval == {
         "id": approval["id"],
+        "createdAt": approval["createdAt"],
+        "runId": second.headers["x-run-id"],
         "role": "approval",
         "toolCallId": call,
         "approved": True,

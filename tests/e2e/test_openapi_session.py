@@ -258,7 +258,9 @@ async def _agent_api(ask: Callable[..., Coroutine[Any, Any, object]], session: s
         await ask("GET", f"/process/{session}/stream{query}")
 
 
-async def _to_the_end(ask: Callable[..., Coroutine[Any, Any, object]], here: str, seen: str) -> None:
+async def _to_the_end(
+    ask: Callable[..., Coroutine[Any, Any, object]], here: str, seen: str
+) -> None:
     """Follow the conversation from an event on, until it is deleted."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(ask, "GET", f"{here}/events", headers={"last-event-id": seen}))

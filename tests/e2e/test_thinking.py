@@ -68,6 +68,7 @@ async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversat
         assert answer.text == "Done."
         [blocks] = answers(model)
     shown = [frame.event for frame in first.frames if frame.type in {"reasoning", "usage"}]
+    assert shown[1].pop("contextUsed") > 0
     assert shown == [
         {"type": "reasoning", "delta": "Which color?"},
         {
@@ -78,6 +79,7 @@ async def test_thoughts_are_shown_and_go_back_unedited_in_their_places(conversat
             "reasoningTokens": 0,
             "left": {"turns": 19},
             "model": "anthropic:mock",
+            "contextWindow": 128_000,
         },
     ]
     assert blocks == [

@@ -157,7 +157,7 @@ def test_without_a_server_the_package_is_not_loaded() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert done.stdout == "set()\n"

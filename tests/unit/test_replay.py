@@ -234,6 +234,9 @@ async def test_the_page_finds_its_routes() -> None:
     conversation = await ask(app, "GET", "/conversations/c%2F1")
     assert conversation.json == {
         "id": "c/1",
+        "title": "",
+        "createdAt": "1970-01-01T00:00:00.000Z",
+        "updatedAt": "1970-01-01T00:00:00.000Z",
         "status": "idle",
         "runId": None,
         "running": None,

@@ -142,9 +142,15 @@ def test_every_argument_of_tool_is_listed_with_its_default() -> None:
     section = API_PAGE.partition("# tool\n")[2].partition("\n#")[0]
     _function, *arguments = inspect.signature(tool).parameters.values()
     assert re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", section, re.MULTILINE) == [
-        (each.name, "allow" if each.default is ALLOWED else repr(each.default))
-        for each in arguments
+        (each.name, _default_of(each)) for each in arguments
     ]
+
+
+def _default_of(argument: inspect.Parameter) -> str:
+    """Return a default as the pages show it."""
+    if argument.default is ALLOWED:
+        return "allow"
+    return repr(argument.default).replace("'", '"')
 
 
 @pytest.mark.parametrize("method", [MCPServer.stdio, MCPServer.http])
@@ -164,9 +170,7 @@ def test_the_page_has_every_argument_with_its_default() -> None:
     table = TOOLS_PAGE.read_text().partition("| `@tool(...)` |")[2].partition("\n\n")[0]
     documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \| \S", table, re.MULTILINE))
     _function, *arguments = inspect.signature(tool).parameters.values()
-    assert documented == {
-        each.name: "allow" if each.default is ALLOWED else repr(each.default) for each in arguments
-    }
+    assert documented == {each.name: _default_of(each) for each in arguments}
 
 
 # ---------------------------------------------------------------- the picture of the performance

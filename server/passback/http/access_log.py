@@ -161,5 +161,5 @@ class _ObservedSocket:
     def _note_close(self, message: Message) -> None:
         if self.status is None:  # closed in place of an answer
             self.status = HTTPStatus.FORBIDDEN.value
-        elif self.close_code is None:
-            self.close_code = message.get("code")
+        else:
+            self.close_code = self.close_code or message.get("code")

@@ -90,11 +90,10 @@ def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
         return site
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            # a path with another method is the wire's, too
-            found = (form for route, form in forms if route.matches(scope)[0] is not Match.NONE)
-            if (form := next(found, None)) is not None:
-                set_error_body(scope, form)
+        # a path with another method is the wire's, too
+        found = (form for route, form in forms if route.matches(scope)[0] is not Match.NONE)
+        if (form := next(found, None)) is not None:
+            set_error_body(scope, form)
         await site(scope, receive, send)
 
     return serve

@@ -1,7 +1,10 @@
 """Calls that the client owes are closed without a message, and compaction without a command."""
 
+from functools import partial
+
 import anyio
 import pytest
+from tests.support.killable_worker import Faults
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -23,9 +26,10 @@ from tests.support.runs import (
 from tests.unit.engine.budget_agents import serving
 
 from passback.agent import Agent
+from passback.core.changes import Change
 from passback.core.errors import Conflict, ConversationBusy, ResultConflict, UnknownConversation
 from passback.core.events import Cancelled, Compacted, Completed, RunStarted, TextDelta
-from passback.core.messages import SummaryMessage, ToolMessage
+from passback.core.messages import SummaryMessage, ToolMessage, new_nonce
 from passback.core.permissions import pattern_rule
 from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
@@ -114,6 +118,36 @@ async def test_of_two_who_close_at_once_one_does_it(store: Store) -> None:
         assert len(closed) == 3
         assert sum(each is not None for each in closed) == 1
         assert await contents(runs) == ["hi", "", SUPERSEDED, SUPERSEDED]
+
+
+async def test_a_result_that_comes_meanwhile_counts(store: Store) -> None:
+    faults = Faults(store)
+    async with (
+        worker(store, ScriptedModel([ASKED])) as other,
+        worker(faults.store, ScriptedModel([])) as runs,
+    ):
+        await outcome(other, await post(other, says(), tools=[PAINT]))
+        one, _ = await call_ids(other)
+        faults.first["begin"] = partial(park, other, result(one, "red", "r1"))
+        assert await runs.close_calls(KEY) is not None
+        assert await contents(other) == ["hi", "", "red", SUPERSEDED]
+
+
+async def test_a_conversation_that_changes_all_the_time_is_busy(store: Store) -> None:
+    faults = Faults(store)
+    async with worker(faults.store, ScriptedModel([ASKED])) as runs:
+        await outcome(runs, await post(runs, says(), tools=[PAINT]))
+
+        async def change_again() -> None:
+            faults.first["begin"] = change_again
+            version = (await store.status(KEY)).version
+            owed = (await store.status(KEY)).owed
+            assert await store.park(Change(KEY, new_nonce(), version, owed=owed))
+
+        faults.first["begin"] = change_again
+        with pytest.raises(ConversationBusy):
+            await runs.close_calls(KEY)
+        assert len(await call_ids(runs)) == 2
 
 
 # ---------------------------------------------------------------- compaction

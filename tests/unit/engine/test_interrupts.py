@@ -464,7 +464,7 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
     model = ScriptedModel([[gates[0], *words("one")], ["a", gates[1], *words("b")]])
     faults = Faults(store)
     async with worker(
-        faults.store, model, timing=replace(SHORT_GRACE, disconnect_grace=0.3)
+        faults.store, model, timing=replace(SHORT_GRACE, disconnect_grace=1.5)
     ) as runs:
         await post(runs, says("a"))
         run = await post(runs, says("b"), on_busy="enqueue", on_disconnect="cancel")
@@ -472,7 +472,7 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
             gates[0].set()
             await reader.until(TextDelta("a"))
             seen = faults.calls["status"]
-            with anyio.move_on_after(1):
+            with anyio.move_on_after(2):
                 await over(store, run)
             await faults.until("status", seen + 1)  # the owner looks if somebody follows
             gates[1].set()

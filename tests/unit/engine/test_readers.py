@@ -22,9 +22,10 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.store_values import LONG, begin_run, change
 
 from passback.core.deltas import Finish
-from passback.core.errors import InvalidCursor, UnknownRun
+from passback.core.errors import CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import (
     START,
     Completed,
@@ -394,6 +395,21 @@ async def test_late_readers_are_shown_nothing_that_becomes_void(store: Store) ->
             TextDelta("Let me see."),
             TextDelta("good"),
         ]
+
+
+@pytest.mark.promise("P3", "P10")
+async def test_a_reader_whose_events_are_void_and_lost_cannot_go_on(store: Store) -> None:
+    held = await begin_run(store, KEY)
+    await store.renew([held], lease=0)
+    version, void = (await store.status(KEY)).version, (Rewound(START),)
+    run_id = held.run.run_id
+    assert await store.take_over(change(KEY, version), run_id, void, lease=LONG)
+    async with (
+        worker(store, ScriptedModel([])) as runs,
+        runs.follow(held.run, after=Position(held.epoch, 1)) as batches,
+    ):
+        with pytest.raises(CursorExpired):
+            await anext(batches)
 
 
 async def refused(runs: RunService, run: RunRef, place: Position) -> None:

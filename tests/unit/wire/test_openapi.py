@@ -96,6 +96,7 @@ def test_every_code_of_requests_is_described() -> None:
     roots = {"client_error", "refused"}  # base classes, never raised
     # internal, raised only at start, or of no operation
     not_of_requests = {"lease_lost", "toolset_unavailable", "configuration_error", "not_found"}
+    not_of_requests |= {"too_many_sockets", "upgrade_required"}  # of WebSockets
     assert described == STATUS.keys() - roots - not_of_requests
 
 
