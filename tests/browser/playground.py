@@ -97,6 +97,10 @@ class Playground:
             cards.append(shown)
         return cards
 
+    async def hear_nothing_of_others(self) -> None:
+        """Keep back what other clients do, as a slow network does."""
+        await self.page.route(re.compile(r"/events(\?|$)"), lambda _route: None)
+
     def hear_console(self, message: ConsoleMessage) -> None:
         """Take a line of the console as a complaint, unless an answer has an error status."""
         expected = message.text.startswith("Failed to load resource")

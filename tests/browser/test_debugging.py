@@ -159,6 +159,7 @@ async def test_a_second_answer_is_refused_and_the_servers_is_shown(
     browser: Browser, playground: Playground
 ) -> None:
     await owed_to_another_client(playground.url, "door-3")
+    await playground.hear_nothing_of_others()
     async with open_playground(browser, playground.url) as device:
         for each, result in ((device, "first"), (playground, "second")):
             await each.open("#conversation=door-3")

@@ -155,6 +155,7 @@ async def test_a_post_during_a_run_says_so_and_trying_again_waits_for_the_run(
     browser: Browser, playground: Playground
 ) -> None:
     page = playground.page
+    await playground.hear_nothing_of_others()
     await playground.say("hi")
     async with open_playground(browser, playground.url) as device:
         await device.page.goto(page.url)

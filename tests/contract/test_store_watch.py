@@ -146,12 +146,13 @@ async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
 async def test_without_news_a_wait_lasts(store: Store) -> None:
     held = await begin_run(store, new_key())
     async with store.watch(held.run.key) as watch:
-        await quiet(watch)
-        await quiet(watch)
-        with anyio.move_on_after(0.3) as timeout:
-            await watch.wait()
-
-    assert timeout.cancelled_caught
+        waits = 0
+        with anyio.fail_after(10):
+            # what came before the watch may be told late
+            while waits < 3:
+                with anyio.move_on_after(0.3) as timeout:
+                    await watch.wait()
+                waits = waits + 1 if timeout.cancelled_caught else 0
 
 
 async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
