@@ -100,6 +100,7 @@ from passback.engine.supervisor import Supervisor, Timing
 from passback.engine.watching import ConversationReader
 
 ATTEMPTS = 20  # of a change that other writers overtake
+_OVERTAKEN = "too many requests for this conversation at once"
 
 _BACK_OFF_STEP = 0.01  # seconds: limit of the wait before a retry, for each earlier attempt
 
@@ -438,7 +439,7 @@ class RunService:
             if run := await self._begin_run(agent, post, loaded, verdict, cancelled=True):
                 return run
             await back_off(attempt)
-        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+        raise ConversationBusy(_OVERTAKEN, retry_after=1)
 
     async def compact(self, key: ConversationKey, /) -> RunRef:
         if (await self.status(key)).owed:
@@ -471,7 +472,7 @@ class RunService:
             else:
                 wait = claim.left / 1000
                 raise CallClaimed("another client is at work on this call", retry_after=wait)
-        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+        raise ConversationBusy(_OVERTAKEN, retry_after=1)
 
     async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
         # with the answer, the claim was gone
@@ -531,7 +532,7 @@ class RunService:
             if await self._store.park(change):
                 return
             await back_off(attempt)
-        raise ConversationBusy("too many requests for this conversation at once", retry_after=1)
+        raise ConversationBusy(_OVERTAKEN, retry_after=1)
 
     async def _load_messages(self, key: ConversationKey) -> LoadedConversation:
         loaded = await self._loads.load_small(key)
