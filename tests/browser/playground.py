@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect
 
-TIMEOUT = 10_000
+TIMEOUT = 30_000
 """Milliseconds that anything on the page may take."""
 
 RUN_TOOLS = "Run the tools of this conversation"
