@@ -11,7 +11,7 @@ and TEST_PLAIN_SERVER. A missing one is said aloud, and its tests skip; where CI
 failure.
 
 With --coverage, the unit tests are run on a newer Python, too, if it is on the PATH, and the last
-line is `N passed, N failed, N skipped`.
+lines are the tests that failed and why, and `N passed, N failed, N skipped`.
 """
 
 import os
@@ -34,6 +34,7 @@ SPREAD = ("-n", str(min(4, _CORES + 1)), *_BY_FILE)
 """Over the cores, and one more: many tests wait."""
 QUICK_FOLDERS = ("tests/unit", "tests/contract")
 NEWER_PYTHON = "python3.13"
+REASON_CHARACTERS = 400
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE / "pycache")}
 """Of the tests and the servers that they start, hundreds: each would compile what it imports where
 the environment keeps Python from writing bytecode, as many containers do."""
@@ -141,6 +142,10 @@ def _print_counts(report: Path) -> None:
     for suite in suites:
         for name in names:
             totals[name] += int(suite.get(name, 0))
+        for test in suite.iter("testcase"):
+            for fault in (*test.findall("failure"), *test.findall("error")):
+                reason = (fault.get("message") or "").partition("\n")[0]
+                print(f"{test.get('classname')}.{test.get('name')}: {reason[:REASON_CHARACTERS]}")
     failed = totals["failures"] + totals["errors"]
     passed = totals["tests"] - failed - totals["skipped"]
     print(f"\n{passed} passed, {failed} failed, {totals['skipped']} skipped", flush=True)

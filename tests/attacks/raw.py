@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-SECONDS = 10
+SECONDS = 30
 """Limit for all answers of a connection, however busy the machine is."""
 HOST = b"Host: 127.0.0.1\r\n"
 _MOST = 4 * 1024 * 1024

@@ -18,7 +18,7 @@ from tests.support.wire import ZONE
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 WAYS = (Path(__file__).parent / "foreign_ways.js").read_text()
-SECONDS = 10
+SECONDS = 30
 FOREIGN = ["evil.test", "a.rebind.test"]
 OF_THIS_MACHINE = ["localhost", "127.0.0.1"]
 """Hosts of the foreign pages: other names, and another port of the same one."""

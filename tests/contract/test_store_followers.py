@@ -18,7 +18,7 @@ from passback.stores.open import open_store
 
 pytestmark = pytest.mark.anyio
 
-SECONDS = 10
+SECONDS = 30
 TICKS = 9
 CALL = ToolCallStarted(CallId("c"), "pick", client=True)
 

@@ -30,7 +30,7 @@ async def post(client: httpx.AsyncClient, conversation: str, **more: Any) -> lis
 async def test_stream_and_history_show_titles_files_times_and_durations_to_who_asks() -> None:
     async with (
         running_server("tests.support.served_agents:editing") as server,
-        httpx.AsyncClient(base_url=server.url, timeout=10) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=30) as client,
     ):
         began = datetime.now(UTC) - timedelta(milliseconds=1)
         shown = await post(client, "shown", include=["tools"])

@@ -27,7 +27,7 @@ async def test_a_client_that_sends_all_again_is_answered_by_a_server_that_was_st
 
     async def say(url: str, *messages: Any) -> Any:
         asked = {"session_id": "c", "input": list(messages), "stream": False}
-        async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
             answer = await client.post(PATH, json=asked)
         return answer.status_code, answer.json()["status"]
 

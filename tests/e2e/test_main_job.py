@@ -33,7 +33,7 @@ async def exchange(server: Server, request: bytes) -> bytes:
     """Send bytes and read the answer to its end, without an HTTP library between."""
     host, port = server.url.removeprefix("http://").split(":")
     answer = b""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with await anyio.connect_tcp(host, int(port)) as socket:
             await socket.send(request)
             while True:

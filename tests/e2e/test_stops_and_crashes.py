@@ -185,11 +185,11 @@ async def _post_begun(url: str, body: Json) -> AsyncGenerator[Callable[[], Await
 
         async def finish() -> bytes:
             await connection.send(content.encode())
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 return b"".join([chunk async for chunk in connection])
 
         await connection.send(head.encode())
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert (await connection.receive()).startswith(b"HTTP/1.1 100 ")
         yield finish
 
@@ -206,7 +206,7 @@ async def test_a_second_ctrl_c_ends_a_server_without_waiting_for_its_answers(
         server.interrupt()
         await client.until_refused()
         server.interrupt()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await server.process.wait()
 
 

@@ -18,7 +18,7 @@ from anyio.to_thread import current_default_thread_limiter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Scope
 
-SECONDS = 5
+SECONDS = 20
 """Time that anything may take."""
 
 
@@ -186,7 +186,7 @@ async def exhaust_threads() -> AsyncGenerator[Callable[[], Awaitable[None]]]:
         limiter.acquire_on_behalf_of_nowait(each)
 
     async def awaited() -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not limiter.statistics().tasks_waiting:
                 await anyio.lowlevel.checkpoint()
 

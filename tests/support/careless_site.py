@@ -9,7 +9,7 @@ import anyio
 import anyio.abc
 
 MAX_HEAD = 65536  # bytes
-SECONDS = 10  # that a request may take to come
+SECONDS = 30  # that a request may take to come
 
 _PAGE = b"<!doctype html><title>elsewhere</title><body>elsewhere"
 _SCRIPT = b"globalThis.read = 'a script';"

@@ -16,7 +16,7 @@ import redis
 from tests.support.programs import program
 
 SLOTS = 16384
-STOP_SECONDS = 5
+STOP_SECONDS = 20
 
 RedisKind: TypeAlias = Literal["redis", "newest"]
 """The server that the system has, or the newest one that can be had."""

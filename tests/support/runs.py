@@ -203,7 +203,7 @@ async def call_ids(runs: RunService, key: ConversationKey = KEY) -> list[CallId]
 @asynccontextmanager
 async def at_once() -> AsyncGenerator[anyio.abc.TaskGroup]:
     """A task group for things that happen together, bounded."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             yield tasks
 
@@ -232,7 +232,7 @@ class Reading:
 
     async def until(self, event: RunEvent) -> None:
         """Wait until the reader was shown an event."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             while event not in self.events:
                 await self._more.wait()
 

@@ -119,7 +119,7 @@ class SocketSite:
 
     async def until_idle(self) -> None:
         """Wait until no WebSocket is open, and no connection."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             while self.sockets.count or self.state.connections or self.state.tasks:
                 await anyio.lowlevel.checkpoint()
 

@@ -14,7 +14,7 @@ import httpx
 Json: TypeAlias = dict[str, Any]
 
 PATH = "/send-message"
-SECONDS = 10
+SECONDS = 30
 """Time that one read may take."""
 
 _FRAME = re.compile(rb"(?:id: (?P<id>[\x21-\x7e]+)\n)?data: (?P<data>[\x20-\x7e]+)\n\n")

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 AT_ONCE = Retry(attempts=4, first=0, longest=0, claim=0)
 """No pause, not even between renewals."""
-SECONDS = 10
+SECONDS = 30
 ANY: dict[str, Any] = {"type": "object"}
 TAKEN = partial(refusal, 409, "call_claimed", retry_after="7")
 SETTLED = partial(refusal, 409, "tool_result_conflict")

@@ -30,7 +30,7 @@ from passback_client import (
 
 pytestmark = pytest.mark.anyio
 
-SECONDS = 10
+SECONDS = 30
 NAMES = ("a", "b", "c")
 TOO_LARGE = "The answer was refused: it is result_too_large"
 
