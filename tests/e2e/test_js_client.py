@@ -120,13 +120,17 @@ async def test_its_errors_are_those_of_the_server(server: Server, conversation: 
     }
 
 
-async def test_the_client_reads_pages_cancels_and_deletes(
+async def test_the_client_reads_pages_lists_renames_cancels_and_deletes(
     server: Server, conversation: str
 ) -> None:
+    named = f"The page of {conversation}"
     assert await drive("routes", server.url, conversation) == {
         "status": "idle",
         "roles": ["assistant"],
         "total": 2,
+        "titles": ["hi", named, named],
+        "next": None,
+        "pages": [[named], ["one"]],
         "cancelled": False,
         "code": "conversation_not_found",
     }

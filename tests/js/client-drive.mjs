@@ -276,9 +276,15 @@ const scenarios = {
   },
 
   async routes() {
+    await client.send("one", { conversationId: `${conversationId}-earlier` }).text();
     await client.send("hi", { conversationId }).text();
     const view = await client.conversation(conversationId);
     const page = await client.messages(conversationId, { after: 1, limit: 1 });
+    const renamed = await client.rename(conversationId, ` The  page of ${conversationId}`);
+    const search = conversationId.toUpperCase();
+    const { conversations, next } = await client.conversations({ search });
+    const last = await client.conversations({ limit: 1 });
+    const rest = await client.conversations({ after: last.next, limit: 100 });
     const cancelled = await client.cancel(conversationId);
     await client.delete(conversationId);
     const code = await client.conversation(conversationId).catch((error) => error.code);
@@ -286,6 +292,11 @@ const scenarios = {
       status: view.status,
       roles: page.messages.map(({ role }) => role),
       total: page.total,
+      titles: [view, renamed, ...conversations].map(({ title }) => title),
+      next,
+      pages: [last, { conversations: rest.conversations.slice(0, 1) }].map((each) =>
+        each.conversations.map(({ title }) => title),
+      ),
       cancelled,
       code,
     };

@@ -17,9 +17,11 @@ import type {
   MessageContext,
   Call,
   ClientTools,
+  ConversationPage,
   Decision,
   Event,
   Left,
+  ListedConversation,
   Message,
   NamedTool,
   Questions,
@@ -92,6 +94,11 @@ export async function main(
   void [left?.tokens?.toFixed(), output, model];
   const done: boolean = await sending.cancel();
   const { owed, plan = [], usage } = await client.conversation(id);
+  const { conversations, next }: ConversationPage = await client.conversations({ search: "a" });
+  const rest = await client.conversations({ after: next, limit: 1 });
+  const listed: ListedConversation[] = [...conversations, ...rest.conversations];
+  const title: string | undefined = (await client.rename(id, "A page")).title;
+  log.push(`${title}`, ...listed.map((each) => `${each.title} ${each.status} ${each.owed}`));
   const [message] = (await client.messages(id)).messages;
   log.push(
     ...plan.map(({ content, status }) => `${status} ${content}`),

@@ -128,6 +128,27 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  *   calls; `reason` is the text that the model got
  * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] permanent
  *   decisions about tools of the server
+ * @property {string} [title] for people, empty if it has none; it and the times are missing if the
+ *   server does not send them
+ * @property {string} [createdAt] when its first message came, RFC 3339 in UTC
+ * @property {string} [updatedAt] when a client last posted something
+ */
+
+/**
+ * @typedef {object} ListedConversation
+ * @property {string} id
+ * @property {string} title for people, empty if it has none; it may be a stranger's text
+ * @property {string} createdAt when its first message came, RFC 3339 in UTC
+ * @property {string} updatedAt when a client last posted something
+ * @property {"idle" | "running" | "waiting"} status `waiting` if the client must answer calls
+ * @property {string | null} runId the newest run
+ * @property {number} owed number of calls that the client must answer
+ * @property {string | null} cursor of the last stored event of that run
+ */
+
+/**
+ * @typedef {{conversations: ListedConversation[], next: string | null}} ConversationPage `next` is
+ *   the `after` of the next page; a page may be short, or empty, and not the last one
  */
 
 /**
@@ -243,6 +264,37 @@ export class Client {
   }
 
   /**
+   * Return a page of all conversations of the key's owner, the one first that a client changed
+   * last.
+   *
+   * @param {RequestOptions & {after?: string | null, limit?: number, search?: string}} [options]
+   *   the `next` of the page before, how many to return, 1 to 100, and what the titles contain, in
+   *   upper or lower case
+   * @returns {Promise<ConversationPage>}
+   */
+  async conversations({ after, limit = 20, search = "", ...options } = {}) {
+    const query = new URLSearchParams({ limit: String(limit) });
+    if (after != null) query.set("after", after);
+    if (search !== "") query.set("search", search);
+    return /** @type {any} */ (await this.#json(`conversations?${query}`, options));
+  }
+
+  /**
+   * Give a conversation another title.
+   *
+   * @param {string} conversationId
+   * @param {string} title of 1 to 200 characters
+   * @param {RequestOptions} [options]
+   * @returns {Promise<ConversationView>} its state
+   */
+  async rename(conversationId, title, options) {
+    const path = conversationPath(conversationId);
+    return /** @type {any} */ (
+      await this.#json(path, { ...options, method: "PATCH", body: { title } })
+    );
+  }
+
+  /**
    * Return a page of its messages, oldest first.
    *
    * @param {string} conversationId
@@ -338,12 +390,14 @@ export class Client {
   }
 
   /**
+   * Send a request that may be repeated.
+   *
    * @param {string} path
-   * @param {RequestOptions} [options]
+   * @param {RequestOptions & {method?: string, body?: Record<string, unknown>}} [options]
    */
-  #json(path, { signal = new AbortController().signal } = {}) {
+  #json(path, { signal = new AbortController().signal, ...request } = {}) {
     const { http, retry } = this.#parts;
-    return withRetry(() => http.json(path, { signal }), new Backoff(retry, signal));
+    return withRetry(() => http.json(path, { ...request, signal }), new Backoff(retry, signal));
   }
 
   /**

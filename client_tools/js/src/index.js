@@ -27,9 +27,11 @@ export { randomId } from "./wire.js";
  * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").MessageContext} MessageContext
  * @typedef {import("./client.js").ClientOptions} ClientOptions
+ * @typedef {import("./client.js").ConversationPage} ConversationPage
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").DecideOptions} DecideOptions
  * @typedef {import("./client.js").Decision} Decision
+ * @typedef {import("./client.js").ListedConversation} ListedConversation
  * @typedef {import("./client.js").MessagePage} MessagePage
  * @typedef {import("./client.js").Part} Part
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions

@@ -233,6 +233,54 @@ export type ConversationView = {
         decision: "allow" | "deny";
         reason?: string;
     }[];
+    /**
+     * for people, empty if it has none; it and the times are missing if the
+     * server does not send them
+     */
+    title?: string;
+    /**
+     * when its first message came, RFC 3339 in UTC
+     */
+    createdAt?: string;
+    /**
+     * when a client last posted something
+     */
+    updatedAt?: string;
+};
+export type ListedConversation = {
+    id: string;
+    /**
+     * for people, empty if it has none; it may be a stranger's text
+     */
+    title: string;
+    /**
+     * when its first message came, RFC 3339 in UTC
+     */
+    createdAt: string;
+    /**
+     * when a client last posted something
+     */
+    updatedAt: string;
+    /**
+     * `waiting` if the client must answer calls
+     */
+    status: "idle" | "running" | "waiting";
+    /**
+     * the newest run
+     */
+    runId: string | null;
+    /**
+     * number of calls that the client must answer
+     */
+    owed: number;
+    /**
+     * of the last stored event of that run
+     */
+    cursor: string | null;
+};
+export type ConversationPage = {
+    conversations: ListedConversation[];
+    next: string | null;
 };
 export type MessagePage = {
     messages: import("./messages.js").Message[];
@@ -346,6 +394,25 @@ export type MessagePage = {
  *   calls; `reason` is the text that the model got
  * @property {{name: string, decision: "allow" | "deny", reason?: string}[]} [permissions] permanent
  *   decisions about tools of the server
+ * @property {string} [title] for people, empty if it has none; it and the times are missing if the
+ *   server does not send them
+ * @property {string} [createdAt] when its first message came, RFC 3339 in UTC
+ * @property {string} [updatedAt] when a client last posted something
+ */
+/**
+ * @typedef {object} ListedConversation
+ * @property {string} id
+ * @property {string} title for people, empty if it has none; it may be a stranger's text
+ * @property {string} createdAt when its first message came, RFC 3339 in UTC
+ * @property {string} updatedAt when a client last posted something
+ * @property {"idle" | "running" | "waiting"} status `waiting` if the client must answer calls
+ * @property {string | null} runId the newest run
+ * @property {number} owed number of calls that the client must answer
+ * @property {string | null} cursor of the last stored event of that run
+ */
+/**
+ * @typedef {{conversations: ListedConversation[], next: string | null}} ConversationPage `next` is
+ *   the `after` of the next page; a page may be short, or empty, and not the last one
  */
 /**
  * @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}}
@@ -407,6 +474,29 @@ export declare class Client {
      * @returns {Promise<ConversationView>}
      */
     conversation(conversationId: string, options?: RequestOptions): Promise<ConversationView>;
+    /**
+     * Return a page of all conversations of the key's owner, the one first that a client changed
+     * last.
+     *
+     * @param {RequestOptions & {after?: string | null, limit?: number, search?: string}} [options]
+     *   the `next` of the page before, how many to return, 1 to 100, and what the titles contain, in
+     *   upper or lower case
+     * @returns {Promise<ConversationPage>}
+     */
+    conversations({ after, limit, search, ...options }?: RequestOptions & {
+        after?: string | null;
+        limit?: number;
+        search?: string;
+    }): Promise<ConversationPage>;
+    /**
+     * Give a conversation another title.
+     *
+     * @param {string} conversationId
+     * @param {string} title of 1 to 200 characters
+     * @param {RequestOptions} [options]
+     * @returns {Promise<ConversationView>} its state
+     */
+    rename(conversationId: string, title: string, options?: RequestOptions): Promise<ConversationView>;
     /**
      * Return a page of its messages, oldest first.
      *

@@ -15,9 +15,11 @@ export type ChatState = import("./chat.js").ChatState;
 export type UserEntry = import("./chat.js").UserEntry;
 export type MessageContext = import("./client.js").MessageContext;
 export type ClientOptions = import("./client.js").ClientOptions;
+export type ConversationPage = import("./client.js").ConversationPage;
 export type ConversationView = import("./client.js").ConversationView;
 export type DecideOptions = import("./client.js").DecideOptions;
 export type Decision = import("./client.js").Decision;
+export type ListedConversation = import("./client.js").ListedConversation;
 export type MessagePage = import("./client.js").MessagePage;
 export type Part = import("./client.js").Part;
 export type ResumeOptions = import("./client.js").ResumeOptions;
@@ -60,9 +62,11 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").MessageContext} MessageContext
  * @typedef {import("./client.js").ClientOptions} ClientOptions
+ * @typedef {import("./client.js").ConversationPage} ConversationPage
  * @typedef {import("./client.js").ConversationView} ConversationView
  * @typedef {import("./client.js").DecideOptions} DecideOptions
  * @typedef {import("./client.js").Decision} Decision
+ * @typedef {import("./client.js").ListedConversation} ListedConversation
  * @typedef {import("./client.js").MessagePage} MessagePage
  * @typedef {import("./client.js").Part} Part
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
