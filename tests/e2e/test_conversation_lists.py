@@ -54,7 +54,6 @@ async def test_conversations_are_listed_searched_renamed_and_deleted(
         Client(here, api_key=KEYS["ann"]) as ann,
         Client(there, api_key=KEYS["ann"]) as elsewhere,
         Client(there, api_key=KEYS["annie"]) as annie,
-        client_of(there, key=KEYS["ann"]) as raw,
     ):
         names = [f"c{number:02}" for number in range(25)]
         for name in names:
@@ -77,9 +76,11 @@ async def test_conversations_are_listed_searched_renamed_and_deleted(
         with pytest.raises(Refused) as refused:
             await annie.rename("c03", "mine")
         assert refused.value.code == "conversation_not_found"
+        with pytest.raises(Refused, match="no such conversation"):
+            await annie.delete("c03")
 
         await ann.ask("and again", conversation_id="c05")
-        await raw.http.delete("/conversations/c24")
+        await ann.delete("c24")
         rest = [name for name in names[::-1] if name not in {"c05", "c24"}]
         assert [each.id for each in await listed(elsewhere)] == ["c05", *rest]
         following = await elsewhere.conversation_page(after=page.next, limit=100)

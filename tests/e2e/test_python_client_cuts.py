@@ -12,15 +12,21 @@ from tests.support.python_client import QUICK, joined, kinds, until_text
 from tests.support.redis_server import free_port
 from tests.support.server import Server, running_server
 from tests.support.wire import Client as RawClient
+from tests.support.wire import user
 from typing_extensions import override
 
 from passback_client import (
     Answer,
     Busy,
     Client,
+    Deleted,
+    Event,
+    Posted,
     Retry,
     Rewind,
+    RunEnd,
     Unreachable,
+    Watching,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.measured]
@@ -54,6 +60,37 @@ async def test_a_cut_at_every_event_loses_and_doubles_nothing(
     assert cutter.cuts > 5
     places = [event.id for event in cut if event.id]
     assert len(set(places)) == len(places)
+
+
+@pytest.mark.promise("P3")
+async def test_a_watch_that_is_cut_at_every_event_loses_and_doubles_nothing(
+    model: ModelServer, cutter: FrameCutter, raw: RawClient, mine: Client, conversation: str
+) -> None:
+    model.play(says("Begun."), says("It ", "is ", "one."), says("It ", "is ", "two."))
+    begun = await raw.post(conversation, user("begin"))
+    for order in ("one", "two"):
+        await raw.post(conversation, user(order))
+    # the messages of a run have no id: a connection that ends behind them makes no progress
+    cutter.frames, cutter.more = 2, 9
+    said: list[Event] = []
+    posted: list[Posted] = []
+    async with mine.watch(conversation, after=begun.frames[-1].id) as watch:
+        while [type(event) for event in said].count(RunEnd) < 2:
+            event = await anext(watch)
+            assert not isinstance(event, Deleted | Watching)
+            if isinstance(event, Posted):
+                posted.append(event)
+            else:
+                said.append(event)
+        assert cutter.cuts >= 2
+        cutter.frames = None
+        await mine.delete(conversation)
+        assert [event async for event in watch] == [Deleted()]
+    assert joined(said) == "It is one.It is two."
+    assert kinds(said) == ["RunStart", "Text", "RunEnd"] * 2
+    assert len({event.id for event in said}) == len(said)
+    messages = {each.first: each.messages[0]["content"] for each in posted}  # type: ignore[typeddict-item]
+    assert messages == {2: "one", 4: "two"}
 
 
 @pytest.mark.promise("P8")
@@ -128,7 +165,7 @@ async def test_a_killed_and_restarted_server_ends_the_answer_and_what_was_void_i
 
 
 # ---------------------------------------------------------------- a busy server
-class Watching(httpx.AsyncBaseTransport):
+class RefusalNoted(httpx.AsyncBaseTransport):
     """Tells when the server has refused a post as busy."""
 
     def __init__(self) -> None:
@@ -150,7 +187,7 @@ class Watching(httpx.AsyncBaseTransport):
 async def test_on_busy_of_the_client_rejects_waits_or_interrupts(
     model: ModelServer, played: Server, mine: Client, conversation: str
 ) -> None:
-    gate, watching = anyio.Event(), Watching()
+    gate, watching = anyio.Event(), RefusalNoted()
     model.play(held("first ", gate, "answer"), says("second"), broken_off("third"), says("fourth"))
     texts: list[str] = []
 

@@ -65,6 +65,7 @@ from passback_client.posts import NewMessage, SendOptions
 from passback_client.questions import Option, Question, Reply
 from passback_client.stream import Stream
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
+from passback_client.watch import Deleted, Posted, Watch, WatchEvent, Watching
 
 __all__ = [
     "AgentText",
@@ -82,6 +83,7 @@ __all__ = [
     "CursorExpired",
     "Decided",
     "Decision",
+    "Deleted",
     "Event",
     "Failure",
     "Interrupt",
@@ -102,6 +104,7 @@ __all__ = [
     "PassbackError",
     "Plan",
     "PlanEntry",
+    "Posted",
     "Question",
     "Reasoning",
     "Refusal",
@@ -131,4 +134,7 @@ __all__ = [
     "Unknown",
     "Unreachable",
     "Usage",
+    "Watch",
+    "WatchEvent",
+    "Watching",
 ]

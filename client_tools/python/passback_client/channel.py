@@ -115,6 +115,11 @@ class Connection:
         """Seconds that the server asks to wait before a reconnect."""
         return None if self._decoder.retry is None else self._decoder.retry / 1000
 
+    @property
+    def pings(self) -> int:
+        """Number of comments behind the first, which opens the stream."""
+        return max(0, self._decoder.comments - 1)
+
     async def read(self) -> Sequence[SseEvent]:
         """Return the events that the next bytes complete, perhaps none.
 
@@ -184,12 +189,19 @@ class Channel:
 
     async def follow(self, run: RunRef, include: Sequence[str]) -> Connection:
         """Read a run, from its start or after the cursor."""
-        headers = {"accept": "text/event-stream"}
-        if run.cursor:
-            headers["last-event-id"] = _checked_cursor(run.cursor)
         asked = {"include": ",".join(include)}
         asked |= {"runId": run.run_id} if run.run_id else {}
         path = f"{_conversation_path(run.conversation_id)}/stream"
+        headers = _reading_headers(run.cursor)
+        return await self._stream(self._request("GET", path, headers, params=asked))
+
+    async def watch(
+        self, conversation_id: str, cursor: str | None, include: Sequence[str]
+    ) -> Connection:
+        """Read all runs of a conversation, from the current one or after the cursor."""
+        path = f"{_conversation_path(conversation_id)}/events"
+        asked = {"include": ",".join(include)}
+        headers = _reading_headers(cursor)
         return await self._stream(self._request("GET", path, headers, params=asked))
 
     async def conversation(self, conversation_id: str) -> JsonObject:
@@ -201,6 +213,10 @@ class Channel:
     async def rename(self, conversation_id: str, title: str) -> JsonObject:
         path, content = _conversation_path(conversation_id), encode({"title": title})
         return await self._json(self._request("PATCH", path, _JSON, content=content))
+
+    async def delete(self, conversation_id: str) -> None:
+        path = _conversation_path(conversation_id)
+        await self._send_without_body(self._request("DELETE", path, {}))
 
     async def messages(self, conversation_id: str, after: int, limit: int) -> JsonObject:
         path = f"{_conversation_path(conversation_id)}/messages"
@@ -394,6 +410,11 @@ def _authorization(api_key: str | None) -> dict[str, str]:
 
 def _is_visible(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
+
+
+def _reading_headers(cursor: str | None) -> dict[str, str]:
+    after = {"last-event-id": _checked_cursor(cursor)} if cursor else {}
+    return {"accept": "text/event-stream", **after}
 
 
 def _checked_cursor(cursor: str) -> str:

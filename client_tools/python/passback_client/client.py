@@ -41,6 +41,7 @@ from passback_client.posts import (
 from passback_client.questions import AskUser, questions_tool
 from passback_client.stream import Stream
 from passback_client.tools import Tool
+from passback_client.watch import Watch
 
 _RULES = {
     "url": Rule(ADDRESS, is_a(str)),
@@ -347,6 +348,26 @@ class Client:
         )
         return Stream(exchange, self._cancel, exchange.catch_up)
 
+    def watch(
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        include: Sequence[Include] = (),
+    ) -> Watch:
+        """Follow a conversation live: all its runs, whoever posts. It runs no tools.
+
+        Without `after`, the first event is `Watching`, then the run in progress follows from its
+        start, or the next one. `Posted` tells the messages with which a run begins. The last event
+        is `Deleted`.
+
+        Args:
+            conversation_id: the conversation.
+            after: the `Watch.cursor`, or the `id` of an event of any run, to continue after.
+            include: more kinds of events.
+        """
+        return Watch(self._settings(include), conversation_id, after)
+
     async def ask(self, message: NewMessages, **options: Unpack[SendOptions]) -> Answer:
         """Send a message, with the keyword arguments of `send`, and wait for the whole answer.
 
@@ -438,6 +459,10 @@ class Client:
         return read_conversation(
             await with_retry(self._backoff(), lambda: channel.rename(conversation_id, title))
         )
+
+    async def delete(self, conversation_id: str) -> None:
+        """Delete a conversation. Raises PassbackError."""
+        await self._channel.delete(conversation_id)
 
     async def messages(
         self, conversation_id: str, *, after: int = 0, limit: int = 100

@@ -286,7 +286,12 @@ def read_conversations(fields: JsonObject) -> ConversationPage:
 def read_page(fields: JsonObject) -> MessagePage:
     """Raises BadAnswer."""
     following = None if fields.get("next") is None else count(fields, "next")
+    return MessagePage(read_messages(fields), following, count(fields, "total"))
+
+
+def read_messages(fields: JsonObject) -> list[Message]:
+    """Raises BadAnswer."""
     messages = objects(fields, "messages")
     for message in messages:
         text(message, "role")
-    return MessagePage(cast("list[Message]", messages), following, count(fields, "total"))
+    return cast("list[Message]", messages)

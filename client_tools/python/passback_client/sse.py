@@ -30,6 +30,7 @@ class SseDecoder:
 
     Attributes:
         last_event_id: the place to resume after: the id of the last finished block.
+        comments: number of comments.
         retry: milliseconds that the server asks to wait before a reconnect, None when it did not
             say.
 
@@ -39,6 +40,7 @@ class SseDecoder:
 
     def __init__(self, max_chars: int) -> None:
         self.last_event_id = ""
+        self.comments = 0
         self.retry: int | None = None
         self._max_chars = max_chars
         self._utf8 = _UTF8("replace")
@@ -105,8 +107,10 @@ class SseDecoder:
                 self._id = value
             case "retry" if _DIGITS.fullmatch(value):
                 self.retry = int(value)
+            case "":
+                self.comments += 1
             case _:
-                pass  # comments, and what nobody knows
+                pass  # what nobody knows
 
     def _check(self) -> None:
         if self._line_chars + self._data_chars > self._max_chars:

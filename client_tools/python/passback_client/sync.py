@@ -29,12 +29,22 @@ from passback_client.loop import Loop
 from passback_client.posts import NewMessages, SendOptions
 from passback_client.questions import AskUser
 from passback_client.stream import Stream as AsyncStream
+from passback_client.watch import Watch as AsyncWatch
+from passback_client.watch import WatchEvent
 
 F = TypeVar("F", bound=Callable[..., object])
 Q = TypeVar("Q", bound=AskUser)
 
 
-def _events(loop: Loop, stream: AsyncStream) -> Generator[Event]:
+@overload
+def _events(loop: Loop, stream: AsyncStream) -> Generator[Event]: ...
+
+
+@overload
+def _events(loop: Loop, stream: AsyncWatch) -> Generator[WatchEvent]: ...
+
+
+def _events(loop: Loop, stream: AsyncStream | AsyncWatch) -> Generator[WatchEvent]:
     try:
         while (event := loop.run(partial(_next, stream))) is not None:
             yield event
@@ -43,7 +53,7 @@ def _events(loop: Loop, stream: AsyncStream) -> Generator[Event]:
             loop.run(stream.aclose)
 
 
-async def _next(stream: AsyncStream) -> Event | None:
+async def _next(stream: AsyncStream | AsyncWatch) -> WatchEvent | None:
     return await anext(stream, None)
 
 
@@ -89,6 +99,42 @@ class Stream(Iterator[Event]):
 
     def close(self) -> None:
         """Close the connection. The run continues."""
+        self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Watch(Iterator[WatchEvent]):
+    """The events of a conversation: as the async `passback_client.Watch`."""
+
+    def __init__(self, loop: Loop, watch: AsyncWatch) -> None:
+        self._watch = watch
+        self._events = _events(loop, watch)
+
+    @property
+    def cursor(self) -> str | None:
+        """The place of the last event that has one."""
+        return self._watch.cursor
+
+    @override
+    def __iter__(self) -> Self:
+        return self
+
+    @override
+    def __next__(self) -> WatchEvent:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Close the connection."""
         self._events.close()
 
     def __enter__(self) -> Self:
@@ -241,6 +287,16 @@ class Client:
         )
         return Stream(self._loop, stream)
 
+    def watch(
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        include: Sequence[Include] = (),
+    ) -> Watch:
+        """Follow a conversation live: as `passback_client.Client.watch`."""
+        return Watch(self._loop, self._client.watch(conversation_id, after=after, include=include))
+
     def ask(self, message: NewMessages, **options: Unpack[SendOptions]) -> Answer:
         """Send a message and wait for the whole answer. Raises RunFailed."""
 
@@ -281,6 +337,10 @@ class Client:
     def rename(self, conversation_id: str, title: str) -> Conversation:
         """Give a conversation another title; return its state."""
         return self._loop.run(partial(self._client.rename, conversation_id, title))
+
+    def delete(self, conversation_id: str) -> None:
+        """Delete a conversation."""
+        self._loop.run(partial(self._client.delete, conversation_id))
 
     def messages(self, conversation_id: str, *, after: int = 0, limit: int = 100) -> MessagePage:
         """Return messages of a conversation, oldest first."""
