@@ -5,6 +5,7 @@ import { asRecord, parseJson } from "../js/src/json.js";
 import { Composer } from "./composer.js";
 import { ConfirmDialog } from "./confirm.js";
 import { Conversation, MAX_ROUNDS } from "./conversation.js";
+import { ConversationList } from "./conversations.js";
 import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { Poller } from "./poller.js";
@@ -33,6 +34,8 @@ const HASH = "#conversation=";
 const RETRY = { attempts: 8, unanswered: 4, longestDelay: 8000 };
 /** Time until an exported file is released. */
 const SAVED = 60_000; // milliseconds
+/** A screen that has room for one part of the page. */
+const NARROW = matchMedia("(max-width: 59.99rem)");
 
 const transcriptRoot = need("#transcript", HTMLElement);
 const thinking = need("#thinking", HTMLElement);
@@ -82,8 +85,10 @@ const view = Object.assign(
     setActivity(activity) {
       composer.busy = activity !== "idle" && activity !== "elsewhere";
       composer.taken = ["waiting", "answering", "working"].includes(activity);
-      if (activity === "idle") poller.begin();
-      else poller.end();
+      if (activity === "idle") {
+        poller.begin();
+        void list.refresh();
+      } else poller.end();
       cut.disabled = !["waiting", "answering"].includes(activity);
       thinking.hidden = !["sending", "waiting", "answering"].includes(activity);
       transcriptRoot.setAttribute(
@@ -99,11 +104,27 @@ const view = Object.assign(
     accepted(id, isNews) {
       const hash = HASH + encodeURIComponent(id);
       if (location.hash !== hash) history.replaceState(null, "", hash);
-      if (isNews) runnable.keep(id);
+      if (!isNews) return;
+      runnable.keep(id);
+      void list.refresh();
     },
   },
 );
+const list = new ConversationList(() => connect({ quiet: true }), {
+  onKey() {
+    if (NARROW.matches) list.close();
+    askForKey(() => list.open());
+  },
+  onDeleted(id) {
+    if (id !== conversation.id) return;
+    history.replaceState(null, "", location.pathname + location.search);
+    clearEvents();
+    show(null);
+  },
+  onChosen: leaveList,
+});
 let conversation = open(idInAddress());
+list.current = conversation.id;
 
 /** @param {string | null} known null: a new one */
 function open(known) {
@@ -144,11 +165,20 @@ function show(id) {
   view.setActivity("idle");
   keyForm.hidden = true;
   conversation = open(id);
+  list.current = conversation.id;
   restoreBackground();
   if (id !== null) void conversation.load();
 }
 
+/** Show the chat instead of the list, where there is room for one of them. */
+function leaveList() {
+  if (!list.isOpen || !NARROW.matches) return;
+  list.close();
+  need("#scroll", HTMLElement).focus();
+}
+
 function startNew() {
+  leaveList();
   history.pushState(null, "", location.pathname + location.search);
   clearEvents();
   show(null);
@@ -208,6 +238,7 @@ function restoreBackground() {
 
 /** @param {"chat" | "events"} name the part that a small screen shows */
 function switchTo(name) {
+  leaveList();
   document.body.dataset.view = name;
   need("#show-chat", HTMLElement).setAttribute("aria-pressed", String(name === "chat"));
   need("#show-events", HTMLElement).setAttribute("aria-pressed", String(name === "events"));

@@ -33,6 +33,11 @@ const KNOWN = {
     advice: "Enter one of its keys. It is kept in this tab only.",
     remedy: "key",
   },
+  keys_needed: {
+    title: "This server shows no list",
+    advice: "Everything else works. Give the server API keys, or let it listen on loopback only.",
+    remedy: "none",
+  },
   conversation_not_found: {
     title: "This conversation is not on the server",
     advice: "It may have been deleted, or the server keeps another store now. Start a new one.",
