@@ -37,7 +37,7 @@ _Expression = Annotated[
 ]
 
 
-@tool(read_only=True, seconds=_CALL_SECONDS)
+@tool(read_only=True, seconds=_CALL_SECONDS, title="Query the data", kind="read")
 async def query_data(expression: _Expression, context: ToolContext) -> str:
     """Query the structured data of this conversation by a JMESPath expression; gives the result as
     JSON. A table is a list of rows.
@@ -45,7 +45,7 @@ async def query_data(expression: _Expression, context: ToolContext) -> str:
     return await _answer_query(context, Query(expression, _RESULT_CHARACTERS))
 
 
-@tool(read_only=True, seconds=_CALL_SECONDS)
+@tool(read_only=True, seconds=_CALL_SECONDS, title="Summarise the data", kind="read")
 async def summarise_data(context: ToolContext, expression: _Expression = "@") -> str:
     """Summarise the structured data, or the part of it that a JMESPath expression gives.
 
@@ -55,7 +55,7 @@ async def summarise_data(context: ToolContext, expression: _Expression = "@") ->
     return await _answer_query(context, Query(expression, _RESULT_CHARACTERS, summarised=True))
 
 
-@tool(read_only=True, seconds=_CALL_SECONDS)
+@tool(read_only=True, seconds=_CALL_SECONDS, title="Check the data", kind="read")
 async def validate_data(
     schema: Annotated[
         dict[str, Any],

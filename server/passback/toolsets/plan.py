@@ -51,6 +51,8 @@ class PlanTools:
                 "of several steps; give the whole plan each time, with at most one entry in "
                 "progress.",
                 _Entries.model_json_schema(),
+                "Update the plan",
+                "think",
             )
         ]
 

@@ -454,7 +454,7 @@ async def test_a_bad_plan_is_an_error_for_the_model(
 async def test_an_agent_offers_it_where_its_author_says_so() -> None:
     [tools] = Agent(plan=True).own_toolsets()
     [spec] = await tools.specs()
-    assert spec.name == "update_plan"
+    assert (spec.name, spec.title, spec.kind) == ("update_plan", "Update the plan", "think")
     assert not tools.is_read_only("update_plan")
     assert tools.is_repeatable("update_plan")
     call = ToolCall(CallId("c"), "update_plan", '{"entries": []}')

@@ -54,7 +54,13 @@ async def ask(name: str, data: JsonValue, **arguments: Any) -> ToolResult:
 
 
 async def test_the_tools_change_nothing_and_may_run_together() -> None:
-    names = [spec.name for spec in await DATA_TOOLS.specs()]
+    specs = await DATA_TOOLS.specs()
+    names = [spec.name for spec in specs]
+    assert [(spec.title, spec.kind) for spec in specs] == [
+        ("Query the data", "read"),
+        ("Summarise the data", "read"),
+        ("Check the data", "read"),
+    ]
     assert names == ["query_data", "summarise_data", "validate_data"]
     assert all(DATA_TOOLS.is_read_only(name) and DATA_TOOLS.is_repeatable(name) for name in names)
 
