@@ -1,5 +1,6 @@
 """Content in JSON: the parts that clients may post, and the form in which they get parts."""
 
+import mimetypes
 import re
 import string
 from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never
@@ -41,6 +42,8 @@ _Url: TypeAlias = Annotated[
 ]
 _DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
 _Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+# without the machine's own tables, so that a post means the same on every machine
+_FILE_TYPES: Final = mimetypes.MimeTypes(())
 _BASE64_DIGITS: Final = (string.ascii_letters + string.digits + "+/").encode()
 
 
@@ -172,6 +175,11 @@ def _inline_bytes(part: MediaPart) -> int:
     if media_type and part.type != "file" and not media_type.lower().startswith(f"{part.type}/"):
         raise InvalidRequest(f"a part of type {part.type!r} cannot be {media_type}")
     return size
+
+
+def guess_media_type(name: str, /) -> str:
+    """Return the media type of a file by its name."""
+    return _FILE_TYPES.guess_type(name)[0] or "application/octet-stream"
 
 
 def data_url(url: str, /) -> re.Match[str] | None:

@@ -3,7 +3,6 @@
 Messages and parts of the protocol become those of core.
 """
 
-import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,7 +38,14 @@ from passback.http.requests import posted_conversation_id, validate_model
 from passback.http.wires import Services
 from passback.native.declarations import parse_tools
 from passback.native.message_context import add_context, read_context, refuse_large
-from passback.native.parts import PostedMedia, check_content, data_url, read_media, read_result
+from passback.native.parts import (
+    PostedMedia,
+    check_content,
+    data_url,
+    guess_media_type,
+    read_media,
+    read_result,
+)
 from passback.native.submissions import read_approval
 from passback.wire.agent_api import posted
 from passback.wire.agent_api.posted import (
@@ -60,8 +66,6 @@ from passback.wire.agent_api.posted import (
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=SnakeCased)
 
-# without the machine's own tables, so that a post means the same on every machine
-_FILE_TYPES: Final = mimetypes.MimeTypes(())
 _AUDIO_TYPES: Final = {"mp3": "audio/mpeg"}
 
 
@@ -189,7 +193,7 @@ def _read_file(part: posted.AgentFile) -> Part:
     if part.file_url or (part.file_data and _is_address(part.file_data)):
         return _media_by_url("file", "file_url", part.file_url or part.file_data, name)
     if part.file_data:
-        media_type = _FILE_TYPES.guess_type(name or "")[0] or "application/octet-stream"
+        media_type = guess_media_type(name or "")
         return _media_by_data("file", "file_data", part.file_data, media_type, name)
     if part.file_id:
         raise InvalidRequest("file_id: this server keeps no files; send file_url or file_data")
