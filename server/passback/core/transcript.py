@@ -51,6 +51,9 @@ SYNTHETIC_TEXT: Mapping[Synthetic, str] = {
 # The start of a message that rejects an answer by its output schema.
 NOT_ACCEPTED = "Your answer was not accepted: "
 
+# The start of the result of a call that names no tool: readers of the run did not see it.
+UNKNOWN_TOOL = "Not executed: there is no tool named "
+
 UNMADE_TEXT = "The user allowed this call, but went on before it was made: it was not made."
 
 MessageT = TypeVar("MessageT", bound=Message)

@@ -53,6 +53,7 @@ from passback.core.messages import (
     new_message_id,
 )
 from passback.core.text import find_arguments_flaw, replace_surrogates
+from passback.core.transcript import UNKNOWN_TOOL
 from passback.core.values import value
 
 Executor: TypeAlias = Literal["client", "server"]
@@ -303,13 +304,13 @@ class Assembler:
         flaw = None
         # after an answer that was cut off, no call is known to be complete
         if self._finish in (None, "length"):
-            flaw = "the answer was cut off before the call was complete."
+            flaw = "Not executed: the answer was cut off before the call was complete."
         elif tool is None:
-            flaw = f"there is no tool named {name[:_NAME_SHOWN]!r}."
+            flaw = f"{UNKNOWN_TOOL}{name[:_NAME_SHOWN]!r}."
             # providers refuse a whole history for one odd name
             name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
         elif said := find_arguments_flaw(arguments):
-            flaw = f"the arguments {said}"
+            flaw = f"Not executed: the arguments {said}"
         call = ToolCall(
             open_call.id,
             name,
@@ -321,7 +322,7 @@ class Assembler:
         )
         if flaw is None:
             return call
-        return InvalidCall(call, f"Not executed: {flaw}", tool is not None)
+        return InvalidCall(call, flaw, tool is not None)
 
 
 def turn_records(

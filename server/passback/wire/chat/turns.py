@@ -1,46 +1,66 @@
-"""Turns of a conversation, as the clients of the chat socket are told of them. No I/O."""
+"""Turns of a conversation, as the clients of the chat socket are told of them. No I/O.
+
+What is told is a function of the record and of the run's log alone, so that each worker tells the
+same: ids of turns come from the order of model calls, numbers from positions in the log.
+"""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Final, Literal
 
-from passback.core.events import Logged, Position
-from passback.core.messages import Message, RunRef
+from passback.core.errors import ModelAstray, OutputInvalid
+from passback.core.events import (
+    Cancelled,
+    Completed,
+    Failed,
+    HandedBack,
+    Logged,
+    Outcome,
+    Position,
+    ReasoningDelta,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolResulted,
+    TurnStarted,
+    UsageReported,
+    unwrap_event,
+)
+from passback.core.messages import (
+    ApprovalMessage,
+    AssistantMessage,
+    Message,
+    RunId,
+    RunRef,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from passback.core.transcript import (
+    SYNTHETIC_TEXT,
+    UNKNOWN_TOOL,
+    unwrap_message,
+    waiting_calls,
+)
+from passback.wire.chat.book import Path, TurnBook, depth
+from passback.wire.chat.projections import (
+    Call,
+    JsonDict,
+    Loop,
+    Turn,
+    shown_text,
+    text_blocks,
+)
+from passback.wire.chat.said import Said
+
+# failures between two turns: the last answer is in the record whole
+_BETWEEN_TURNS: Final = frozenset({ModelAstray.code, OutputInvalid.code})
 
 
-class Said(NamedTuple):
-    """One event for the clients.
-
-    Attributes:
-        name: `chat:start`, `turn:start`, `turn:patch`, `turn:end` or `chat:end`.
-        data: its payload, without `session_id`, which its sender adds.
-        number: its `stream_sequence`: it grows over all runs of the conversation.
-    """
-
-    name: str
-    data: dict[str, Any]
-    number: int
-
-
-def number_of(position: Position, place: int = 0, /) -> int:
-    """Return the number of the event at a place among those that one event of a log became."""
-    raise NotImplementedError
-
-
-def position_of(number: int, /) -> Position:
-    """Return the position in the log of a numbered event.
-
-    Raises:
-        InvalidCursor: no event has this number.
-    """
-    raise NotImplementedError
-
-
-def join_said(said: Sequence[Said], /) -> list[Said]:
-    """Join neighbouring pieces of one text: the patch has the number and sequence of the last."""
-    raise NotImplementedError
-
-
-class Turns:
+class Turns(TurnBook):
     """The turns of a conversation so far, and the events that tell clients how they grow.
 
     Args:
@@ -50,7 +70,15 @@ class Turns:
     """
 
     def __init__(self, messages: Sequence[Message] = (), /, *, start: int = 0) -> None:
-        raise NotImplementedError
+        super().__init__(start)
+        self._running = False
+        self._muted = True
+        for index, message in enumerate(messages, start):
+            self._read(message, index)
+        self._mark_owed([each.owed for each in waiting_calls(messages)])
+        for turn in self._turns.values():
+            turn.status = turn.settled_status()
+        self._muted = False
 
     def feed(self, run: RunRef, logged: Logged, posted: Sequence[Message] = (), /) -> list[Said]:
         """Return the events that an event of a run becomes.
@@ -62,7 +90,19 @@ class Turns:
             logged: the next event of its log.
             posted: with `RunStarted`, the messages of the record from `first` on, `posted` of them.
         """
-        raise NotImplementedError
+        self._position, self._place = logged.position, 0
+        path, event = unwrap_event(logged.event)
+        if isinstance(event, TextDelta):
+            self._add_content(path, "text", event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._add_content(path, "thinking", event.text)
+        elif isinstance(event, RunStarted):
+            self._begin_run(run.run_id, event.first, posted)
+        elif isinstance(event, RunFinished):
+            self._finish_run(run.run_id, event.outcome)
+        else:
+            self._feed_turn(path, event)
+        return self._take_said()
 
     def rewind(self, fresh: "Turns", position: Position, /) -> list[Said]:
         """Return the events that replace what a take-over made void, and become as `fresh`.
@@ -71,19 +111,269 @@ class Turns:
             fresh: made anew, and fed with the run from its start up to `Rewound.to`.
             position: that of the event `Rewound`.
         """
-        raise NotImplementedError
+        before = {each.id: each.view for each in self._turns.values() if each.told}
+        known = {each.id for each in fresh._turns.values() if each.told}
+        void = [
+            turn
+            for turn in self._turns.values()
+            if turn.told and turn.run_id == self._run_id and turn.id not in known
+        ]
+        vars(self).update(vars(fresh))
+        self._position, self._place = position, 0
+        for turn in void:
+            self._tell_void(turn)
+        for turn in self._turns.values():
+            if turn.told and before.get(turn.id) != turn.view:
+                self._tell_whole(turn)
+        return self._take_said()
 
     def restate(self, position: Position, /) -> list[Said]:
         """Return the events that tell the turns of the run anew, to a client whose cursor is void.
 
+        A turn that may have been begun and is void is told as one without words.
+
         Args:
             position: that of the event `Rewound`.
         """
-        raise NotImplementedError
+        self._position, self._place = position, 0
+        for turn in self._turns.values():
+            if turn.told and turn.run_id == self._run_id:
+                self._tell_whole(turn)
+        for loop in self._working_loops():
+            if loop.turn is None or loop.turn.ended:
+                turn_id = loop.next_id(self._run_id)
+                self._tell_void(Turn(turn_id, loop, loop.sequence + 1, self._run_id))
+            elif not loop.turn.told:
+                self._tell_void(loop.turn)
+        return self._take_said()
+
+    def _working_loops(self) -> list[Loop]:
+        """Return the loops of agents that may be at work: the main agent's, and those below open
+        calls.
+        """
+        below = [
+            self._loops.get(path) or Loop(path, call)
+            for call in self._calls.values()
+            if call.is_open and not call.client
+            for path in [(*call.turn.loop.path, call.id)]
+        ]
+        return [self._loops[()], *below] if self._running else []
 
     def snapshot(self) -> list[Said]:
         """Return the events for a client that comes late: the open turns of the run in progress.
 
         All have the number of the last event that was fed. Empty if no run is in progress.
         """
-        raise NotImplementedError
+        if not self._running:
+            return []
+        number = self.number
+        begun = [turn for turn in self._turns.values() if turn.told and not turn.ended]
+        return [
+            Said("chat:start", {}, number),
+            *(Said("turn:start", turn.view, number) for turn in begun),
+        ]
+
+    def _read(self, message: Message, index: int) -> None:
+        path, inner = unwrap_message(message)
+        match inner:
+            case AssistantMessage():
+                self._read_answer(self._loop(path), inner)
+            case ToolMessage():
+                self._read_result(inner)
+            case ApprovalMessage(call_id=call_id, approved=True) if call_id in self._calls:
+                self._set_status(self._calls[call_id], "pending")
+            case SystemMessage(synthetic="invalid"):
+                # the answer before it was refused: it is not the end of a run
+                if (refused := self._loop(path).turn) is not None:
+                    refused.partial = False
+            case UserMessage() | SystemMessage() if not path:
+                self._read_input(inner, index)
+            case _:  # the task of a sub-agent, a summary, a decision that has a result
+                pass
+
+    def _read_input(self, message: UserMessage | SystemMessage, index: int) -> None:
+        if message.id in self._turns:  # a run before it came to nothing
+            return
+        root = self._loops[()]
+        root.sequence, root.turn = index + 1, None
+        turn = Turn(message.id, root, root.sequence, message.run_id, message.role)
+        turn.given, turn.created = text_blocks(message.content), message.created
+        turn.told = turn.ended = True
+        turn.status = "completed"
+        self._turns[turn.id] = turn
+        self._tell_whole(turn)
+
+    def _read_answer(self, loop: Loop, message: AssistantMessage) -> None:
+        if not (message.content or message.tool_calls):  # it says nothing
+            return
+        turn = loop.next_turn(message.run_id, "" if message.run_id else message.id)
+        turn.thoughts = [each.text for each in message.reasoning if each.text]
+        turn.words = [shown_text(message.content)] if message.content else []
+        # a sub-agent's stream does not tell
+        turn.partial = message.partial and not loop.path
+        turn.model, turn.usage, turn.duration = message.model, message.usage, message.duration
+        turn.created = max(0, message.created - message.duration)
+        turn.told = turn.ended = True
+        for made in message.tool_calls:
+            call = Call(made.id, turn, made.name, made.title, made.client)
+            call.complete(made.arguments)
+            turn.calls.append(call)
+            self._calls[call.id] = call
+        turn.shown = len(turn.calls)
+        self._turns[turn.id] = turn
+
+    def _read_result(self, result: ToolMessage) -> None:
+        call = self._calls.get(result.call_id)
+        if call is None:
+            return
+        text = shown_text(result.content)
+        # nobody was told of a call of a tool that does not exist
+        if result.synthetic == "invalid" and text.startswith(UNKNOWN_TOOL):
+            self._forget_call(call)
+        else:
+            self._close_call(call, result.content, result)
+
+    def _forget_call(self, call: Call) -> None:
+        turn = call.turn
+        turn.calls.remove(call)
+        turn.shown -= 1
+        del self._calls[call.id]
+        if turn.is_empty:
+            self._turns.pop(turn.id, None)
+            turn.loop.drop_turn()
+
+    def _begin_run(self, run_id: RunId, first: int, posted: Sequence[Message]) -> None:
+        self._run_id, self._running = run_id, True
+        self._say("chat:start", {})
+        known = len(self._turns)
+        for index, message in enumerate(posted, first):
+            # clients know what belongs to an earlier run
+            self._muted = unwrap_message(message)[1].run_id not in {run_id, ""}
+            self._read(message, index)
+        self._muted = False
+        for call in self._calls.values():
+            if call.question is not None and call.is_open:
+                self._set_status(call, "pending")
+        asked = [*self._turns.values()][known:]
+        if asked:  # nothing before it changes any more
+            self._turns = {turn.id: turn for turn in asked}
+            self._calls.clear()
+            self._loops = {(): self._loops[()]}
+
+    def _feed_turn(self, path: Path, event: RunEvent) -> None:
+        match event:
+            case TurnStarted():
+                self._begin_turn(self._loop(path))
+            case ToolCallStarted(call_id, name, client, title):
+                turn = self._open_turn(path)
+                self._calls[call_id] = Call(call_id, turn, name, title, client)
+                turn.calls.append(self._calls[call_id])
+            case ToolCallArguments() | ToolCallEnded() | ToolResulted():
+                if (call := self._calls.get(event.call_id)) is not None:
+                    self._feed_call(call, event)
+            case UsageReported():
+                self._note_usage(self._loop(path).turn, event)
+            case _:  # the protocol has no event for it
+                pass
+
+    def _feed_call(
+        self, call: Call, event: ToolCallArguments | ToolCallEnded | ToolResulted
+    ) -> None:
+        if isinstance(event, ToolCallArguments):
+            call.raw.append(event.delta)
+        elif isinstance(event, ToolResulted):
+            self._close_call(call, event.content, event)
+        elif not call.client:  # a client's call is shown when the run hands it back
+            self._show_calls(call.turn, call)
+
+    def _open_turn(self, path: Path) -> Turn:
+        """Return the turn of what an agent says."""
+        loop = self._loop(path)
+        turn = loop.turn
+        return self._begin_turn(loop) if turn is None or turn.ended else turn
+
+    def _add_content(self, path: Path, kind: Literal["text", "thinking"], text: str) -> None:
+        if not text:
+            return
+        turn = self._open_turn(path)
+        self._tell_start(turn)
+        (turn.words if kind == "text" else turn.thoughts).append(text)
+        self._patch(turn, "add_content", {"type": kind, "text_delta": text})
+
+    def _note_usage(self, turn: Turn | None, reported: UsageReported) -> None:
+        if turn is not None and not turn.ended and turn.usage is None:
+            turn.usage, turn.model = reported.usage, reported.model
+            turn.window = reported.window or 0
+
+    def _finish_run(self, run_id: RunId, outcome: Outcome) -> None:
+        if self._running:
+            self._end_turns(outcome)
+        else:  # it was taken out of the queue
+            self._say("chat:start", {})
+        self._running = False
+        self._say("chat:end", {**_end_data(outcome), "chat_run_id": run_id})
+
+    def _end_turns(self, outcome: Outcome) -> None:
+        last = self._loops[()].turn
+        if isinstance(outcome, HandedBack):
+            self._mark_owed(outcome.owed)
+        elif last is not None:
+            if outcome == Completed("max_tokens"):
+                last.partial = True
+            elif _is_stopped(outcome):
+                self._stop_turn(last, outcome)
+        for loop in sorted(self._loops.values(), key=depth, reverse=True):
+            turn = loop.turn
+            if turn is None or turn.ended:
+                continue
+            if turn.is_empty:
+                self._drop_turn(turn)
+            else:
+                self._end_turn(turn)
+
+    def _stop_turn(self, turn: Turn, outcome: Outcome) -> None:
+        """End the last turn of a run that was stopped, as the record has it.
+
+        If its answer was stopped early, the record has its text alone.
+        """
+        between = isinstance(outcome, Failed) and outcome.code in _BETWEEN_TURNS
+        if not (turn.ended or turn.shown or between):
+            turn.partial = True
+            turn.calls.clear()
+            if turn.thoughts:
+                turn.thoughts.clear()
+                if turn.words:
+                    self._say("turn:start", turn.view)
+            return
+        text = SYNTHETIC_TEXT["interrupted"]
+        for call in turn.calls:
+            self._close_call(call, text, ToolResulted(call.id, text, True, "interrupted"))
+
+
+def _is_stopped(outcome: Outcome) -> bool:
+    """Return whether a run may have ended within a turn."""
+    return isinstance(outcome, Cancelled | Failed) or outcome == Completed("budget")
+
+
+def _end_data(outcome: Outcome) -> JsonDict:
+    """Return the payload of `chat:end`."""
+    match outcome:
+        case HandedBack(owed):
+            ids = [each.id for each in owed]
+            return _ended("completed", "awaiting_answer", pending_tool_call_ids=ids)
+        case Cancelled():
+            return _ended("interrupted", "completed")
+        case Failed(code, message):
+            return _ended("failed", "tool_error", error={"code": code, "message": message})
+        case Completed(reason):
+            return _ended("completed", "max_turns" if reason == "max_turns" else "completed")
+
+
+def _ended(status: str, finish_reason: str, **more: object) -> JsonDict:
+    return {
+        "status": status,
+        "result": None,
+        "finish_reason": finish_reason,
+        "pending_tool_call_ids": [],
+        **more,
+    }
