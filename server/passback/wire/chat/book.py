@@ -187,7 +187,8 @@ class TurnBook:
             if turn is None:
                 continue
             # no answer of an agent that failed is in the record, unless it was counted or has calls
-            if not (turn.ended or turn.shown or turn.usage is not None or not result.is_error):
+            is_lost = result.is_error and turn.usage is None and not turn.shown
+            if not turn.ended and (turn.is_empty or is_lost):
                 self._drop_turn(turn)
                 continue
             self._cancel_calls(turn, interrupted=result.synthetic in {None, "interrupted"})

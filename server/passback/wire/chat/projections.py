@@ -254,7 +254,7 @@ class Turn:
     @property
     def is_empty(self) -> bool:
         """True if the record has nothing of it: thoughts alone are no answer."""
-        return not (self.words or self.calls or self.given)
+        return self.role == "assistant" and not (self.words or self.calls)
 
     def settled_status(self) -> TurnStatus:
         """Return its status at its end: it follows from its answer and its calls."""

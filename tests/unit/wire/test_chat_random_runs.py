@@ -1,0 +1,210 @@
+"""Whatever a run does, what clients of the chat socket are told adds up to its record."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.lanes import examples
+from tests.support.runs import KEY, PAINT, record, worker
+from tests.support.transcript_rules import faults_of
+from tests.unit.engine.sub_agents import erase, helper
+from tests.unit.wire.chat_client import ChatClient, timeless
+
+from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
+from passback.core.errors import ModelError, PassbackError
+from passback.core.events import RunFinished, RunStarted, TextDelta, innermost_event
+from passback.core.messages import (
+    ApprovalMessage,
+    MessageId,
+    Owed,
+    PostedMessage,
+    Reasoning,
+    RunRef,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    new_message_id,
+)
+from passback.core.posts import StartRun
+from passback.core.questions import ASK_USER
+from passback.engine.service import RunService
+from passback.models.scripted import ScriptedModel, Step, calls, says
+from passback.stores.open import open_store
+from passback.toolsets.agents import AgentTools
+from passback.toolsets.functions import tool
+from passback.wire.chat.history import project, read_messages, read_turns_before
+from passback.wire.chat.projections import JsonDict
+from passback.wire.chat.said import Said
+from passback.wire.chat.turns import Turns
+
+pytestmark = pytest.mark.anyio
+
+HANG = "wait for ever"
+QUESTIONS = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
+
+
+@tool
+def look(at: str = "") -> str:
+    """Look."""
+    return f"seen {at}"
+
+
+@tool
+def breaks() -> str:
+    """Break."""
+    raise RuntimeError("broken")
+
+
+CALLS: dict[str, JsonDict] = {
+    "look": {"at": "the sky"},
+    "breaks": {},
+    "erase": {},
+    "paint": {},
+    "ask_user": QUESTIONS,
+    "helper": {"task": "find it"},
+    "nosuch": {},
+}
+WRONG: dict[str, JsonDict] = {"look": {"at": 1}, "paint": {"no": 1}, "ask_user": {"questions": []}}
+
+
+def _hangs() -> list[Step]:
+    return [HANG, anyio.Event()]
+
+
+def _thinks(turn: list[Step]) -> list[Step]:
+    block = ReasoningBlock(Reasoning("hm, well", "scripted"))
+    return [ReasoningChunk("hm, "), ReasoningChunk("well"), *turn[:-1], block, turn[-1]]
+
+
+def _counted(turn: list[Step]) -> list[Step]:
+    return [*turn[:-1], UsageChunk(Usage(7, 3)), turn[-1]]
+
+
+def _calls(names: Sequence[str], wrong: Sequence[str]) -> list[Step]:
+    made = [(name, CALLS[name]) for name in names] + [(name, WRONG[name]) for name in wrong]
+    return calls(*made)
+
+
+TEXTS = st.sampled_from(["on it", "你好", "a\nb"])
+SAID = st.builds(lambda texts: says(*texts), st.lists(TEXTS, min_size=1, max_size=3))
+CALLED = st.builds(
+    lambda text, names, wrong: [*text, *_calls(names, wrong)],
+    st.lists(TEXTS, max_size=1),
+    st.lists(st.sampled_from([*CALLS]), min_size=1, max_size=3),
+    st.lists(st.sampled_from([*WRONG]), max_size=1),
+)
+WHOLE = st.builds(
+    lambda turn, thinks, counted: (
+        (turn if not counted else _counted(turn))
+        if not thinks
+        else _thinks(turn if not counted else _counted(turn))
+    ),
+    SAID | CALLED | CALLED,
+    st.booleans(),
+    st.just(True),
+)
+BROKEN = st.sampled_from(["error", "cut", "nothing", "thought", "long", "refusal", "hang"])
+
+
+def _broken(kind: str, text: str) -> list[Step]:
+    match kind:
+        case "error":
+            return [ReasoningChunk("hm"), text, ModelError("the model is gone")]
+        case "cut":
+            return [text, *calls(("look", {}))[:-1]]
+        case "nothing":
+            return [Finish("stop")]
+        case "thought":
+            return [ReasoningChunk("hm"), Finish("stop")]
+        case "long":
+            return [text, UsageChunk(Usage(1, 1)), Finish("length")]
+        case "refusal":
+            return [text, Finish("refusal")]
+        case _:
+            return _hangs()
+
+
+TURNS = st.lists(WHOLE | WHOLE | st.builds(_broken, BROKEN, TEXTS), min_size=1, max_size=6)
+REACTIONS = st.lists(st.sampled_from(["answer", "deny", "go on", "close"]), min_size=3, max_size=3)
+
+
+class Watcher:
+    """Two ways to be told: one that follows the conversation, and one made anew for each run."""
+
+    def __init__(self, runs: RunService) -> None:
+        self.runs = runs
+        self.turns = Turns()
+        self.client = ChatClient()
+
+    async def follow(self, run: RunRef) -> RunFinished:
+        fresh: Turns | None = None
+        async with self.runs.follow(run) as batches:
+            async for batch in batches:
+                for logged in batch:
+                    posted: tuple[object, ...] = ()
+                    event = logged.event
+                    if isinstance(event, RunStarted):
+                        fresh = await read_turns_before(self.runs, KEY, event.first)
+                        posted = await read_messages(self.runs, KEY, event.first, event.posted)
+                    assert fresh is not None
+                    said = self.turns.feed(run, logged, posted)
+                    assert fresh.feed(run, logged, posted) == said
+                    self.client.take(said)
+                    if innermost_event(event) == TextDelta(HANG):
+                        await self.runs.cancel(run)
+        assert isinstance(event, RunFinished)
+        return event
+
+
+def _answer(owed: Owed, denies: bool) -> PostedMessage:
+    if owed.kind == "approval":
+        return ApprovalMessage(new_message_id(), owed.id, not denies)
+    content = json.dumps({"answers": [{"selected": ["a"]}]}) if owed.kind == "question" else "done"
+    return ToolMessage(new_message_id(), owed.id, content, is_error=denies)
+
+
+async def _react(runs: RunService, owed: Sequence[Owed], reaction: str) -> RunRef | None:
+    if reaction == "close" and owed:
+        return await runs.close_calls(KEY)
+    if reaction == "go on" or not owed:
+        messages: tuple[PostedMessage, ...] = (UserMessage(new_message_id(), "and now?"),)
+    else:
+        messages = tuple(_answer(each, reaction == "deny") for each in owed)
+    started = await runs.start(StartRun(KEY, messages))
+    assert isinstance(started, RunRef)
+    return started
+
+
+@examples(60)
+@given(TURNS, TURNS, REACTIONS)
+async def test_patches_add_up_to_turns_and_turns_to_the_record(
+    script: list[list[Step]], helpers: list[list[Step]], reactions: list[str]
+) -> None:
+    model = ScriptedModel(script)
+    agent = helper(ScriptedModel(helpers), look, erase)
+    async with (
+        open_store("memory:") as store,
+        worker(
+            store,
+            model,
+            look,
+            breaks,
+            erase,
+            toolsets=[AgentTools([agent])],
+            offers=[ASK_USER],
+        ) as runs,
+    ):
+        watcher = Watcher(runs)
+        first = StartRun(KEY, (UserMessage(MessageId("u"), "go"),), (PAINT,))
+        run = await runs.start(first)
+        for reaction in [*reactions, ""]:
+            assert isinstance(run, RunRef)
+            await watcher.follow(run)
+            recorded = {turn["id"]: timeless(turn) for turn in project(await record(runs))}
+            assert watcher.client.kept == recorded
+            if reaction:
+                run = await _react(runs, (await runs.status(KEY)).owed, reaction)
