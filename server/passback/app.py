@@ -1,7 +1,7 @@
 """The composition root: builds one ASGI application from settings and agents."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from starlette.types import ASGIApp
@@ -65,6 +65,7 @@ class Application:
         )
         wires = self.build_wires(services)
         wires.append(document_wire(wires, version=__version__))
+        self._wires = wires
         self.takes_socket = socket_matcher(wires)
         self.asgi: ASGIApp = build_site(wires, access, self._lifespan)
 
@@ -72,9 +73,15 @@ class Application:
         """Build the wires that the settings name."""
         return [build_wire(name, services, self.settings) for name in self.settings.wires]
 
-    def running(self) -> AbstractAsyncContextManager[Sequence[str]]:
-        """Connect and run the backend while the context is open; yield warnings."""
-        return self.backend.running()
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[Sequence[str]]:
+        """Connect and run the backend and the wires while the context is open; yield warnings."""
+        async with AsyncExitStack() as stack:
+            warnings = await stack.enter_async_context(self.backend.running())
+            for wire in self._wires:
+                if wire.running is not None:
+                    await stack.enter_async_context(wire.running())
+            yield warnings
 
     async def drain(self) -> None:
         """Shut down in order: no new runs, finish or hand over the open ones, end the streams.

@@ -96,7 +96,7 @@ class SocketSite:
             server_header=False,
             timeout_graceful_shutdown=5,
         )
-        server = _Server(config)
+        server = QuietServer(config)
         self.state = server.server_state
         with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
             self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -124,7 +124,9 @@ class SocketSite:
                 await anyio.lowlevel.checkpoint()
 
 
-class _Server(uvicorn.Server):
+class QuietServer(uvicorn.Server):
+    """A server that leaves the signals alone."""
+
     @override
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -5,6 +5,7 @@ the wires as one ASGI application.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -133,6 +134,7 @@ class Wire:
             ends with a slash. The gate lets requests and WebSockets without a key through there,
             and the wire gives them an owner by `Services.resolve_key`. A wrong key is refused.
         error_body: the body of its errors, where the protocol has a form of its own.
+        running: returns a context that is open while the wire is served, where it has tasks.
     """
 
     routes: Sequence[BaseRoute]
@@ -141,6 +143,7 @@ class Wire:
     public: frozenset[str] = frozenset()
     late_keys: frozenset[str] = frozenset()
     error_body: ErrorBody | None = None
+    running: Callable[[], AbstractAsyncContextManager[None]] | None = None
 
 
 @value

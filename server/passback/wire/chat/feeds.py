@@ -19,13 +19,14 @@ from passback.core.errors import (
     PassbackError,
     UnknownConversation,
 )
-from passback.core.events import START, Cursor, Logged, Position, Rewound, RunStarted
+from passback.core.events import START, Cursor, Logged, Position, Rewound, RunQueued, RunStarted
 from passback.core.messages import ConversationKey, Message, RunRef, UserMessage
 from passback.core.ports import RunBatch, Runs
 from passback.wire.chat.headless import HeadlessResult
-from passback.wire.chat.history import read_posted, read_turns_before
+from passback.wire.chat.history import read_messages, read_turns_before
 from passback.wire.chat.outgoing import Batch, Client, refusal
-from passback.wire.chat.turns import Said, Turns, join_said, position_of
+from passback.wire.chat.said import Said, join_said, position_of
+from passback.wire.chat.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -79,14 +80,16 @@ class TurnReader:
         event = logged.event
         if isinstance(event, Rewound):
             return await self._rewind(run, logged.position, event.to)
+        if isinstance(event, RunQueued):
+            return ()
         posted: Sequence[Message] = ()
         if isinstance(event, RunStarted):
-            posted = await read_posted(self._runs, self._key, event.first, event.posted)
+            posted = await read_messages(self._runs, self._key, event.first, event.posted)
             if self._turns is None:
                 self._turns = await read_turns_before(self._runs, self._key, event.first)
             self._headless = HeadlessResult(await self._asked(posted, event.first))
-        if self._turns is None:  # a run that was queued has not begun
-            return ()
+        elif self._turns is None:  # a run that has waited, and did not begin
+            self._turns = Turns()
         said = self._turns.feed(run, logged, posted)
         self._headless.complete(event, said)
         return said

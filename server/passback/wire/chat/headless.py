@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from passback.core.events import HandedBack, OutputAccepted, RunEvent, RunFinished, TurnStarted
 from passback.core.messages import UserMessage
-from passback.wire.chat.turns import Said
+from passback.wire.chat.said import Said
 
 NEEDS_INPUT: Final = "input required"
 """The failure of a headless chat that asks a person."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from passback.core.errors import PassbackError
 from passback.http.answers import write_json
 from passback.wire.chat.headless import raw_result
-from passback.wire.chat.turns import Said
+from passback.wire.chat.said import Said
 
 
 class Outgoing:

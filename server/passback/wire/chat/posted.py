@@ -1,6 +1,5 @@
 """Models of what clients send over the socket, and how a `chat:send` becomes a command."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
@@ -60,6 +59,12 @@ class SnakeCased(Posted):
     """Base of models whose JSON keys are their field names: the protocol writes underscores."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
+
+
+class Auth(SnakeCased):
+    """The payload of `auth`: an API key."""
+
+    token: Annotated[str, Field(max_length=4096)]
 
 
 class OfSession(SnakeCased):
@@ -237,7 +242,9 @@ async def _read_answer(runs: Runs, key: ConversationKey, sent: QuestionAnswer) -
     if kind == "approval":
         return _read_decision(call_id, sent)
     if kind != "question":
-        raise InvalidAnswer("askuser_answer: the call asks nothing: post its result in tool_results")
+        raise InvalidAnswer(
+            "askuser_answer: the call asks nothing: post its result in tool_results"
+        )
     questions = Questions.model_validate_json(arguments).questions
     _check_numbers(sent, len(questions))
     answers: list[JsonValue] = [
@@ -269,7 +276,7 @@ def _calls_of(message: Message) -> tuple[ToolCall, ...]:
 def _check_numbers(sent: QuestionAnswer, questions: int) -> None:
     """Raise InvalidAnswer if a key is the number of no question."""
     for field in ("selections", "custom"):
-        given: Mapping[str, object] = getattr(sent, field) or {}
+        given = dict[str, object](getattr(sent, field) or {})
         if unknown := given.keys() - {str(number) for number in range(questions)}:
             raise InvalidAnswer(
                 f"askuser_answer.{field}: there is no question {min(unknown)[:16]!r}; "
