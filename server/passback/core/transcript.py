@@ -54,6 +54,9 @@ NOT_ACCEPTED = "Your answer was not accepted: "
 # The start of the result of a call that names no tool: readers of the run did not see it.
 UNKNOWN_TOOL = "Not executed: there is no tool named "
 
+# The start of the result of a sub-agent that failed: its last answer may be lost.
+AGENT_FAILED = "The agent failed: "
+
 UNMADE_TEXT = "The user allowed this call, but went on before it was made: it was not made."
 
 MessageT = TypeVar("MessageT", bound=Message)

@@ -30,6 +30,7 @@ from passback.core.messages import (
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
+from passback.core.transcript import AGENT_FAILED
 from passback.engine.agents import ServedAgent
 from passback.engine.children import CallContext, ChildJournal, Origin
 from passback.engine.loop import Loop
@@ -189,7 +190,7 @@ class AgentTools:
             # The whole run has lost its ground: no result could be stored.
             raise
         except PassbackError as error:
-            return ToolResult(f"The agent failed: {error.message}", is_error=True)
+            return ToolResult(f"{AGENT_FAILED}{error.message}", is_error=True)
         return _final_result(journal.outcome, loop.messages[len(origin.messages) :])
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import anyio
 import pytest
@@ -10,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.runs import KEY, PAINT, record, worker
-from tests.support.transcript_rules import faults_of
 from tests.unit.engine.sub_agents import erase, helper
 from tests.unit.wire.chat_client import ChatClient, timeless
 
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
-from passback.core.errors import ModelError, PassbackError
-from passback.core.events import RunFinished, RunStarted, TextDelta, innermost_event
+from passback.core.errors import ModelError
+from passback.core.events import RunEvent, RunFinished, RunStarted, TextDelta, innermost_event
 from passback.core.messages import (
     ApprovalMessage,
+    Message,
     MessageId,
     Owed,
     PostedMessage,
@@ -29,16 +28,16 @@ from passback.core.messages import (
     UserMessage,
     new_message_id,
 )
+from passback.core.ports import Parked
 from passback.core.posts import StartRun
 from passback.core.questions import ASK_USER
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls, says
 from passback.stores.open import open_store
 from passback.toolsets.agents import AgentTools
-from passback.toolsets.functions import tool
+from passback.toolsets.functions import ToolError, tool
 from passback.wire.chat.history import project, read_messages, read_turns_before
 from passback.wire.chat.projections import JsonDict
-from passback.wire.chat.said import Said
 from passback.wire.chat.turns import Turns
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +55,7 @@ def look(at: str = "") -> str:
 @tool
 def breaks() -> str:
     """Break."""
-    raise RuntimeError("broken")
+    raise ToolError("broken")
 
 
 CALLS: dict[str, JsonDict] = {
@@ -69,10 +68,6 @@ CALLS: dict[str, JsonDict] = {
     "nosuch": {},
 }
 WRONG: dict[str, JsonDict] = {"look": {"at": 1}, "paint": {"no": 1}, "ask_user": {"questions": []}}
-
-
-def _hangs() -> list[Step]:
-    return [HANG, anyio.Event()]
 
 
 def _thinks(turn: list[Step]) -> list[Step]:
@@ -94,41 +89,34 @@ SAID = st.builds(lambda texts: says(*texts), st.lists(TEXTS, min_size=1, max_siz
 CALLED = st.builds(
     lambda text, names, wrong: [*text, *_calls(names, wrong)],
     st.lists(TEXTS, max_size=1),
-    st.lists(st.sampled_from([*CALLS]), min_size=1, max_size=3),
+    st.lists(st.sampled_from([*CALLS, "helper", "helper"]), min_size=1, max_size=3),
     st.lists(st.sampled_from([*WRONG]), max_size=1),
 )
-WHOLE = st.builds(
-    lambda turn, thinks, counted: (
-        (turn if not counted else _counted(turn))
-        if not thinks
-        else _thinks(turn if not counted else _counted(turn))
-    ),
-    SAID | CALLED | CALLED,
-    st.booleans(),
-    st.just(True),
-)
-BROKEN = st.sampled_from(["error", "cut", "nothing", "thought", "long", "refusal", "hang"])
 
 
-def _broken(kind: str, text: str) -> list[Step]:
-    match kind:
-        case "error":
-            return [ReasoningChunk("hm"), text, ModelError("the model is gone")]
-        case "cut":
-            return [text, *calls(("look", {}))[:-1]]
-        case "nothing":
-            return [Finish("stop")]
-        case "thought":
-            return [ReasoningChunk("hm"), Finish("stop")]
-        case "long":
-            return [text, UsageChunk(Usage(1, 1)), Finish("length")]
-        case "refusal":
-            return [text, Finish("refusal")]
-        case _:
-            return _hangs()
+def _whole(turn: list[Step], thinks: bool, counted: bool) -> list[Step]:
+    turn = _counted(turn) if counted else turn
+    return _thinks(turn) if thinks else turn
 
 
-TURNS = st.lists(WHOLE | WHOLE | st.builds(_broken, BROKEN, TEXTS), min_size=1, max_size=6)
+WHOLE = st.builds(_whole, SAID | CALLED | CALLED, st.booleans(), st.booleans())
+
+
+def _odd(text: str) -> dict[str, list[Step]]:
+    """Answers that are no answers, by their names; they are made anew for each."""
+    return {
+        "error": [ReasoningChunk("hm"), text, ModelError("the model is gone")],
+        "cut": [text, *calls(("look", {}))[:-1]],
+        "nothing": [Finish("stop")],
+        "thought": [ReasoningChunk("hm"), Finish("stop")],
+        "long": [text, UsageChunk(Usage(1, 1)), Finish("length")],
+        "refusal": [text, Finish("refusal")],
+        "hang": [HANG, anyio.Event()],
+    }
+
+
+ODD = st.builds(lambda kind, text: _odd(text)[kind], st.sampled_from([*_odd("")]), TEXTS)
+TURNS = st.lists(WHOLE | WHOLE | ODD, min_size=1, max_size=6)
 REACTIONS = st.lists(st.sampled_from(["answer", "deny", "go on", "close"]), min_size=3, max_size=3)
 
 
@@ -141,16 +129,16 @@ class Watcher:
         self.client = ChatClient()
 
     async def follow(self, run: RunRef) -> RunFinished:
-        fresh: Turns | None = None
+        fresh = Turns()
+        event: RunEvent | None = None
         async with self.runs.follow(run) as batches:
             async for batch in batches:
                 for logged in batch:
-                    posted: tuple[object, ...] = ()
+                    posted: tuple[Message, ...] = ()
                     event = logged.event
                     if isinstance(event, RunStarted):
                         fresh = await read_turns_before(self.runs, KEY, event.first)
                         posted = await read_messages(self.runs, KEY, event.first, event.posted)
-                    assert fresh is not None
                     said = self.turns.feed(run, logged, posted)
                     assert fresh.feed(run, logged, posted) == said
                     self.client.take(said)
@@ -200,7 +188,7 @@ async def test_patches_add_up_to_turns_and_turns_to_the_record(
     ):
         watcher = Watcher(runs)
         first = StartRun(KEY, (UserMessage(MessageId("u"), "go"),), (PAINT,))
-        run = await runs.start(first)
+        run: RunRef | Parked | None = await runs.start(first)
         for reaction in [*reactions, ""]:
             assert isinstance(run, RunRef)
             await watcher.follow(run)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from passback.core.events import START, ToolResulted
 from passback.core.messages import CallId, Content, Owed, RunId, ToolMessage
 from passback.core.text import find_arguments_flaw
+from passback.core.transcript import AGENT_FAILED
 from passback.wire.chat.projections import (
     Call,
     CallStatus,
@@ -181,13 +182,17 @@ class TurnBook:
         """End the turns of the sub-agents on a call that gets its result."""
         path = (*call.turn.loop.path, call.id)
         below = [loop for loop in self._loops.values() if loop.path[: len(path)] == path]
+        if not below:
+            return
+        is_own = result.synthetic is None and result.is_error
+        fails = shown_text(result.content).startswith(AGENT_FAILED) if is_own else result.is_error
         for loop in sorted(below, key=depth, reverse=True):
             del self._loops[loop.path]
             turn = loop.turn
             if turn is None:
                 continue
-            # no answer of an agent that failed is in the record, unless it was counted or has calls
-            is_lost = result.is_error and turn.usage is None and not turn.shown
+            # the record has no answer that an agent did not end; those with calls were ended
+            is_lost = fails and turn.usage is None and not turn.shown
             if not turn.ended and (turn.is_empty or is_lost):
                 self._drop_turn(turn)
                 continue
