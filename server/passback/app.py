@@ -62,6 +62,7 @@ class Application:
             mcp_servers=frozenset(
                 one.name for one in self.backend.connected if isinstance(one, MCPServer)
             ),
+            version=__version__,
         )
         wires = self.build_wires(services)
         wires.append(document_wire(wires, version=__version__))

@@ -260,6 +260,9 @@ class LoggedRuns:
         await self.status(key)
         del self.known[key]
 
+    def models(self, agent: str = "", /) -> Sequence[str]:
+        return ("scripted", "other")
+
     def commands(self, agent: str = "", /) -> Sequence[Command]:
         if agent:
             raise UnknownAgent("this server has no agent of that name")

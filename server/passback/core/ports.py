@@ -579,6 +579,14 @@ class Runs(Protocol):
         """
         ...
 
+    def models(self, agent: str = "", /) -> Sequence[str]:
+        """Return the names of the models that a post may choose, the agent's own first.
+
+        Raises:
+            UnknownAgent: the server has no agent of this name.
+        """
+        ...
+
     async def ready(self) -> None:
         """Check that new posts can be served.
 

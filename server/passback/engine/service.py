@@ -544,6 +544,11 @@ class RunService:
     def commands(self, agent: str = "", /) -> Sequence[Command]:
         return self._agents.agent_named(agent).spec.commands.all_commands
 
+    def models(self, agent: str = "", /) -> Sequence[str]:
+        served = self._agents.agent_named(agent)
+        own = served.spec.model.name
+        return (own, *(name for name in served.models if name != own))
+
     async def ready(self) -> None:
         self._supervisor.admit()
         await self._readiness.check()

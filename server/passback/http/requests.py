@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError
+from starlette.requests import Request
 from starlette.types import Scope
 
 from passback.core.errors import BadRequest, InvalidRequest, NotAcceptable, UnknownRun
@@ -261,6 +262,23 @@ def parse_whole_number(text: str, /, *, least: int, most: int) -> int | None:
     """Return a number in digits from a query, or None if it is none or out of bounds."""
     is_number = text.isascii() and text.isdigit() and len(text) <= 16
     return int(text) if is_number and least <= int(text) <= most else None
+
+
+def number_parameter(
+    request: Request, name: str, default: int, /, *, most: int, least: int = 0
+) -> int:
+    """Return a number of the query, or its default.
+
+    Raises:
+        InvalidRequest: it is not a whole number from `least` to `most`.
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    number = parse_whole_number(given, least=least, most=most)
+    if number is None:
+        raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
+    return number
 
 
 # a string of structured fields (RFC 9651), or the bare text that most clients send

@@ -106,6 +106,7 @@ class Services:
             `system` and `assistant`, with which a conversation begins with a history.
         on_busy: default for a post that arrives during a run.
         mcp_servers: names of the agents' MCP servers. Their tools are named `<name>__<tool>`.
+        version: of this server.
     """
 
     runs: Runs
@@ -118,6 +119,7 @@ class Services:
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"
     mcp_servers: frozenset[str] = frozenset()
+    version: str = "dev"
 
 
 @value

@@ -1,6 +1,5 @@
 """The chat socket as a plain WebSocket, by the published client `websockets`."""
 
-import anyio
 import pytest
 from tests.support.chat_site import Json, chat_site
 

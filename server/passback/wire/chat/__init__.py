@@ -4,19 +4,23 @@ A session is a conversation, shared with every other wire. The protocol's Socket
 the extra `passback[chat]` is installed.
 """
 
+from dataclasses import replace
+
 from passback.http.wires import Services, Wire, WireType
 from passback.streams.sockets import SocketEndpoint
 from passback.wire.chat.feeds import Feeds
 from passback.wire.chat.plain import PlainTransport
+from passback.wire.chat.rest import build_rest
 
 PLAIN_PATH = "/ws"
 
 
 def build(services: Services, /) -> Wire:
-    feeds = Feeds(services.runs)
+    rest, feeds = build_rest(services), Feeds(services.runs)
     plain = PlainTransport(services, feeds)
-    return Wire(
-        routes=[SocketEndpoint(PLAIN_PATH, plain.serve, services)],
+    return replace(
+        rest,
+        routes=[*rest.routes, SocketEndpoint(PLAIN_PATH, plain.serve, services)],
         late_keys=frozenset({PLAIN_PATH}),
         running=feeds.running,
     )

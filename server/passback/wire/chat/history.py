@@ -2,22 +2,35 @@
 
 from collections.abc import Sequence
 
-from passback.core.messages import ConversationKey, Message, SystemMessage, UserMessage
+from passback.core.errors import InvalidRequest
+from passback.core.messages import (
+    ApprovalMessage,
+    ChildMessage,
+    ConversationKey,
+    Message,
+    SystemMessage,
+    UserMessage,
+)
 from passback.core.ports import Runs
-from passback.wire.chat.projections import JsonDict
+from passback.core.transcript import innermost_message
+from passback.wire.chat.projections import JsonDict, shown_text
 from passback.wire.chat.turns import Turns
 
 _PAGE = 100  # messages
+_LARGE_PAGE = 1_000  # messages, of a history that is read whole
 
 
-def project(messages: Sequence[Message], /, *, start: int = 0) -> list[JsonDict]:
+def project(
+    messages: Sequence[Message], /, *, start: int = 0, running: bool = False
+) -> list[JsonDict]:
     """Return the turns of a record (TurnProjections), in their order.
 
     Args:
         messages: the record from `start` on; either all of it, or from a message of the user on.
         start: the position in the record of the first of them.
+        running: a run goes on.
     """
-    return Turns(messages, start=start).views
+    return Turns(messages, start=start, running=running).views
 
 
 def is_input(message: Message, /) -> bool:
@@ -38,16 +51,22 @@ async def read_turns_before(runs: Runs, key: ConversationKey, first: int, /) -> 
     Raises:
         UnknownConversation: there is none.
     """
+    messages, start = await _read_back(runs, key, first)
+    return Turns(messages, start=start)
+
+
+async def _read_back(runs: Runs, key: ConversationKey, end: int) -> tuple[tuple[Message, ...], int]:
+    """Return the messages before a position, back to one of the user, and where that is."""
     messages: tuple[Message, ...] = ()
-    start = first
+    start = end
     while start > 0:
         page = max(0, start - _PAGE)
         messages = (*await read_messages(runs, key, page, start - page), *messages)
         start = page
         places = [at for at, message in enumerate(messages) if is_input(message)]
         if places:
-            return Turns(messages[places[-1] :], start=start + places[-1])
-    return Turns(messages)
+            return messages[places[-1] :], start + places[-1]
+    return messages, 0
 
 
 async def read_messages(
@@ -66,3 +85,59 @@ async def read_messages(
             break
         messages = (*messages, *page.messages)
     return messages
+
+
+async def read_turns(
+    runs: Runs, key: ConversationKey, /, *, after: int, limit: int | None, most: int
+) -> list[JsonDict]:
+    """Read the turns of a conversation.
+
+    Args:
+        runs: reads the record.
+        key: the conversation.
+        after: those behind the turn of the main agent or the user with this `sequence`.
+        limit: so many turns of the main agent and the user, each with those of its sub-agents;
+            None: all that there are.
+        most: characters that the answer may have.
+
+    Raises:
+        UnknownConversation: there is none.
+        InvalidRequest: there are too many for one answer.
+    """
+    status = await runs.status(key)
+    begin = min(after, status.message_count)
+    messages, start = await _read_back(runs, key, begin)
+    size = 0
+    while True:
+        position = start + len(messages)
+        page = await runs.messages(key, start=position, limit=_PAGE if limit else _LARGE_PAGE)
+        messages = (*messages, *page.messages)
+        size += sum(map(_text_size, page.messages))
+        if size > most:
+            raise InvalidRequest(
+                f"these turns have more than {most} characters: read them in pages, with limit "
+                "and after"
+            )
+        is_whole = not page.messages or position + len(page.messages) >= page.total
+        if is_whole or limit:
+            found = _turns_after(project(messages, start=start, running=status.running), after)
+            # a turn with another one behind it does not change any more
+            if is_whole or len(found) > (limit or 0):
+                return [turn for turns in found[:limit] for turn in turns]
+
+
+def _text_size(message: Message) -> int:
+    said = innermost_message(message)
+    return 0 if isinstance(said, ApprovalMessage | ChildMessage) else len(shown_text(said.content))
+
+
+def _turns_after(turns: Sequence[JsonDict], after: int) -> list[list[JsonDict]]:
+    """Return the turns behind a sequence, each with those of its sub-agents."""
+    found: list[list[JsonDict]] = []
+    for turn in turns:
+        if turn["parent_fork_tool_call_id"] is not None:
+            if found:
+                found[-1].append(turn)
+        elif turn["sequence"] > after:
+            found.append([turn])
+    return found

@@ -67,17 +67,22 @@ class Turns(TurnBook):
         messages: the record before the run that is fed first, back to the last message of the
             user at least (`history.read_turns_before` reads it).
         start: the position in the record of the first of them.
+        running: a run goes on, so that nothing waits for the client.
     """
 
-    def __init__(self, messages: Sequence[Message] = (), /, *, start: int = 0) -> None:
+    def __init__(
+        self, messages: Sequence[Message] = (), /, *, start: int = 0, running: bool = False
+    ) -> None:
         super().__init__(start)
         self._running = False
         self._muted = True
         for index, message in enumerate(messages, start):
             self._read(message, index)
-        self._mark_owed([each.owed for each in waiting_calls(messages)])
+        if not running:
+            self._mark_owed([each.owed for each in waiting_calls(messages)])
         for turn in self._turns.values():
-            turn.status = turn.settled_status()
+            status = turn.settled_status()
+            turn.status = "streaming" if running and status == "paused" else status
         self._muted = False
 
     def feed(self, run: RunRef, logged: Logged, posted: Sequence[Message] = (), /) -> list[Said]:

@@ -18,7 +18,7 @@ from passback.core.errors import InvalidCursor, InvalidRequest
 from passback.core.messages import CallId, OwedKind
 from passback.http.answers import empty_answer, json_answer, lister_of
 from passback.http.body import read_object, read_optional_object
-from passback.http.requests import validate_model
+from passback.http.requests import number_parameter, validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.history import owed_views, utc_timestamp
@@ -38,7 +38,6 @@ from passback.wire.rest.conversations import (
     CONVERSATION_ERRORS,
     ID_PARAMETER,
     conversation_key,
-    number_parameter,
 )
 
 _CLAIM = "/conversations/{id}/tool-calls/{callId}/claim"

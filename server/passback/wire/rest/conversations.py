@@ -18,8 +18,8 @@ from passback.http.body import read_object, read_optional_object
 from passback.http.requests import (
     check_conversation_id,
     check_run_id,
+    number_parameter,
     parse_include,
-    parse_whole_number,
     validate_model,
 )
 from passback.http.routing import Endpoint
@@ -66,23 +66,6 @@ CONVERSATION_ERRORS = ("invalid_request", "conversation_not_found", "bad_request
 def conversation_key(request: Request) -> ConversationKey:
     """Return the conversation of the path. Raise InvalidRequest for an illegal id."""
     return ConversationKey(owner_of(request), check_conversation_id(request.path_params["id"]))
-
-
-def number_parameter(
-    request: Request, name: str, default: int, *, most: int, least: int = 0
-) -> int:
-    """Return a number of the query, or its default.
-
-    Raises:
-        InvalidRequest: it is not a whole number from `least` to `most`.
-    """
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    number = parse_whole_number(given, least=least, most=most)
-    if number is None:
-        raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
-    return number
 
 
 _PERMISSION = "/conversations/{id}/permissions/{name}"

@@ -13,6 +13,7 @@ from passback.core.changes import ConversationPlace, ListedConversation
 from passback.core.errors import InvalidCursor, InvalidRequest
 from passback.core.titles import MAX_TITLE
 from passback.http.answers import json_answer, lister_of
+from passback.http.requests import number_parameter
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.history import utc_timestamp
@@ -24,7 +25,6 @@ from passback.native.openapi import (
     schema_reference,
     schemas_of,
 )
-from passback.wire.rest.conversations import number_parameter
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
