@@ -27,6 +27,7 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
+    fold_name,
     is_server_made,
     single_text,
 )
@@ -63,6 +64,8 @@ class StartRun:
         history: messages that a trusted client imports into a conversation that has none, ready to
             be stored. If the client `resends`, it is ignored where the conversation has messages.
         flaw: with `continues`, why the post cannot begin a conversation.
+        offers: client tools that its client always executes: a run that the post begins has them
+            beside the conversation's. One of the same name comes before them.
     """
 
     key: ConversationKey
@@ -76,6 +79,7 @@ class StartRun:
     continues: bool = False
     history: tuple[HistoryMessage, ...] = ()
     flaw: str = ""
+    offers: tuple[ToolSpec, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -98,6 +102,19 @@ def with_arrival_time(post: StartRun, at: str, /) -> StartRun:
         for each in post.messages
     )
     return replace(post, messages=messages)
+
+
+def with_offers(post: StartRun, stored: Sequence[ToolSpec], /) -> StartRun:
+    """Return the post with what it offers in its tools.
+
+    `stored` are the client tools of the conversation.
+    """
+    if not post.offers:
+        return post
+    tools = stored if post.tools is None else post.tools
+    names = {fold_name(each.name) for each in tools}
+    new = [each for each in post.offers if fold_name(each.name) not in names]
+    return replace(post, tools=(*tools, *new)) if new else post
 
 
 @value

@@ -86,6 +86,7 @@ from passback.core.posts import (
     call_receipt_name,
     receipt_names,
     with_arrival_time,
+    with_offers,
 )
 from passback.core.titles import check_title
 from passback.core.transcript import posted_data, waiting_calls
@@ -305,6 +306,7 @@ class RunService:
     ) -> RunRef | None:
         """Begin a run. None: the conversation has changed meanwhile."""
         run = RunRef(post.key, new_run_id())
+        post = with_offers(post, loaded.tools)
         change = posted_change(post, loaded, verdict, run.run_id)
         spent = await owner_spent(self._store, agent.spec.budget, run)
         begun = await new_run(
@@ -339,7 +341,7 @@ class RunService:
         run_id = new_run_id()
         # its run is known when it begins: answers go with the first run that can use them
         messages = record_messages(verdict.messages)
-        queued = QueuedPost(run_id, replace(post, messages=messages, history=()))
+        queued = QueuedPost(run_id, replace(post, messages=messages, history=(), offers=()))
         receipts = {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}
         enqueue = Enqueue(queued, receipts, (RunQueued(run_id),), limit=self._timing.queue)
         answer = await self._store.enqueue(enqueue)

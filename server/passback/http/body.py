@@ -12,6 +12,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 
 from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
+from passback.core.messages import OwnerId
 from passback.http.answers import owner_of
 from passback.http.requests import Headers, headers_of
 from passback.http.wires import PartialBodies, RequestLimits
@@ -69,18 +70,17 @@ async def read_object(
     """
     headers = headers_of(request.scope)
     _check_media_type(headers)
-    return _parse_object(await _read_bytes(request, headers, limits, bodies), limits)
+    return _parse_object(await read_body(request, limits, bodies, owner_of(request)), limits)
 
 
 async def read_optional_object(
     request: Request, limits: RequestLimits, bodies: PartialBodies, /
 ) -> dict[str, JsonValue]:
     """Return the body as `read_object` does. An empty body is an empty object of any media type."""
-    headers = headers_of(request.scope)
-    text = await _read_bytes(request, headers, limits, bodies)
+    text = await read_body(request, limits, bodies, owner_of(request))
     if not text:
         return {}
-    _check_media_type(headers)
+    _check_media_type(headers_of(request.scope))
     return _parse_object(text, limits)
 
 
@@ -104,10 +104,17 @@ def _check_media_type(headers: Headers) -> None:
         raise UnsupportedMedia("the body has to come without a content encoding")
 
 
-async def _read_bytes(
-    request: Request, headers: Headers, limits: RequestLimits, bodies: PartialBodies
+async def read_body(
+    request: Request, limits: RequestLimits, bodies: PartialBodies, owner: OwnerId, /
 ) -> bytes:
-    declared = headers.first.get(b"content-length", "0").strip(" \t")  # RFC 9110, 5.5
+    """Return the body of a request.
+
+    Raises:
+        BodyTooLarge, RequestTimeout, ServerBusy, BadRequest: as `read_object`.
+    """
+    declared = (
+        headers_of(request.scope).first.get(b"content-length", "0").strip(" \t")
+    )  # RFC 9110, 5.5
     # an absurd or malformed length is too large, too
     is_sane = len(declared) <= _MAX_LENGTH_DIGITS and declared.isdecimal()
     if not is_sane or int(declared) > limits.body_bytes:
@@ -119,15 +126,17 @@ async def _read_bytes(
         return body
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _read_in_time(request, limits, bodies)
+            return await _read_in_time(request, limits, bodies, owner)
     except TimeoutError:
         late = f"the body did not arrive within {limits.body_seconds:g} seconds"
         raise RequestTimeout(late) from None
 
 
-async def _read_in_time(request: Request, limits: RequestLimits, bodies: PartialBodies) -> bytes:
+async def _read_in_time(
+    request: Request, limits: RequestLimits, bodies: PartialBodies, owner: OwnerId
+) -> bytes:
     """Return a body when all of it has arrived. Until then `bodies` counts what is here."""
-    owner, body, held, more = owner_of(request), bytearray(), 0, True
+    body, held, more = bytearray(), 0, True
     try:
         while more:
             more, chunk = await _receive_piece(request)

@@ -119,7 +119,7 @@ class Socket:
         if self.owner is None:
             late = f"no key came within {seconds:g} seconds (key_timeout in PASSBACK_TIMING)"
             loop = asyncio.get_running_loop()
-            self._key_timer = loop.call_later(seconds, self._abandon, 1008, late)
+            self._key_timer = loop.call_later(seconds, self.abandon, 1008, late)
         elif self._link is not None:
             self._link.admit(self.owner)
         headers = [(b"x-request-id", request_id(self.scope).encode())]
@@ -190,7 +190,7 @@ class Socket:
         sockets = self.services.sockets
         is_full = self._queue and self._queued + size > self.services.limits.socket_queue_bytes
         if is_full or not sockets.has_room(size):
-            self._abandon(*TOO_SLOW)
+            self.abandon(*TOO_SLOW)
             return False
         self._release(-size)
         if isinstance(content, str):  # without lone surrogates, which servers cannot send
@@ -216,6 +216,15 @@ class Socket:
             note_end(self.scope, code, reason)
         if self._waiting is not None:
             self._waiting.cancel()
+
+    def abandon(self, code: int, reason: str) -> None:
+        """Close the socket at once; what is in the queue is lost."""
+        self.close(code, reason)
+        self._takes_messages = False
+        self._clear_queue()
+        if self._link is not None:
+            self._takes_close = False
+            self._link.fail(code, reason)
 
     async def run_application(self, application: ASGIApp, /) -> None:
         """Serve the socket by another ASGI application, such as a library's, within all limits."""
@@ -275,7 +284,7 @@ class Socket:
 
     def give_way(self) -> None:
         """Close the socket in favour of another one."""
-        self._abandon(1013, "another WebSocket has taken the place of this one, which had no key")
+        self.abandon(1013, "another WebSocket has taken the place of this one, which had no key")
 
     async def _handle(self, handler: SocketHandler) -> None:
         """Run the handler, and send what is in the queue; an error becomes the socket's end."""
@@ -316,15 +325,6 @@ class Socket:
         loop = asyncio.get_running_loop()
         self._stop_timer = loop.call_later(_FINAL_SECONDS, self._handling.cancel)
 
-    def _abandon(self, code: int, reason: str) -> None:
-        """Close the socket at once; what is in the queue is lost."""
-        self.close(code, reason)
-        self._takes_messages = False
-        self._clear_queue()
-        if self._link is not None:
-            self._takes_close = False
-            self._link.fail(code, reason)
-
     def _lose(self, code: int) -> None:
         """Record that the client has left."""
         self._end = self._end or (code, "")
@@ -342,7 +342,7 @@ class Socket:
                 self._lose(1006)
                 return
             if sending.cancelled_caught:
-                self._abandon(*TOO_SLOW)
+                self.abandon(*TOO_SLOW)
                 return
             if self._queue:  # it was not cleared meanwhile
                 self._release(_memory_of(self._queue.popleft()))

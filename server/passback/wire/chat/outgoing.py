@@ -27,6 +27,11 @@ class Outgoing:
         """The event as a message of a plain WebSocket."""
         return f'{{"event":"{self.name}","data":{self.data}}}'
 
+    @cached_property
+    def packet(self) -> str:
+        """The event as a packet of Socket.IO."""
+        return f'2["{self.name}",{self.data}]'
+
 
 class Client(Protocol):
     """One connected client, by any transport."""

@@ -30,7 +30,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy, StartRun
-from passback.core.questions import Question, Questions
+from passback.core.questions import ASK_USER, Question, Questions
 from passback.http.requests import PostedId, check_conversation_id, validate_model
 from passback.http.wires import Services
 from passback.native.declarations import DeclaredTool, parse_tools
@@ -187,6 +187,8 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
         on_busy=sent.on_busy or services.on_busy,
         continues=True,  # sessions are created before the first message
         flaw=_NO_CONVERSATION,
+        # whoever looks on can answer
+        offers=(ASK_USER,) if sent.message and not sent.headless else (),
     )
 
 
