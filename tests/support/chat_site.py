@@ -20,6 +20,7 @@ from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.ports import Runs
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.http.socket_protocol import BoundedSocketProtocol
+from passback.session import ContextHolder
 from passback.settings import load_settings
 
 Json: TypeAlias = dict[str, Any]
@@ -124,9 +125,7 @@ async def chat_site(
     http = partial(
         BoundedHttpProtocol, connections=connections, takes_socket=application.takes_socket
     )
-    protocol = partial(
-        BoundedSocketProtocol, connections=connections, bodies=application.bodies
-    )
+    protocol = partial(BoundedSocketProtocol, connections=connections, bodies=application.bodies)
     config = uvicorn.Config(
         application.asgi,
         http=cast("Any", http),
@@ -139,13 +138,23 @@ async def chat_site(
         timeout_graceful_shutdown=5,
     )
     server = QuietServer(config)
-    with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        async with application.running(), anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(server.serve, sockets=[listening]))
-            try:
-                yield ChatSite(url, application)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await application.drain()
-                server.should_exit = True
+
+    @asynccontextmanager
+    async def serve() -> AsyncGenerator[ChatSite]:
+        with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            async with application.running(), anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(server.serve, sockets=[listening]))
+                try:
+                    yield ChatSite(url, application)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await application.drain()
+                    server.should_exit = True
+
+    # in a task of its own: what a test raises is not to come out as a group of errors
+    served = await ContextHolder(serve()).open()
+    try:
+        yield served.value
+    finally:
+        await served.close()

@@ -42,6 +42,7 @@ _MOST_PACKETS: Final = 16  # in one payload: the library takes no more
 _HOLDER_KEY: Final = "passback.chat"
 _RESERVED: Final = frozenset({"connect", "disconnect", "connect_error", "*"})
 _SEPARATOR: Final = "\x1e"
+_CLOSE: Final = "1"
 # what may follow the type: a namespace, the number for an ack, and JSON
 _PACKET: Final = re.compile(r"(?:(/[^,?]{0,128})(?:,|\Z))?([0-9]{0,15})(?=[^0-9]|\Z)", re.ASCII)
 
@@ -68,7 +69,7 @@ def check_packet(text: str, /, *, depth: int) -> SentPacket:
     Raises:
         BadRequest: it cannot, or the packet is one that no client sends here.
     """
-    if text in {"1", "2probe", "3", "5"}:  # close, the probe of an upgrade, a pong, an upgrade
+    if text in {_CLOSE, "2probe", "3", "5"}:  # the probe of an upgrade, a pong, the upgrade
         return SentPacket()
     if text[:1] != "4" or text[1:2] not in {"0", "1", "2"}:
         raise BadRequest("this is no packet of Socket.IO that this server takes")
@@ -238,8 +239,7 @@ class SocketIoTransport:
 
     def _known_holder(self, scope: Scope) -> Holder | None:
         """Return the client of a request that names one."""
-        engine_id = parse_qs(scope["query_string"].decode("latin-1")).get("sid", [""])[0]
-        environ = self._server.environ.get(engine_id)
+        environ = self._server.environ.get(_engine_id(scope))
         holder: Holder | None = environ and environ["asgi.scope"].get(_HOLDER_KEY)
         return holder
 
@@ -324,7 +324,10 @@ class SocketIoTransport:
 
         sized = [(b"content-length", str(len(body)).encode())]
         headers = [each for each in scope["headers"] if each[0] != b"content-length"]
+        queue = self.queue_of(_engine_id(scope))
         await self._application({**scope, "headers": [*headers, *sized]}, receive_body, send)
+        if queue is not None and _CLOSE in packets:  # the library leaves its poll waiting
+            queue.put_nowait(self._packets.Packet(self._packets.NOOP))
 
     def _leave(self, holder: Holder) -> None:
         if holder.timer is not None:
@@ -358,8 +361,8 @@ class SocketIoTransport:
         has_token = isinstance(auth, dict) and "token" in auth
         if known is not None and not has_token:
             return known
-        given = {"token": auth["token"] if has_token else ""}
-        holder.token = validate_model(Auth, cast("JsonValue", given)).token
+        given = cast("JsonValue", auth if has_token else {"token": ""})
+        holder.token = validate_model(Auth, given).token
         if socket is not None:
             return socket.present_key(holder.token)
         return self._services.resolve_key(holder.token)
@@ -396,6 +399,12 @@ class SocketIoTransport:
     def _start(self, work: Any, *given: object) -> None:
         assert self._tasks is not None
         self._tasks.start_soon(work, *given)
+
+
+def _engine_id(scope: Scope) -> str:
+    """Return the library's id of the connection that a request names; empty for none."""
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1")).get("sid", [""])[0]
 
 
 def _decode(body: bytes) -> str:
