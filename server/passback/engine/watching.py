@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from passback.core.changes import Status
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
-from passback.core.events import START, Cursor, Logged, Position
+from passback.core.events import START, Cursor, Logged, Position, RunFinished, RunQueued
 from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import RunBatch, Store, Watch
 from passback.engine.reader import BEYOND_END, Reader
@@ -50,6 +50,7 @@ class ConversationReader(
         self._status = status
         self._quiet = quiet
         self._position = START
+        self._begun_epoch = 0  # of the last run that was seen and has begun
         self._version: int | None = None  # when no run was found
         self._reader: Reader | None = None
         self._watching = AsyncExitStack()
@@ -73,6 +74,7 @@ class ConversationReader(
 
     async def _find_place(self, status: Status) -> None:
         after, run_id = self._after, status.run_id
+        self._begun_epoch = status.logged.epoch
         if isinstance(after, Cursor):
             self._position = after.position
             try:
@@ -127,6 +129,9 @@ class ConversationReader(
             batch: Sequence[Logged] | None = await anext(reader, None)
             if batch is not None:
                 self._position = batch[-1].position
+                # no status has one that was taken out of the queue
+                if any(not isinstance(each.event, RunQueued | RunFinished) for each in batch):
+                    self._begun_epoch = self._position.epoch
                 return RunBatch(reader.run, batch)
             await self._close_run()
 
@@ -135,7 +140,7 @@ class ConversationReader(
         while True:
             status = await self._store.status(self._key)
             # a conversation that is made anew under this id counts from the start
-            if status.version == 0 or status.logged.epoch < self._position.epoch:
+            if status.version == 0 or status.logged.epoch < self._begun_epoch:
                 raise StopAsyncIteration
             if status.version != self._version:
                 found = await self._store.next_run(self._key, after=self._position)

@@ -28,6 +28,7 @@ from tests.support.runs import (
 from passback.core.errors import CursorExpired, InvalidCursor, UnknownConversation, UnknownRun
 from passback.core.events import (
     START,
+    Cancelled,
     Completed,
     Cursor,
     Logged,
@@ -211,6 +212,31 @@ async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: S
         assert starts_of(seen) == [(0, 1), (2, 1), (4, 1), (4, 1)]
         kept = await record(runs)
         assert [message.id for message in kept[4:5]] == [MessageId("u3")]
+
+
+async def test_it_goes_on_behind_a_run_that_was_taken_out_of_the_queue(store: Store) -> None:
+    script = [["zero ", anyio.Event()], words("one")]
+    async with worker(store, ScriptedModel(script)) as runs:
+        first = await post(runs, says(message_id="u0"))
+        await until(runs, first, TextDelta)
+        async with at_once() as tasks:
+            seen = list[Seen]()
+
+            async def watch() -> None:
+                seen.extend(await watched(runs, ends=3))
+
+            tasks.start_soon(watch)
+            waiting = await post(runs, says(message_id="u1"), on_busy="enqueue")
+            assert await runs.cancel(waiting)
+            assert await runs.cancel(first)
+            assert await outcome(runs, waiting) == Cancelled()
+            assert await outcome(runs, first) == Cancelled()
+            last = await post(runs, says(message_id="u2"))
+        assert [each.run for each in seen if each.logged.event == RunFinished(Cancelled())] == [
+            first,
+            waiting,
+        ]
+        assert (seen[-1].run, seen[-1].logged.event) == (last, RunFinished(Completed()))
 
 
 async def test_results_that_were_stored_before_a_run_are_named_with_it(store: Store) -> None:

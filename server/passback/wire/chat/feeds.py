@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -19,14 +20,16 @@ from passback.core.errors import (
     PassbackError,
     UnknownConversation,
 )
-from passback.core.events import START, Cursor, Logged, Position, Rewound, RunQueued, RunStarted
+from passback.core.events import START, Cursor, Logged, Position, Rewound, RunStarted
 from passback.core.messages import ConversationKey, Message, RunRef, UserMessage
 from passback.core.ports import RunBatch, Runs
 from passback.wire.chat.headless import HeadlessResult
 from passback.wire.chat.history import read_messages, read_turns_before
 from passback.wire.chat.outgoing import Batch, Client, refusal
 from passback.wire.chat.said import Said, join_said, position_of
-from passback.wire.chat.turns import Turns
+
+if TYPE_CHECKING:
+    from passback.wire.chat.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -80,16 +83,14 @@ class TurnReader:
         event = logged.event
         if isinstance(event, Rewound):
             return await self._rewind(run, logged.position, event.to)
-        if isinstance(event, RunQueued):
-            return ()
         posted: Sequence[Message] = ()
         if isinstance(event, RunStarted):
             posted = await read_messages(self._runs, self._key, event.first, event.posted)
             if self._turns is None:
                 self._turns = await read_turns_before(self._runs, self._key, event.first)
             self._headless = HeadlessResult(await self._asked(posted, event.first))
-        elif self._turns is None:  # a run that has waited, and did not begin
-            self._turns = Turns()
+        if self._turns is None:  # a run of before, which was taken out of the queue
+            return ()
         said = self._turns.feed(run, logged, posted)
         self._headless.complete(event, said)
         return said
@@ -246,12 +247,12 @@ class Feeds:
         feed.subscribers.add(one)
 
     async def resume(self, one: Subscription, number: int, /) -> None:
-        """Subscribe to what comes after the event `number`.
+        """Subscribe to what comes after the event `number`. 0: to the last chat, from its start.
 
         Raises:
             UnknownConversation, InvalidCursor, CursorExpired, StoreError: as `Runs.watch`.
         """
-        after, one.seen = position_of(number), number
+        after, one.seen = position_of(number) if number else START, number
         beginning = _Beginning()
         one.alone = anyio.CancelScope()
         self._group.start_soon(self._read_alone, one, one.alone, after, beginning)
@@ -334,6 +335,9 @@ class Feeds:
         self, stack: AsyncExitStack, key: ConversationKey, after: Position
     ) -> tuple[AsyncIterator[RunBatch], bool]:
         """Return the batches after a position, and whether they begin with its run's start."""
+        if after == START and (last := (await self._runs.status(key)).run_id) is not None:
+            watching = self._runs.watch(key, after=Cursor(last, START))
+            return await stack.enter_async_context(watching), True
         try:
             watching = self._runs.watch(key, after=after)
             return await stack.enter_async_context(watching), True
