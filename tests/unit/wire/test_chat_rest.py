@@ -12,6 +12,7 @@ from tests.support.asgi_client import ask, ask_json
 from tests.support.logged_runs import RUN, LoggedRuns
 from tests.support.runs import worker
 from tests.unit.engine.sub_agents import TASK, helper
+from typing_extensions import override
 
 from passback.core.changes import (
     ConversationPage,
@@ -207,6 +208,7 @@ class Endless(LoggedRuns):
         super().__init__()
         self.size = size
 
+    @override
     async def conversations(self, owner: OwnerId, /, **asked: Any) -> ConversationPage:
         self.lists.append((owner, asked["after"], asked["limit"], asked["search"]))
         place = ConversationPlace(1, "0" * 32)
@@ -269,12 +271,12 @@ async def test_a_long_history_is_read_in_pages_only() -> None:
 
 async def test_pages_of_a_very_long_record_are_as_those_of_a_short_one() -> None:
     runs = LoggedRuns()
-    runs.known[RUN.key] = Status(2, message_count=300)
-    runs.history = tuple(UserMessage(MessageId(f"u{number}"), "hi") for number in range(300))
+    runs.known[RUN.key] = Status(2, message_count=1_300)
+    runs.history = tuple(UserMessage(MessageId(f"u{number}"), "hi") for number in range(1_300))
     for query, ids in (
         ("?limit=150", range(150)),
-        ("?after=150&limit=1000", range(150, 300)),
-        ("", range(300)),
+        ("?after=1250&limit=1000", range(1_250, 1_300)),
+        ("", range(1_300)),
     ):
         answer = await ask(site(runs), "GET", f"/api/sessions/c/messages{query}")
         assert [turn["id"] for turn in answer.json] == [f"u{number}" for number in ids]

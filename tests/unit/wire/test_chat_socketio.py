@@ -3,7 +3,7 @@
 import anyio
 import pytest
 import socketio
-from tests.support.chat_site import Json, chat_site
+from tests.support.chat_site import chat_site
 
 from passback.agent import Agent
 from passback.models.scripted import ScriptedModel, says

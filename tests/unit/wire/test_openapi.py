@@ -30,13 +30,13 @@ from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services, Wire
 from passback.native.openapi import compose_document, document_wire
-from passback.wire import page, rest, send_message
+from passback.wire import chat, page, rest, send_message
 
 pytestmark = pytest.mark.anyio
 
 RUNS = LoggedRuns(RunFinished(Completed()))
 SERVICES = Services(RUNS, Signal())
-WIRES = [module.build(SERVICES) for module in (send_message, rest, page)]
+WIRES = [module.build(SERVICES) for module in (send_message, rest, page, chat)]
 WIRES.append(document_wire([*WIRES], version="1.2.3"))
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(compose_document(WIRES, version="1.2.3")))
 APP = build_site(WIRES, Access())
@@ -163,6 +163,14 @@ HISTORY = (
         ("POST", "/send-message", "/send-message"),
         ("GET", "/conversations/c/stream?runId=run_1&wait=true", "/conversations/{id}/stream"),
         ("GET", "/conversations/c/stream?wait=0", "/conversations/{id}/stream"),
+        ("GET", "/api/sessions", "/api/sessions"),
+        ("GET", "/api/sessions?limit=0", "/api/sessions"),
+        ("GET", "/api/sessions/c", "/api/sessions/{id}"),
+        ("GET", "/api/sessions/unknown", "/api/sessions/{id}"),
+        ("GET", "/api/sessions/c/messages", "/api/sessions/{id}/messages"),
+        ("GET", "/api/config/models", "/api/config/models"),
+        ("GET", "/api/version", "/api/version"),
+        ("GET", "/api/health", "/api/health"),
     ],
 )
 async def test_answers_fit_their_description(method: str, path: str, described: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -176,11 +177,8 @@ class _Rest:
         owner = owner_of(request)
         session_id = posted_conversation_id(owner, key, None)
         title = first_title((UserMessage(new_message_id(), posted.intent or ""),))
-        try:
+        with suppress(Conflict):  # a repeat with the same key has created it
             await self._runs.create(ConversationKey(owner, session_id), title=title)
-        except Conflict:
-            if key is None:
-                raise
         created: CreatedSession = {"session_id": session_id}
         return json_answer(request.scope, created, headers=run_headers(session_id, None))
 

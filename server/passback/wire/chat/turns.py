@@ -145,11 +145,12 @@ class Turns(TurnBook):
             if turn.told and turn.run_id == self._run_id:
                 self._tell_whole(turn)
         for loop in self._working_loops():
-            if loop.turn is None or loop.turn.ended:
+            last = loop.turn
+            if last is None or last.ended or last.shown:  # the next one may have begun
                 turn_id = loop.next_id(self._run_id)
                 self._tell_void(Turn(turn_id, loop, loop.sequence + 1, self._run_id))
-            elif not loop.turn.told:
-                self._tell_void(loop.turn)
+            elif not last.told:
+                self._tell_void(last)
         return self._take_said()
 
     def _working_loops(self) -> list[Loop]:
@@ -370,8 +371,9 @@ def _end_data(outcome: Outcome) -> JsonDict:
             return _ended("interrupted", "completed")
         case Failed(code, message):
             return _ended("failed", "tool_error", error={"code": code, "message": message})
-        case Completed(reason):
-            return _ended("completed", "max_turns" if reason == "max_turns" else "completed")
+        case _:
+            is_cut = outcome == Completed("max_turns")
+            return _ended("completed", "max_turns" if is_cut else "completed")
 
 
 def _ended(status: str, finish_reason: str, **more: object) -> JsonDict:
