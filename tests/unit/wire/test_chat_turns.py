@@ -674,15 +674,25 @@ def test_a_turn_that_may_have_been_begun_is_told_as_void() -> None:
     kept = [*KEPT, resulted("h")]
     _, fresh = taken_over(kept, [TURN, TextDelta("lost")])
     fresh.tell(TURN)
-    said = fresh.turns.restate(Position(2, 1))
-    assert [each.data["id"] for each in said[-2:]] == ["run_1.2", "run_1.2"]
+    assert ids(fresh.turns.restate(Position(2, 1)))[-2:] == ["run_1.2"] * 2
     before = Turns()
     before.feed(RUN, Logged(Position(1, 1), RunStarted(RUN.run_id)))
-    assert [each.data["id"] for each in before.restate(Position(2, 1))] == ["run_1.1"] * 2
+    assert ids(before.restate(Position(2, 1))) == ["run_1.1"] * 2
     fresh.tell(TextDelta("b"))
-    assert [each.data["id"] for each in fresh.turns.restate(Position(3, 1))][-1] == "run_1.2"
-    fresh.end()
-    assert [each.data["id"] for each in fresh.turns.restate(Position(4, 1))][-1] == "run_1.2"
+    assert ids(fresh.turns.restate(Position(3, 1)))[-1] == "run_1.2"
+
+
+def test_a_client_whose_cursor_is_void_is_told_the_end_of_a_run() -> None:
+    story, fresh = taken_over(KEPT, [*VOID, resulted("h"), TURN, TextDelta("b")])
+    fresh.epoch, fresh.seqs = 2, count(2)
+    fresh.end(Failed("lost", "gone"))
+    story.client.take(fresh.turns.restate(Position(2, 2)))
+    assert story.client.kept == fresh.client.kept
+    assert story.client.ends == fresh.client.ends
+
+
+def ids(said: Sequence[Said]) -> list[str]:
+    return [each.data["id"] for each in said]
 
 
 # ---------------------------------------------------------------- the record

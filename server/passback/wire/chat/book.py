@@ -31,6 +31,7 @@ class TurnBook:
 
     def __init__(self, sequence: int) -> None:
         self._loops: dict[Path, Loop] = {(): Loop((), None, sequence=sequence)}
+        self._closed: dict[Path, Loop] = {}  # of calls with results
         self._turns: dict[str, Turn] = {}
         self._calls: dict[CallId, Call] = {}
         self._run_id = RunId("")
@@ -187,7 +188,7 @@ class TurnBook:
         is_own = result.synthetic is None and result.is_error
         fails = shown_text(result.content).startswith(AGENT_FAILED) if is_own else result.is_error
         for loop in sorted(below, key=depth, reverse=True):
-            del self._loops[loop.path]
+            self._closed[loop.path] = self._loops.pop(loop.path)
             turn = loop.turn
             if turn is None:
                 continue

@@ -45,6 +45,7 @@ class TurnReader:
         self._key = key
         self._turns: Turns | None = None
         self._headless = HeadlessResult()
+        self._restates = False
 
     def snapshot(self) -> Sequence[Said]:
         """Return what a late client is told of the turns in progress."""
@@ -55,6 +56,9 @@ class TurnReader:
         said: list[Said] = []
         for logged in batch.events:
             said += await self._read_event(batch.run, logged)
+        if self._restates and self._turns is not None:
+            self._restates = False
+            return self._turns.restate(batch.events[-1].position)
         return join_said(said)
 
     async def read_beginning(self, batch: RunBatch, after: Position, /) -> None:
@@ -116,8 +120,8 @@ class TurnReader:
             raise CursorExpired(TRIMMED)
         self._headless = fresh._headless
         if self._turns is None:  # of a client that comes back with a void cursor
-            self._turns = fresh._turns
-            return self._turns.restate(position)
+            self._turns, self._restates = fresh._turns, True
+            return ()
         return self._turns.rewind(fresh._turns, position)
 
 

@@ -75,6 +75,7 @@ class Turns(TurnBook):
     ) -> None:
         super().__init__(start)
         self._running = False
+        self._end: JsonDict = {}
         self._muted = True
         for index, message in enumerate(messages, start):
             self._read(message, index)
@@ -133,37 +134,38 @@ class Turns(TurnBook):
         return self._take_said()
 
     def restate(self, position: Position, /) -> list[Said]:
-        """Return the events that tell the turns of the run anew, to a client whose cursor is void.
+        """Return the events that tell the run anew, to a client whose cursor a take-over made void.
 
         A turn that may have been begun and is void is told as one without words.
 
         Args:
-            position: that of the event `Rewound`.
+            position: that of `Rewound`, or of the last event that was fed behind it. The events of
+                the same batch have to be fed before, as they repeat what is not void.
         """
-        self._position, self._place = position, 0
+        if position > self._position:
+            self._position, self._place = position, 0
         for turn in self._turns.values():
             if turn.told and turn.run_id == self._run_id:
                 self._tell_whole(turn)
-        for loop in self._working_loops():
+        for loop in self._loops_with_void():
             last = loop.turn
-            if last is None or last.ended or last.shown:  # the next one may have begun
+            if last is None or last.ended or last.shown:
                 turn_id = loop.next_id(self._run_id)
                 self._tell_void(Turn(turn_id, loop, loop.sequence + 1, self._run_id))
             elif not last.told:
                 self._tell_void(last)
+        if not self._running:
+            self._say("chat:end", self._end)
         return self._take_said()
 
-    def _working_loops(self) -> list[Loop]:
-        """Return the loops of agents that may be at work: the main agent's, and those below open
-        calls.
+    def _loops_with_void(self) -> list[Loop]:
+        """Return the loops of agents that may have been at work: the main agent's, and those below
+        calls that have no result of their own.
         """
-        below = [
-            self._loops.get(path) or Loop(path, call)
-            for call in self._calls.values()
-            if call.is_open and not call.client
-            for path in [(*call.turn.loop.path, call.id)]
-        ]
-        return [self._loops[()], *below] if self._running else []
+        calls = [each for each in self._calls.values() if each.is_open or each.interrupted]
+        paths = [((*each.turn.loop.path, each.id), each) for each in calls if not each.client]
+        loops = {**self._closed, **self._loops}
+        return [self._loops[()], *(loops.get(path) or Loop(path, call) for path, call in paths)]
 
     def snapshot(self) -> list[Said]:
         """Return the events for a client that comes late: the open turns of the run in progress.
@@ -265,6 +267,7 @@ class Turns(TurnBook):
             self._turns = {turn.id: turn for turn in asked}
             self._calls.clear()
             self._loops = {(): self._loops[()]}
+            self._closed.clear()
 
     def _feed_turn(self, path: Path, event: RunEvent) -> None:
         match event:
@@ -317,7 +320,8 @@ class Turns(TurnBook):
         else:  # it was taken out of the queue
             self._say("chat:start", {})
         self._running = False
-        self._say("chat:end", {**_end_data(outcome), "chat_run_id": run_id})
+        self._end = {**_end_data(outcome), "chat_run_id": run_id}
+        self._say("chat:end", self._end)
 
     def _end_turns(self, outcome: Outcome) -> None:
         last = self._loops[()].turn
