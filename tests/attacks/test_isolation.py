@@ -138,6 +138,13 @@ def _processes(*messages: Json) -> Way:
     return Way("POST", agent_api.PATH, {"session_id": "{conversation}", "input": list(messages)})
 
 
+SESSION = "/api/sessions/{conversation}"
+
+
+def _chats(**body: Any) -> Way:
+    return Way("POST", f"{SESSION}/chat", body)
+
+
 WAYS = {
     "look at it": Way("GET", "/conversations/{conversation}"),
     "rename it": Way("PATCH", "/conversations/{conversation}", {"title": "mine"}),
@@ -169,6 +176,17 @@ WAYS = {
     "deny a call": _posts(resume={"interruptId": "{approval}", "payload": False}),
     "post a result by the Agent API": _processes(agent_api.output("{call}", "UTC")),
     "approve a call by the Agent API": _processes(agent_api.decision("{approval}", True)),
+    "look at it as a session": Way("GET", SESSION),
+    "rename it as a session": Way("PATCH", SESSION, {"intent": "mine"}),
+    "delete it as a session": Way("DELETE", SESSION),
+    "read its turns": Way("GET", f"{SESSION}/messages"),
+    "chat in its session": _chats(message="hi"),
+    "post a result in its session": _chats(
+        tool_results=[{"tool_call_id": "{call}", "result": "UTC"}]
+    ),
+    "approve a call in its session": _chats(
+        askuser_answer={"tool_call_id": "{approval}", "selections": {"0": [0]}}
+    ),
 }
 
 

@@ -572,19 +572,11 @@ class Runs(Protocol):
         ...
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:
-        """Return the slash commands of an agent, or of the default agent.
-
-        Raises:
-            UnknownAgent: the server has no agent of this name.
-        """
+        """Return the slash commands of an agent, or of the default agent. Raises UnknownAgent."""
         ...
 
     def models(self, agent: str = "", /) -> Sequence[str]:
-        """Return the names of the models that a post may choose, the agent's own first.
-
-        Raises:
-            UnknownAgent: the server has no agent of this name.
-        """
+        """Return the models that a post may choose, the agent's own first. Raises as `commands`."""
         ...
 
     async def ready(self) -> None:

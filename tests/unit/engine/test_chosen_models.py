@@ -128,6 +128,14 @@ async def test_what_is_taken_back_does_not_choose_any_more(store: Store) -> None
 
 
 # ---------------------------------------------------------------- its name
+async def test_the_models_to_choose_are_listed_with_the_agents_own_first(memory: Store) -> None:
+    own, other = named("openai:one"), named("openai:two")
+    async with worker(memory, own, models=[other, own]) as runs:
+        assert runs.models() == ("openai:one", "openai:two")
+    async with worker(memory, own) as runs:
+        assert runs.models() == ("openai:one",)
+
+
 async def test_a_name_may_be_short_and_is_kept_whole(memory: Store) -> None:
     own, other = usual(), named("x:other:5", words("a"))
     async with worker(memory, own, models=[own, other]) as runs:

@@ -185,7 +185,7 @@ async def test_a_session_has_a_status(status: Status, shown: str) -> None:
 # ---------------------------------------------------------------- the list
 async def test_sessions_are_listed_in_pages_and_found_by_their_title() -> None:
     async with served() as here:
-        ids = [await here.create(intent=name) for name in ("Rome", "Paris", "Parma")]
+        ids = [await here.create(intent=name) for name in ("Rome", "Paris", "Paris too")]
         newest = ids[::-1]
         whole = await here.ask("GET", "/api/sessions")
         assert [each["id"] for each in whole.pop("items")] == newest
@@ -436,6 +436,7 @@ async def test_a_wrong_query_is_refused(method: str, path: str) -> None:
         ("PATCH", "/api/sessions/c", {}, 422, "invalid_request"),
         ("PATCH", "/api/sessions/c", {"intent": " "}, 422, "invalid_request"),
         ("PATCH", "/api/sessions/none", {"intent": "a"}, 404, "conversation_not_found"),
+        ("POST", "/api/sessions/none/chat", {"message": "?"}, 404, "conversation_not_found"),
         ("POST", "/api/sessions/c/chat", {}, 422, "nothing_to_do"),
         ("POST", "/api/sessions/c/chat", {"message": 1}, 422, "invalid_request"),
         ("POST", "/api/sessions/c/chat?event_format=x", {}, 422, "invalid_request"),

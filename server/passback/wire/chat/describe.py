@@ -123,7 +123,7 @@ class TurnView(TypedDict):
 
 
 class ChatError(TypedDict):
-    """Why a chat failed. `code` is one of the server's error codes."""
+    """The failure of a chat. `code` is one of the server's error codes."""
 
     code: str
     message: str

@@ -258,6 +258,7 @@ class _Rest:
             raise InvalidRequest("event_format has to be raw, or left out")
         body = await read_object(request, services.limits, services.bodies)
         sent = validate_model(HeadlessChat, {**body, "session_id": key.id, "headless": True})
+        await self._runs.status(key)  # of an unknown session the client is told so
         post = await read_send(services, key, sent)
         started = await self._runs.start(replace(post, idempotency_key=idempotency_key(headers)))
         if isinstance(started, Parked):

@@ -1,4 +1,4 @@
-"""What clients of the chat socket are told: events with numbers, which are their cursors. Pure."""
+"""Events for clients of the chat socket, with numbers that are their cursors. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
