@@ -30,6 +30,7 @@ class Application:
         backend: the store, the agents and their runs.
         asgi: the application.
         bodies: counts what of bodies and messages has arrived.
+        sockets: counts the open WebSockets.
         takes_socket: tells if a path is a WebSocket's; None if no wire has WebSockets.
 
     Raises:
@@ -49,12 +50,13 @@ class Application:
         )
         self.bodies = bodies_of(settings)
         limits = settings.limits
+        self.sockets = OpenSockets(limits.sockets, limits.owner_sockets)
         services = Services(
             runs=self.backend.runs,
             stopping=self._stopping,
             limits=request_limits(settings),
             bodies=self.bodies,
-            sockets=OpenSockets(limits.sockets, limits.owner_sockets),
+            sockets=self.sockets,
             resolve_key=partial(resolve_key, access),
             ping_seconds=settings.timing.ping,
             allow_roles=settings.allow_roles,

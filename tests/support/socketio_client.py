@@ -1,0 +1,69 @@
+"""The published client of Socket.IO, as tests of the chat socket use it."""
+
+import importlib
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from tests.support.chat_site import SECONDS, Json
+
+_library: Any = importlib.import_module("socketio")  # it has no types
+
+ConnectionRefused: type[Exception] = _library.exceptions.ConnectionError
+
+
+class SocketIoChat:
+    """A connected client.
+
+    Attributes:
+        library: the library's client.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self._send, self._events = anyio.create_memory_object_stream[Json](1000)
+        library.on("*", self._take)
+
+    def _take(self, name: str, data: Any) -> None:
+        self._send.send_nowait({"event": name, "data": data})
+
+    async def emit(self, event: str, **data: Any) -> None:
+        await self.library.emit(event, data)
+
+    async def call(self, event: str, **data: Any) -> Json:
+        """Send an event, and return its ack."""
+        ack: Json = await self.library.call(event, data, timeout=SECONDS)
+        return ack
+
+    async def next(self) -> Json:
+        """Return the next event."""
+        with anyio.fail_after(SECONDS):
+            return await self._events.receive()
+
+    async def chat(self) -> list[Json]:
+        """Return the events of the next chat, to its end."""
+        events = [await self.next()]
+        while events[-1]["event"] != "chat:end":
+            events.append(await self.next())
+        return events
+
+    def close(self) -> None:
+        self._send.close()
+        self._events.close()
+
+
+@asynccontextmanager
+async def socketio_client(
+    url: str, *, token: Any = "", transports: Sequence[str] = ("polling", "websocket"), **more: Any
+) -> AsyncGenerator[SocketIoChat]:
+    """Connect a client with a token."""
+    library = _library.AsyncClient(reconnection=False)
+    client = SocketIoChat(library)
+    auth = {"token": token, "sdk": "a-test", "sdk_version": "1"} if token is not None else None
+    try:
+        await library.connect(url, auth=auth, transports=list(transports), **more)
+        yield client
+    finally:
+        await library.disconnect()
+        client.close()
