@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import anyio
 from tests.support.chat_site import SECONDS, Json
 
@@ -58,12 +59,14 @@ async def socketio_client(
     url: str, *, token: Any = "", transports: Sequence[str] = ("polling", "websocket"), **more: Any
 ) -> AsyncGenerator[SocketIoChat]:
     """Connect a client with a token."""
-    library = _library.AsyncClient(reconnection=False)
-    client = SocketIoChat(library)
     auth = {"token": token, "sdk": "a-test", "sdk_version": "1"} if token is not None else None
-    try:
-        await library.connect(url, auth=auth, transports=list(transports), **more)
-        yield client
-    finally:
-        await library.disconnect()
-        client.close()
+    async with aiohttp.ClientSession() as http:
+        library = _library.AsyncClient(reconnection=False, http_session=http)
+        client = SocketIoChat(library)
+        try:
+            await library.connect(url, auth=auth, transports=list(transports), **more)
+            yield client
+        finally:
+            await library.disconnect()
+            await library.eio.disconnect()  # which is connected where the key is refused
+            client.close()

@@ -336,7 +336,7 @@ SCHEMA: Json = {
 @pytest.mark.parametrize("event_format", [None, "raw"])
 async def test_headless_chats(event_format: str | None) -> None:
     value = {"countries": ["Russia", "Canada", "China"]}
-    script = [
+    script: list[Turn] = [
         says("Paris."),
         says(json.dumps(value)),
         calls(("ask_user", QUESTIONS)),

@@ -16,7 +16,11 @@ from websockets.exceptions import ConnectionClosed
 from passback.core.messages import OwnerId
 from passback.models.scripted import calls, says
 
-pytestmark = pytest.mark.anyio
+# where it is refused, python-socketio's client leaves a connection to the garbage collector
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 WAYS = [["polling"], ["websocket"], ["polling", "websocket"]]
 KEY, OTHER_KEY = "the-key-of-alice", "the-key-of-bob-x"
@@ -63,13 +67,20 @@ async def test_chats_with_a_question(transports: Sequence[str]) -> None:
             assert (await client.next())["data"]["code"] == "invalid_request"
 
 
-@pytest.mark.parametrize("transports", WAYS)
 @pytest.mark.parametrize("token", ["wrong", "", None, 7])
-async def test_wrong_keys_are_refused_at_once(transports: Sequence[str], token: object) -> None:
+async def test_wrong_keys_are_refused_at_once(token: object) -> None:
     async with chat_site(settings=KEYS) as site:
         with pytest.raises(ConnectionRefused):
-            async with socketio_client(site.url, token=token, transports=transports):
+            async with socketio_client(site.url, token=token, transports=["polling"]):
                 pass
+        socket, _ = await handshake(site)
+        async with socket:
+            await socket.send("40" if token is None else "40" + json.dumps({"token": token}))
+            assert str(await socket.recv()).startswith('44{"message":')
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
 
 
 @pytest.mark.parametrize("transports", WAYS)
@@ -134,7 +145,7 @@ async def test_an_event_before_the_connection_ends_it() -> None:
 
 
 async def test_malformed_payloads_of_a_client_that_polls() -> None:
-    async with chat_site() as site, httpx.AsyncClient(base_url=site.url) as http:
+    async with chat_site(settings=KEYS) as site, httpx.AsyncClient(base_url=site.url) as http:
         for payload, status in (
             (b"42[", 400),
             (b"\xff", 400),
@@ -183,7 +194,8 @@ async def test_a_client_that_does_not_read_is_ended_and_may_resume() -> None:
             opened = await http.get(OPEN)
             address = f"{OPEN}&sid={json.loads(opened.text[1:])['sid']}"
             subscribe = json.dumps(["session:subscribe", {"session_id": session}])
-            await http.post(address, content=f"40\x1e42{subscribe}")
+            await http.post(address, content="40")
+            await http.post(address, content=f"42{subscribe}")
             for _ in range(2):
                 await plain.emit("chat:send", session_id=session, message="go")
                 await plain.chat()

@@ -344,6 +344,8 @@ class SocketIoTransport:
             if holder.socket is None:
                 self._services.sockets.claim(holder, owner)
         except PassbackError as error:
+            if holder.socket is not None:  # nobody can try many keys on one socket
+                holder.socket.close(1008, f"{error.code}: the connection is refused")
             raise self._refused(error.message, refusal_data(error)) from None
         holder.owner = owner
         client = SocketIoClient(self, holder, engine_id)
