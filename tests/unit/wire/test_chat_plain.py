@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 from tests.support.chat_site import ANYBODY, ChatSite, Json, PlainChat, chat_site
 
