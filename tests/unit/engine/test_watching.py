@@ -215,8 +215,8 @@ async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: S
 
 
 async def test_it_goes_on_behind_a_run_that_was_taken_out_of_the_queue(store: Store) -> None:
-    script = [["zero ", anyio.Event()], words("one")]
-    async with worker(store, ScriptedModel(script)) as runs:
+    stopped: list[Step] = ["zero ", anyio.Event()]
+    async with worker(store, ScriptedModel([stopped, words("one")])) as runs:
         first = await post(runs, says(message_id="u0"))
         await until(runs, first, TextDelta)
         async with at_once() as tasks:

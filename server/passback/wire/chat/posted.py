@@ -261,10 +261,9 @@ async def _find_call(runs: Runs, key: ConversationKey, call_id: CallId) -> ToolC
     while end > max(0, total - _LAST_MESSAGES):
         start = max(0, end - _PAGE)
         page = await runs.messages(key, start=start, limit=end - start)
-        for message in page.messages:
-            for call in _calls_of(message):
-                if call.id == call_id:
-                    return call
+        calls = (call for message in page.messages for call in _calls_of(message))
+        if (found := next((call for call in calls if call.id == call_id), None)) is not None:
+            return found
         end = start
     raise UnknownToolCall("no such tool call is waiting in this conversation")
 
