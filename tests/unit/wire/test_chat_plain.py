@@ -531,3 +531,15 @@ async def test_a_deleted_session_ends_its_subscriptions() -> None:
             ack = await client.call("chat:send", session_id=session, message="go")
             assert ack["status"] == "error"
             assert await client.call("session:unsubscribe", session_id=session) == OK
+
+
+async def test_questions_are_offered_beside_the_tools_of_the_client() -> None:
+    model = ScriptedModel([says("one"), says("two"), says("three")])
+    async with chat_site(Agent(model=model)) as site:
+        session = await site.create()
+        async with site.subscribed(session) as client:
+            await say(client, session, headless=True)
+            await say(client, session, tools=[PAINT])
+            await say(client, session)
+        offered = [[spec.name for spec in request.tools] for request in model.requests]
+        assert offered == [[], ["paint", "ask_user"], ["paint", "ask_user"]]
