@@ -69,7 +69,8 @@ def test_every_route_is_described_and_every_description_is_a_route() -> None:
         for method in (route.methods or set()) - {"HEAD"}
     }
     files = {f"get {path}" for path in WIRES[2].public} - {"get /"}
-    assert routed - files == OPERATIONS.keys()
+    by_a_library = {"get /socket.io/", "post /socket.io/"}  # a protocol of its own
+    assert routed - files - by_a_library == OPERATIONS.keys()
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:

@@ -371,5 +371,5 @@ class ChatGatherer:
 
     def document(self, last: Cursor, /) -> JsonDict:
         """Return the payload of `chat:end`, which says so if the chat failed."""
-        end = {"session_id": self._run.key.id, **self._end}
+        end: JsonDict = {"session_id": self._run.key.id, **self._end}
         return {**end, "result": raw_result(end["result"])} if self._is_raw else end
