@@ -244,6 +244,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream?wait=true")
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
     await _agent_api(ask, f"{conversation}-2")
+    await _sessions(ask)
     await _to_the_end(ask, here, last.id)
     described.check_completeness()
 
@@ -256,6 +257,25 @@ async def _agent_api(ask: Callable[..., Coroutine[Any, Any, object]], session: s
             await ask("POST", "/process", json=posted)
     for query in ("", "?stream=false", "?stream=perhaps"):
         await ask("GET", f"/process/{session}/stream{query}")
+
+
+async def _sessions(ask: Callable[..., Coroutine[Any, Any, httpx.Response]]) -> None:
+    for path in ("health", "version", "config/models", "sessions?limit=1", "sessions?limit=0"):
+        await ask("GET", f"/api/{path}")
+    await ask("POST", "/api/sessions", json={"intent": 1})
+    created = await ask("POST", "/api/sessions", json={"intent": "Capitals"})
+    session = f"/api/sessions/{created.json()['session_id']}"
+    for message in ("/help", ""):  # a command needs no model
+        await ask("POST", f"{session}/chat", json={"message": message})
+    await ask("POST", f"{session}/chat?event_format=raw", json={"message": "/help"})
+    prefers = {"prefer": "respond-async"}
+    await ask("POST", f"{session}/chat", json={"message": "/help"}, headers=prefers)
+    for query in ("", "?limit=1", "?limit=0"):
+        await ask("GET", f"{session}/messages{query}")
+    for intent in ("Towns", " "):
+        await ask("PATCH", session, json={"intent": intent})
+    for method in ("GET", "DELETE", "DELETE", "GET"):
+        await ask(method, session)
 
 
 async def _to_the_end(

@@ -11,7 +11,9 @@ from passback.core.titles import MAX_TITLE
 from passback.native.openapi import (
     BODY_ERRORS,
     POST_ERRORS,
+    POST_HEADERS,
     STORE_ERRORS,
+    answer_headers,
     describe_operation,
     describe_parameter,
     json_body,
@@ -398,6 +400,7 @@ def _describe_turns() -> _Part:
 
 
 def _describe_chat() -> _Part:
+    headers = answer_headers(POST_HEADERS)
     end: _Part = {
         "session_id": _EXAMPLE_ID,
         "status": "completed",
@@ -414,10 +417,12 @@ def _describe_chat() -> _Part:
                 "The end of the chat, also of one that failed.",
                 schema_reference("ChatEnd"),
                 example=end,
+                headers=headers,
             ),
             "202": json_response(
                 "The wait is over, or was not wanted; the chat goes on.",
                 schema_reference("RunGoesOn"),
+                headers={**headers, "Location": {"schema": {"type": "string"}}},
             ),
         },
         *POST_ERRORS,

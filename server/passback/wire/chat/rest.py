@@ -31,7 +31,6 @@ from passback.http.answers import (
     json_answer,
     lister_of,
     owner_of,
-    run_headers,
     written_answer,
 )
 from passback.http.body import read_object
@@ -180,7 +179,7 @@ class _Rest:
         with suppress(Conflict):  # a repeat with the same key has created it
             await self._runs.create(ConversationKey(owner, session_id), title=title)
         created: CreatedSession = {"session_id": session_id}
-        return json_answer(request.scope, created, headers=run_headers(session_id, None))
+        return json_answer(request.scope, created)
 
     async def _list(self, request: Request) -> Response:
         owner, search = lister_of(request), request.query_params.get("q", "").strip()
