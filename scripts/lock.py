@@ -46,6 +46,7 @@ LOCKS = {
     "newest-redis": ("--group=newest-redis", "--no-deps"),
     "openapi-client": ("--group=openapi-client",),
     "agentscope": ("--group=agentscope",),
+    "blade-client": ("--group=blade-client",),
     "docs": ("--group=docs",),
     "plain-server": ("--group=plain-server", "--constraints=requirements/dev.txt"),
 }

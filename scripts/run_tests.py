@@ -6,9 +6,9 @@ With --quick, the unit tests and the contract of the stores in memory are run, w
 but Python: within some 75 seconds on two cores.
 
 The others find the programs in TEST_REDIS_SERVER, TEST_CHROMIUM, TEST_NODE, TEST_NGINX, TEST_JQ,
-TEST_OPENAPI_CLIENT and TEST_AGENTSCOPE; with TEST_LANE=nightly also in TEST_GO, TEST_NEWEST_REDIS
-and TEST_PLAIN_SERVER. A missing one is said aloud, and its tests skip; where CI is set it is a
-failure.
+TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_BLADE_CLIENT; with TEST_LANE=nightly also in TEST_GO,
+TEST_NEWEST_REDIS and TEST_PLAIN_SERVER. A missing one is said aloud, and its tests skip; where CI
+is set it is a failure.
 
 With --coverage, the unit tests are run on a newer Python, too, if it is on the PATH, and the last
 lines are the tests that failed and why, and `N passed, N failed, N skipped`.
@@ -47,6 +47,7 @@ PROGRAMS = {
     "TEST_JQ": "jq",
     "TEST_OPENAPI_CLIENT": "openapi-python-client",
     "TEST_AGENTSCOPE": "agentscope-runtime",
+    "TEST_BLADE_CLIENT": "blade-agent-kit and Python 3.12",
 }
 NIGHTLY_PROGRAMS = {
     "TEST_GO": "Go",

