@@ -1,4 +1,4 @@
-"""The playground at `/`, and the JavaScript library that it uses.
+"""The playground at `/`, the files beside it, and the JavaScript library that it uses.
 
 The files are listed once at start and served from that list, so that no path can leave their
 folders. Their URLs have the layout of the folders, so that imports between them work both here and
@@ -24,12 +24,13 @@ _PACKAGE = Path(__file__).parent.parent
 _FILE_ROOTS = (_PACKAGE / "page", _PACKAGE.parent.parent / "client_tools")
 _FILE_FOLDERS = ("playground", "js/src")
 
+_HTML = "text/html; charset=utf-8"
 _MEDIA_TYPES = {
+    ".html": _HTML,
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_HTML = "text/html; charset=utf-8"
 
 _POLICY = "; ".join(
     (
@@ -97,7 +98,7 @@ def read_page_files(roots: tuple[Path, ...]) -> dict[str, File]:
     files = {"/": File((root / index).read_bytes(), _HTML)}
     for folder in _FILE_FOLDERS:
         for file in sorted((root / folder).glob("*")):
-            if file.suffix in _MEDIA_TYPES and file.is_file():
+            if file.suffix in _MEDIA_TYPES and file.is_file() and file != root / index:
                 files[f"/{folder}/{file.name}"] = File(file.read_bytes(), _MEDIA_TYPES[file.suffix])
     return files
 

@@ -32,6 +32,7 @@ def _app() -> ASGIApp:
 
 
 KINDS = {
+    ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
@@ -40,7 +41,7 @@ SERVED = {
     f"/{folder}/{file.name}": file.read_bytes()
     for folder in ("playground", "js/src")
     for file in (ROOT / folder).iterdir()
-    if file.suffix in KINDS
+    if file.suffix in KINDS and file.name != "index.html"
 }
 INDEX = (ROOT / "playground" / "index.html").read_bytes()
 
