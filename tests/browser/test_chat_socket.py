@@ -6,7 +6,7 @@ from tests.support.server import running_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
-KEY = "a-key-of-ann"
+KEY = "the-key-of-ann-0123"
 
 
 async def test_the_example_chats(browser: Browser) -> None:

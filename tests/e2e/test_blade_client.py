@@ -16,7 +16,7 @@ from tests.support.wire import Json
 
 pytestmark = pytest.mark.anyio
 
-KEY = "a-key-of-ann"
+KEY = "the-key-of-ann-0123"
 ROOT = Path(__file__).resolve().parents[2]
 FORM = json.dumps(
     {
