@@ -271,9 +271,9 @@ def _install_agentscope() -> Path | None:
 
 
 def _install_blade_client() -> Path | None:
-    """It runs on Python 3.12 only, which pyenv may have although the PATH does not."""
-    kept = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
-    maker = _on_path(BLADE_PYTHON, *map(str, sorted(kept.glob(f"*/bin/{BLADE_PYTHON}"))))
+    """It runs on Python 3.12 only, which pyenv may have beside this one, and not the PATH."""
+    beside = sorted(Path(sys.base_prefix).parent.glob(f"*/bin/{BLADE_PYTHON}"))
+    maker = _on_path(BLADE_PYTHON, *map(str, beside))
     return _install_apart("blade-client", "python", maker=maker) if maker else None
 
 

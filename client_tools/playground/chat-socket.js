@@ -1,34 +1,40 @@
 // A client of the chat socket, whole: it shows the text of each turn while it grows.
 const [form, key, message, turns] = ["form", "key", "message", "turns"]
-  .map((id) => document.getElementById(id));
-let socket, session;
+  .map((id) => /** @type {HTMLInputElement} */ (document.getElementById(id)));
+/** @type {WebSocket | null} */
+let socket = null;
+let session = "";
 
 async function connect() {
-  const headers = { "content-type": "application/json" };
-  if (key.value) headers.authorization = `Bearer ${key.value}`;
+  const headers = new Headers({ "content-type": "application/json" });
+  if (key.value) headers.set("authorization", `Bearer ${key.value}`);
   const made = () => fetch("/api/sessions", { method: "POST", headers, body: "{}" });
-  session ??= (await (await made()).json()).session_id;
-  socket = new WebSocket("/ws");
-  socket.onmessage = ({ data }) => hear(JSON.parse(data));
-  socket.onclose = ({ reason }) => { socket = show("socket", reason || "closed"); };
-  await new Promise((resolve) => { socket.onopen = resolve; });
+  session ||= (await (await made()).json()).session_id;
+  const opened = new WebSocket("/ws");
+  opened.onmessage = ({ data }) => hear(JSON.parse(data));
+  opened.onclose = ({ reason }) => { socket = null; line("socket").textContent = reason; };
+  await new Promise((resolve) => { opened.onopen = resolve; });
+  socket = opened;
   if (key.value) emit("auth", { token: key.value });
   emit("session:subscribe", { session_id: session });
 }
 
-const emit = (event, data) => socket.send(JSON.stringify({ event, data }));
-const textOf = ({ blocks }) => blocks.map(({ type, content }) => type === "text" ? content : "");
+/** @param {string} event @param {Record<string, unknown>} data */
+function emit(event, data) { socket?.send(JSON.stringify({ event, data })); }
 
+/** @param {{ event: string, data: any }} heard */
 function hear({ event, data }) {
-  if (event === "turn:start" || event === "turn:end") show(data.turn_id, textOf(data).join(""));
-  if (event === "turn:patch" && data.data.type === "text") {
-    line(data.turn_id).textContent += data.data.text_delta;
+  if (event === "turn:start" || event === "turn:end") {
+    const texts = data.blocks.filter((/** @type {any} */ block) => block.type === "text");
+    line(data.turn_id).textContent = texts.map((/** @type {any} */ one) => one.content).join("");
   }
-  if (event === "system:error") show("error", data.message);
+  if (event === "turn:patch" && data.data.type === "text") {
+    line(data.turn_id).append(data.data.text_delta);
+  }
+  if (event === "system:error") line("error").textContent = data.message;
 }
 
-function show(id, text) { line(id).textContent = text; }
-
+/** @param {string} id */
 function line(id) {
   const shown = document.getElementById(id) ?? document.createElement("p");
   shown.id = id;

@@ -2,19 +2,24 @@
 
 import json
 import logging
+import sys
 from collections.abc import Sequence
 
 import anyio
 import httpx
 import pytest
 from tests.support.chat_site import ChatSite, chat_site
+from tests.support.logged_runs import LoggedRuns
 from tests.support.socketio_client import ConnectionRefused, socketio_client
 from tests.unit.wire.test_chat_plain import QUESTIONS, agent, told
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from passback.core.messages import OwnerId
+from passback.core.signals import Signal
+from passback.http.wires import Services
 from passback.models.scripted import calls, says
+from passback.wire.chat import build
 
 # where it is refused, python-socketio's client leaves a connection to the garbage collector
 pytestmark = [
@@ -156,8 +161,9 @@ async def test_malformed_payloads_of_a_client_that_polls() -> None:
             engine_id = json.loads(opened.text[1:])["sid"]
             answer = await http.post(f"{OPEN}&sid={engine_id}", content=payload)
             assert answer.status_code == status, payload[:8]
-        unknown = await http.post(f"{OPEN}&sid=nothing", content=b"3")
-        assert unknown.status_code == 400
+        for payload in (b"3", b"\xff"):
+            unknown = await http.post(f"{OPEN}&sid=nothing", content=payload)
+            assert unknown.status_code == 400
         assert (await http.get("/socket.io/?EIO=3&transport=polling")).status_code == 400
 
 
@@ -185,7 +191,7 @@ async def test_polling_clients_are_counted_and_the_longest_keyless_one_gives_way
                     pass
 
 
-async def test_a_client_that_does_not_read_is_ended_and_may_resume() -> None:
+async def test_a_client_that_polls_and_does_not_read_is_ended() -> None:
     settings = {"limits": "socket_queue_bytes=65536"}
     text = "x" * 50_000
     async with chat_site(agent(*[says(text)] * 40), settings=settings) as site:
@@ -214,3 +220,64 @@ async def test_a_server_that_stops_says_so(transports: Sequence[str]) -> None:
             assert (await client.next())["data"]["code"] == "shutting_down"
         async with httpx.AsyncClient(base_url=site.url) as http:
             assert (await http.get(OPEN)).status_code == 503
+
+
+async def test_a_client_with_a_key_goes_from_polling_to_a_websocket_by_hand() -> None:
+    async with chat_site(settings=KEYS) as site, httpx.AsyncClient(base_url=site.url) as http:
+        session = await site.create(ALICE)
+        engine_id = json.loads((await http.get(OPEN)).text[1:])["sid"]
+        await http.post(f"{OPEN}&sid={engine_id}", content="40" + json.dumps({"token": KEY}))
+        assert (await http.get(f"{OPEN}&sid={engine_id}")).text.startswith("40")
+        address = f"{site.url.replace('http', 'ws', 1)}{OPEN}".replace("polling", "websocket")
+        async with connect(f"{address}&sid={engine_id}", compression=None) as socket:
+            await socket.send("2probe")
+            assert await socket.recv() == "3probe"
+            await socket.send("5")
+            subscribe = json.dumps(["session:subscribe", {"session_id": session}])
+            await socket.send(f"420{subscribe}")
+            assert await next_packet(socket) == '430[{"status":"ok"}]'
+            assert site.application.sockets.count == 1
+
+
+async def next_packet(socket: ClientConnection) -> str:
+    """Return the next packet of Socket.IO."""
+    with anyio.fail_after(20):
+        while not (packet := str(await socket.recv())).startswith("4"):
+            pass
+    return packet
+
+
+async def test_a_client_resumes_a_chat() -> None:
+    async with chat_site(agent(says("Par", "is."))) as site:
+        session = await site.create()
+        async with socketio_client(site.url) as client:
+            await client.emit("session:subscribe", session_id=session)
+            await client.emit("chat:send", session_id=session, message="go")
+            events = await client.chat()
+        async with socketio_client(site.url) as client:
+            after = events[0]["data"]["stream_sequence"]
+            await client.emit("session:subscribe", session_id=session, after_sequence=after)
+            assert await client.chat() == events[1:]
+
+
+async def test_a_websocket_that_does_not_read_is_closed() -> None:
+    settings = {"limits": "socket_queue_bytes=65536"}
+    text = "x" * 1_000_000
+    async with chat_site(agent(*[says(text)] * 10), settings=settings) as site:
+        session = await site.create()
+        address = f"{site.url.replace('http', 'ws', 1)}{OPEN}".replace("polling", "websocket")
+        async with site.subscribed(session) as plain:
+            socket = await connect(address, compression=None, max_queue=1)
+            await socket.send("40")
+            subscribe = json.dumps(["session:subscribe", {"session_id": session}])
+            await socket.send(f"42{subscribe}")
+            with anyio.fail_after(30):
+                while site.application.sockets.count > 1:
+                    await plain.emit("chat:send", session_id=session, message="go")
+                    await plain.chat()
+            socket.transport.abort()
+
+
+def test_nothing_is_served_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "socketio", None)
+    assert build(Services(LoggedRuns(), Signal())).routes == []

@@ -184,7 +184,7 @@ QUERY_ROUTES = {
     for name, wire in WIRES.items()
     if name != "page"
     for route in wire.routes
-    if isinstance(route, Endpoint)
+    if isinstance(route, Endpoint) and route.query is not None  # None: a library's own protocol
     for method in sorted(route.methods or ())
 }
 

@@ -58,6 +58,10 @@ class PlainTransport:
                 await self._handle(socket, client, connection, message)
         finally:
             connection.close()
+        self._take_leave(socket, client)
+
+    def _take_leave(self, socket: Socket, client: PlainClient) -> None:
+        """Say the last word, if the server is the one that ends it."""
         if socket.stopping:
             client.send(refusal(ShuttingDown("the server stops: connect again, and resume")))
 

@@ -107,7 +107,7 @@ class Holder:
         token: the key, for the WebSocket that takes the place of polling.
         connection: handles its events, once it is connected.
         acks: whether events that are checked and not yet handled want an ack.
-        timer: ends a client that polls without a key.
+        timer: ends a client that polls without a key, until it has connected.
     """
 
     transport: "SocketIoTransport"
@@ -117,6 +117,11 @@ class Holder:
     connection: Connection | None = None
     acks: deque[bool] = field(default_factory=deque[bool])
     timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        """Let the client be, though it polls: its key has come, or it has a WebSocket."""
+        if self.timer is not None:
+            self.timer.cancel()
 
     def give_way(self) -> None:
         """End a client that polls, in favour of another one."""
@@ -130,33 +135,37 @@ class SocketIoClient:
         transport: has the library's server.
         holder: the client.
         engine_id: the library's id of its connection.
+        queue: packets for it. Nobody reads them once it has gone.
     """
 
-    def __init__(self, transport: "SocketIoTransport", holder: Holder, engine_id: str, /) -> None:
+    def __init__(
+        self,
+        transport: "SocketIoTransport",
+        holder: Holder,
+        engine_id: str,
+        queue: "asyncio.Queue[Any]",
+        /,
+    ) -> None:
         self._transport = transport
         self._holder = holder
         self._engine_id = engine_id
+        self._queue = queue
         self._sizes: deque[int] = deque()
         self._queued = 0
 
     def send(self, event: Outgoing, /) -> None:
-        queue = self._transport.queue_of(self._engine_id)
-        if queue is None:
-            return
         text = event.packet
-        while len(self._sizes) > queue.qsize():
+        while len(self._sizes) > self._queue.qsize():
             self._queued -= self._sizes.popleft()
         if self._sizes and self._queued + len(text) > self._transport.most_queued:
             self._transport.drop_slow(self._holder, self._engine_id)
             return
         self._sizes.append(len(text))
         self._queued += len(text)
-        queue.put_nowait(self._transport.message(text))
+        self._queue.put_nowait(self._transport.message(text))
 
     async def wait_until_sent(self) -> None:
-        queue = self._transport.queue_of(self._engine_id)
-        if queue is not None:
-            await queue.join()
+        await self._queue.join()
 
 
 class SocketIoTransport:
@@ -201,12 +210,6 @@ class SocketIoTransport:
             await self._server.shutdown()
             self._tasks.cancel_scope.cancel()
 
-    def queue_of(self, engine_id: str, /) -> "asyncio.Queue[Any] | None":
-        """Return the queue of packets for a client; None if it has gone."""
-        found = self._server.eio.sockets.get(engine_id)
-        queue: asyncio.Queue[Any] | None = None if found is None or found.closed else found.queue
-        return queue
-
     def message(self, text: str, /) -> object:
         """Return a text as a packet of the library."""
         return self._packets.Packet(self._packets.MESSAGE, data=text)
@@ -235,6 +238,7 @@ class SocketIoTransport:
             self._leave(holder)
             socket.present_key(holder.token)
         holder.socket = socket
+        holder.stop_timer()
         await socket.run_application(partial(self._serve_checked, socket, holder))
 
     def _known_holder(self, scope: Scope) -> Holder | None:
@@ -296,11 +300,7 @@ class SocketIoTransport:
         scope[_HOLDER_KEY] = holder
         seconds = self._services.limits.key_seconds
         loop = asyncio.get_running_loop()
-        holder.timer = loop.call_later(seconds, self._end_keyless, holder)
-
-    def _end_keyless(self, holder: Holder) -> None:
-        if holder.connection is None and holder.socket is None:
-            self.end_polling(holder)
+        holder.timer = loop.call_later(seconds, self.end_polling, holder)
 
     async def _take_payload(
         self, holder: Holder | None, body: bytes, scope: Scope, receive: Receive, send: Send
@@ -324,14 +324,13 @@ class SocketIoTransport:
 
         sized = [(b"content-length", str(len(body)).encode())]
         headers = [each for each in scope["headers"] if each[0] != b"content-length"]
-        queue = self.queue_of(_engine_id(scope))
+        engine = self._server.eio.sockets.get(_engine_id(scope))
         await self._application({**scope, "headers": [*headers, *sized]}, receive_body, send)
-        if queue is not None and _CLOSE in packets:  # the library leaves its poll waiting
-            queue.put_nowait(self._packets.Packet(self._packets.NOOP))
+        if engine is not None and _CLOSE in packets:  # the library leaves its poll waiting
+            engine.queue.put_nowait(self._packets.Packet(self._packets.NOOP))
 
     def _leave(self, holder: Holder) -> None:
-        if holder.timer is not None:
-            holder.timer.cancel()
+        holder.stop_timer()
         self._services.sockets.leave(holder)
 
     # ---------------------------------------------------------------- the library's events
@@ -348,7 +347,9 @@ class SocketIoTransport:
                 holder.socket.close(1008, f"{error.code}: the connection is refused")
             raise self._refused(error.message, refusal_data(error)) from None
         holder.owner = owner
-        client = SocketIoClient(self, holder, engine_id)
+        holder.stop_timer()
+        queue: asyncio.Queue[Any] = self._server.eio.sockets[engine_id].queue
+        client = SocketIoClient(self, holder, engine_id, queue)
         holder.connection = Connection(self._services, self._feeds, client)
         self._clients[engine_id] = client
 
@@ -371,14 +372,12 @@ class SocketIoTransport:
 
     async def _disconnect(self, sid: str, _reason: str = "") -> None:
         engine_id = self._server.manager.eio_sid_from_sid(sid, "/")
-        environ = self._server.environ.get(engine_id)
         self._clients.pop(engine_id, None)
-        holder: Holder | None = environ and environ["asgi.scope"].get(_HOLDER_KEY)
-        if holder is not None:
-            self._leave(holder)
-            connection, holder.connection = holder.connection, None
-            if connection is not None:
-                connection.close()
+        holder: Holder = self._server.environ[engine_id]["asgi.scope"][_HOLDER_KEY]
+        self._leave(holder)
+        connection, holder.connection = holder.connection, None
+        assert connection is not None, "clients that were refused do not disconnect"
+        connection.close()
 
     async def _handle_event(self, name: str, sid: str, *given: JsonValue) -> Ack:
         environ = self._server.get_environ(sid)
