@@ -1,6 +1,7 @@
 // A client of the chat socket, whole: it shows the text of each turn while it grows.
-const [form, key, message, turns] = ["form", "key", "message", "turns"]
-  .map((id) => /** @type {HTMLInputElement} */ (document.getElementById(id)));
+/** @param {string} id */
+const found = (id) => /** @type {HTMLInputElement} */ (document.getElementById(id));
+const form = found("form"), key = found("key"), message = found("message"), turns = found("turns");
 /** @type {WebSocket | null} */
 let socket = null;
 let session = "";

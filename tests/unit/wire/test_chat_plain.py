@@ -184,6 +184,21 @@ async def test_questions_are_answered_by_places_and_words() -> None:
             assert await record(site, session) == count
 
 
+async def test_a_repeated_answer_is_recognised_after_many_chats() -> None:
+    script = [calls(("ask_user", QUESTIONS)), *[says("Yes.")] * 52]
+    async with chat_site(agent(*script)) as site:
+        session = await site.create()
+        async with site.subscribed(session) as client:
+            answer = {"tool_call_id": await asked(client, session), **ANSWER}
+            await say(client, session, "", askuser_answer=answer)
+            for _ in range(51):
+                await say(client, session)
+            ack = await client.call(
+                "chat:send", session_id=session, message="", askuser_answer=answer
+            )
+            assert ack["status"] == "ok"
+
+
 WRONG_ANSWERS: dict[str, Json] = {
     "nothing": {},
     "a question without an answer": {"selections": {"0": [0], "1": [0]}},
@@ -325,6 +340,27 @@ async def test_forks() -> None:
                 if each["event"] == "turn:start"
             ]
             assert parents == [None, None, fork, fork, None]
+
+
+async def test_a_sub_agents_approval_is_given_once_though_it_is_sent_twice() -> None:
+    cook = Agent(
+        name="cook",
+        description="Cooks.",
+        model=ScriptedModel([calls(("delete_file", {"path": "a"})), says("Soup.")]),
+        tools=[delete_file],
+    )
+    script = [calls(("cook", {"task": "cook"})), says("Here is soup.")]
+    async with chat_site(Agent(model=ScriptedModel(script), agents=[cook])) as site:
+        session = await site.create()
+        async with site.subscribed(session) as client:
+            [call_id] = (await say(client, session))[-1]["data"]["pending_tool_call_ids"]
+            answer = {"tool_call_id": call_id, "selections": {"0": [0]}}
+            events = await say(client, session, "", askuser_answer=answer)
+            assert told(events)[-1] == "chat:end completed completed"
+            ack = await client.call(
+                "chat:send", session_id=session, message="", askuser_answer=answer
+            )
+            assert ack["status"] == "ok"
 
 
 SCHEMA: Json = {
