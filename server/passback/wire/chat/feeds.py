@@ -310,10 +310,11 @@ class Feeds:
     ) -> None:
         with alone:
             error = await _failure_of(self._catch_up(one, after, beginning))
-            if error is not None and beginning.done.is_set():
+            if not beginning.done.is_set():
+                beginning.error = error
+                beginning.done.set()
+            elif error is not None:
                 one.fail(error)
-            beginning.error = error
-            beginning.done.set()
 
     async def _catch_up(self, one: Subscription, after: Position, beginning: _Beginning) -> None:
         async with AsyncExitStack() as stack:
