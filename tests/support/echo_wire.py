@@ -36,7 +36,7 @@ from passback.http.answers import json_answer, known_owner
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.logs import log_to_stderr
-from passback.settings import PREFIX, load_settings
+from passback.settings import PREFIX, Settings, load_settings
 from passback.streams.sockets import Socket, SocketEndpoint
 
 HALF = "\ud800"  # of a character
@@ -177,7 +177,10 @@ class EchoApplication(Application):
 def main() -> int:
     """Serve by flags `--name value`, as `passback serve` has them."""
     flags = [each for each in sys.argv[2:] if each != "--no-env-file"]
-    variables = {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
+    # the chat socket has `/ws`, too
+    others = ",".join(name for name in Settings().wires if name != "chat")
+    variables = {f"{PREFIX}WIRES": others}
+    variables |= {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
     for name, text in zip(flags[::2], flags[1::2], strict=True):
         variables[PREFIX + name.removeprefix("--").replace("-", "_").upper()] = text
     settings = load_settings(variables)
