@@ -51,6 +51,8 @@ class Dialect:
 
     def has_answer(self, body: bytes, text: str) -> bool:
         """Return True if the stream carries exactly this text and ends as it must."""
+        if self is CHAT:  # whose client has read it
+            return body.decode() == text
         data = _data_lines(body)
         if self is AGENT_API:
             ended = bool(data) and json.loads(data[-1])["status"] == "completed"
@@ -60,9 +62,10 @@ class Dialect:
 
 
 WIRE = Dialect("/send-message", b'"content"')
+CHAT = Dialect("/ws", b'"text_delta"')
 MODEL = Dialect("/v1/chat/completions", b'"content":"')
 AGENT_API = Dialect("/process", b'"delta":true')
-DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API}
+DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API, "chat": CHAT}
 _DONE = "[DONE]"
 
 

@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass, field
 
 import uvloop
 
-from benchmarks.client import DIALECTS, Connection, Dialect, Reply, new_conversation_id
+from benchmarks.chat_client import ChatConnection
+from benchmarks.client import CHAT, DIALECTS, Connection, Dialect, Reply, new_conversation_id
 from benchmarks.processes import cpu_seconds, waited_seconds
 from benchmarks.workloads import Answer, Workload
 
@@ -72,12 +73,16 @@ class StreamReplies:
 async def run_stream(target: Target, work: Workload, index: int) -> StreamReplies:
     """Ask one request after the other; a second reader comes when the first has the first text."""
     await asyncio.sleep(index * work.stagger_ms / 1000)
-    connection = await Connection.open(target.url, target.dialect)
+    connection: Connection | ChatConnection
+    if target.dialect is CHAT:
+        connection = await ChatConnection.open(target.url)
+    else:
+        connection = await Connection.open(target.url, target.dialect)
     replies = StreamReplies(time.perf_counter())
     for _ in range(work.requests):
         async with asyncio.timeout(SECONDS_PER_ANSWER):
             conversation = new_conversation_id()
-            reply = connection.ask(work.answer.prompt, conversation)
+            reply = asyncio.ensure_future(connection.ask(work.answer.prompt, conversation))
             if target.second_reader is not None:
                 await connection.text_came.wait()
                 reader = await Connection.open(target.second_reader, target.dialect)

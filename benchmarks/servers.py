@@ -23,6 +23,7 @@ PASSBACK_UNLOOPED = "passback, redis, loop off"
 PASSBACK_TWO_READERS = "passback, redis, two readers"
 PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
 PASSBACK_AGENT_API = "passback, redis, Agent API"
+PASSBACK_CHAT = "passback, redis, chat socket"
 PASSBACK_TWO_WORKERS = "passback, redis, two workers"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
@@ -30,7 +31,7 @@ PROXIES = (PLAIN, PROXY, PROXY_REDIS)
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
-    *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API),
+    *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_CHAT),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.ten_tools`
@@ -41,11 +42,14 @@ WORKLOADS_OF_SERVER: Mapping[str, tuple[Workload, ...]] = {
     PLAIN: (PACED, BURST),
     PASSBACK_UNLOGGED: (PACED, BURST),
     PASSBACK_AGENT_API: (PACED, BURST),
+    PASSBACK_CHAT: (PACED, BURST),
     PASSBACK_UNLOOPED: (PACED,),
     PASSBACK_TWO_READERS: (PACED,),
     PASSBACK_ELSEWHERE: (PACED,),
     PASSBACK_TWO_WORKERS: (SCALING,),
 }
+DIALECT_OF_SERVER: Mapping[str, str] = {PASSBACK_AGENT_API: "agent-api", PASSBACK_CHAT: "chat"}
+"""Other ways into the same server."""
 # workloads that answer one question, and of which servers
 SERVERS_OF_WORKLOAD: Mapping[str, tuple[str, ...]] = {
     SCALING.name: (PASSBACK_REDIS, PASSBACK_TWO_WORKERS)
@@ -155,15 +159,15 @@ def start_or_reuse(name: str, testbed: Testbed, started: Mapping[str, Server]) -
     Raises:
         BenchmarkError: it did not start, or the one to take is missing.
     """
-    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_AGENT_API}:
+    if name not in {PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, *DIALECT_OF_SERVER}:
         with start_server(name, testbed) as target:
             yield target
         return
     if PASSBACK_REDIS not in started:
         raise BenchmarkError(f"it needs {PASSBACK_REDIS!r}")
     first = replace(started[PASSBACK_REDIS], name=name)
-    if name == PASSBACK_AGENT_API:
-        yield replace(first, dialect="agent-api")
+    if name in DIALECT_OF_SERVER:
+        yield replace(first, dialect=DIALECT_OF_SERVER[name])
         return
     if name == PASSBACK_TWO_READERS:
         yield replace(first, second_reader=first.url)

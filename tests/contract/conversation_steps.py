@@ -50,8 +50,7 @@ from passback.core.messages import (
     UserMessage,
     new_nonce,
 )
-from passback.core.ports import Parked
-from passback.core.posts import OnBusy, StartRun
+from passback.core.posts import OnBusy, Parked, StartRun
 from passback.core.questions import ASK_USER
 
 

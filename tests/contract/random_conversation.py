@@ -50,8 +50,8 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked, Store
-from passback.core.posts import StartRun
+from passback.core.ports import Store
+from passback.core.posts import Parked, StartRun
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
 from passback.models.openai_chat.encoding import encode_request

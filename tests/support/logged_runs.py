@@ -40,8 +40,8 @@ from passback.core.messages import (
     RunId,
     RunRef,
 )
-from passback.core.ports import Command, Parked, RunBatch, TakeBatch
-from passback.core.posts import StartRun
+from passback.core.ports import Command, RunBatch, TakeBatch, TakeRunBatch
+from passback.core.posts import Parked, StartRun
 from passback.core.titles import check_title
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
@@ -154,14 +154,20 @@ class LoggedRuns:
 
     @asynccontextmanager
     async def watch(
-        self, key: ConversationKey, /, *, after: Cursor | Position | None = None
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        after: Cursor | Position | None = None,
+        take: TakeRunBatch | None = None,
     ) -> AsyncGenerator[AsyncIterator[RunBatch]]:
         await self.status(key)
         place = Cursor(RUN.run_id, START) if after is None else after
         assert isinstance(place, Cursor)
         if place.run_id != RUN.run_id:
             raise CursorExpired("the history is whole")
-        async with self.follow(RUN, after=place.position) as batches:
+        offer = None if take is None else (lambda batch: take(RunBatch(RUN, batch)))
+        async with self.follow(RUN, after=place.position, take=offer) as batches:
             yield (RunBatch(RUN, batch) async for batch in batches)
 
     def left(self, _run: RunRef, /) -> Left | None:

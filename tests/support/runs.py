@@ -37,8 +37,8 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import Rule
-from passback.core.ports import ModelClient, Parked, Store
-from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.ports import ModelClient, Store
+from passback.core.posts import OnBusy, OnDisconnect, Parked, StartRun
 from passback.core.toolsets import Toolset
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.judging import CallJudge, OutputJudge

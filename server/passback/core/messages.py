@@ -251,6 +251,8 @@ class MessageContext:
         forgets: drop data that was posted earlier, although the message has none.
         extras: fields of the post that its protocol does not define; stored, and otherwise ignored.
         model: the name of the model that was chosen for the answer; empty for the agent's own.
+        answered: whether somebody is there to answer the agent's questions; None: if its client
+            says so by its tools.
     """
 
     data: JsonValue = None
@@ -263,6 +265,7 @@ class MessageContext:
     forgets: bool = False
     extras: JsonObject | None = None
     model: str = ""
+    answered: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

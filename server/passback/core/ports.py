@@ -36,14 +36,12 @@ from passback.core.messages import (
     CallId,
     ConversationKey,
     MediaPart,
-    Owed,
     OwnerId,
     RunId,
     RunRef,
     ToolSpec,
 )
-from passback.core.posts import ReceiptName, StartRun
-from passback.core.values import value
+from passback.core.posts import Parked, ReceiptName, StartRun
 
 
 @runtime_checkable
@@ -356,14 +354,6 @@ class Store(Protocol):
         ...
 
 
-@value
-class Parked:
-    """Results were stored, but no run starts: these answers are still owed."""
-
-    key: ConversationKey
-    owed: tuple[Owed, ...]
-
-
 TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
 """Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
 
@@ -373,6 +363,10 @@ class RunBatch(NamedTuple):
 
     run: RunRef
     events: Sequence[Logged]
+
+
+TakeRunBatch: TypeAlias = Callable[[RunBatch], bool]
+"""As `TakeBatch`, for the batches of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +412,12 @@ class Runs(Protocol):
         ...
 
     def watch(
-        self, key: ConversationKey, /, *, after: Cursor | Position | None = None
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        after: Cursor | Position | None = None,
+        take: TakeRunBatch | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[RunBatch]]:
         """Read the runs of a conversation one after the other, live, whoever begins them.
 
@@ -429,6 +428,7 @@ class Runs(Protocol):
             after: events after it are read; with a position alone, its run is read from the start,
                 for readers who need all of a run. None: those of the run that goes on, and later
                 ones.
+            take: as in `follow`.
 
         Raises:
             UnknownConversation: on entering: there is none.

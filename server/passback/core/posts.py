@@ -20,6 +20,7 @@ from passback.core.messages import (
     Message,
     MessageContext,
     MessageId,
+    Owed,
     PostedMessage,
     RunId,
     SystemMessage,
@@ -27,7 +28,6 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    fold_name,
     is_server_made,
     single_text,
 )
@@ -64,8 +64,6 @@ class StartRun:
         history: messages that a trusted client imports into a conversation that has none, ready to
             be stored. If the client `resends`, it is ignored where the conversation has messages.
         flaw: with `continues`, why the post cannot begin a conversation.
-        offers: client tools that its client always executes: a run that the post begins has them
-            beside the conversation's. One of the same name comes before them.
     """
 
     key: ConversationKey
@@ -79,7 +77,6 @@ class StartRun:
     continues: bool = False
     history: tuple[HistoryMessage, ...] = ()
     flaw: str = ""
-    offers: tuple[ToolSpec, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -104,17 +101,12 @@ def with_arrival_time(post: StartRun, at: str, /) -> StartRun:
     return replace(post, messages=messages)
 
 
-def with_offers(post: StartRun, stored: Sequence[ToolSpec], /) -> StartRun:
-    """Return the post with what it offers in its tools.
+@value
+class Parked:
+    """Results were stored, but no run starts: these answers are still owed."""
 
-    `stored` are the client tools of the conversation.
-    """
-    if not post.offers:
-        return post
-    tools = stored if post.tools is None else post.tools
-    names = {fold_name(each.name) for each in tools}
-    new = [each for each in post.offers if fold_name(each.name) not in names]
-    return replace(post, tools=(*tools, *new)) if new else post
+    key: ConversationKey
+    owed: tuple[Owed, ...]
 
 
 @value
@@ -190,9 +182,10 @@ def _message_content(message: PostedMessage) -> JsonValue:
 def _context_content(context: MessageContext | None) -> dict[str, JsonValue] | None:
     """Return what a client said beside a message; None if nothing.
 
-    The time of arrival and fields that no protocol defines do not make a post another one.
+    The time of arrival, who answers questions, and fields that no protocol defines do not make a
+    post another one.
     """
-    said = replace(context or MessageContext(), at="", extras=None)
+    said = replace(context or MessageContext(), at="", extras=None, answered=None)
     return None if said == MessageContext() else asdict(said)
 
 

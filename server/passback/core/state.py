@@ -73,6 +73,7 @@ class State:
         output_schema: the schema for the answer to the last user message before `history_start`.
         earlier_plan: the plan to restore if the run that replaced it is taken back.
         model: the name of the model that was chosen for that agent's answer.
+        answered: whether somebody answers that agent's questions, as in `MessageContext`.
         lasting: the lasting permissions, oldest first; None if they have to be read from the
             messages.
         refusals: the newest denied calls, oldest first.
@@ -90,13 +91,14 @@ class State:
     output_schema: JsonObject | None = None
     earlier_plan: EarlierPlan | None = None
     model: str = ""
+    answered: bool | None = None
     lasting: tuple[LastingPermission, ...] | None = None
     refusals: tuple[Refusal, ...] = ()
 
     @property
     def addressed_agent(self) -> AddressedAgent:
         """The agent and model that the user asked last before `history_start`."""
-        return AddressedAgent(self.agent, self.model)
+        return AddressedAgent(self.agent, self.model, self.answered)
 
     def permissions(self, messages: Iterable[Message], /) -> tuple[LastingPermission, ...]:
         """Return the lasting permissions; `messages` are those from `history_start` on."""
@@ -184,6 +186,7 @@ class State:
             lasting=self.permissions(messages) or self.lasting,
             agent=asked.agent,
             model=asked.model,
+            answered=asked.answered,
             data=posted_data(dropped, self.data),
             output_schema=schema_of_answer(dropped, self.output_schema),
         )

@@ -267,19 +267,22 @@ def recorded_message(message: MessageT, created: int, run_id: RunId, /) -> Messa
 
 
 class AddressedAgent(NamedTuple):
-    """The agent and model that a user message asks, by name; empty where none was named."""
+    """The agent and model that a user message asks, by name; empty where none was named.
+
+    `answered` is that of `MessageContext`.
+    """
 
     agent: str = ""
     model: str = ""
+    answered: bool | None = None
 
 
 def last_addressed_agent(messages: Sequence[Message], /) -> AddressedAgent | None:
     """Return the agent and model of the last user message; None if there is no user message."""
     for message in reversed(messages):
         if isinstance(message, UserMessage):
-            return AddressedAgent(
-                message.agent, "" if message.context is None else message.context.model
-            )
+            context = message.context or MessageContext()
+            return AddressedAgent(message.agent, context.model, context.answered)
     return None
 
 

@@ -188,6 +188,9 @@ class Agents:
                 "the agent that was asked last here is not on this server; "
                 "send a message to another agent to continue"
             ) from None
+        if asked.answered is not None:
+            sources = replace(agent.tool_sources, answered=asked.answered)
+            agent = replace(agent, tool_sources=sources)
         # the model may have been configured away since it was chosen
         spec = agent.models.get(asked.model)
         return agent if spec is None else replace(agent, spec=spec)

@@ -97,6 +97,7 @@ class CallContext(ServerCall):
         write: like `Journal.commit`, of the calling loop, which keeps the conversation's state.
         transcript: the messages of this call so far.
         declared: the client's tools.
+        answered: whether somebody answers questions, as in `ToolSources`.
         leaving: returns whether the run is to be left to another worker.
         taken_over: another worker had worked on this call, and was lost.
         depth: depth of nested agents.
@@ -115,6 +116,7 @@ class CallContext(ServerCall):
     limiters: dict[int, anyio.CapacityLimiter] = field(kw_only=True)
     transcript: tuple[Message, ...] = ()
     declared: Sequence[ToolSpec] = ()
+    answered: bool | None = None
     leaving: Callable[[], bool] = bool
     taken_over: bool = False
     depth: int = 0

@@ -435,6 +435,7 @@ class Loop:
             write=self._commit_messages,
             transcript=child_transcript(call.id, self._messages),
             declared=self._toolbox.client_declarations,
+            answered=self._toolbox.answered,
             leaving=self._leaving,
             taken_over=self._taken_over,
             depth=self._depth,

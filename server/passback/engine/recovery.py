@@ -349,7 +349,9 @@ class Recovery:
         state, start = loaded.status.state, loaded.status.run_start
         last_run = loaded.messages[max(0, start - loaded.start) :]
         if start < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
-            state = replace(state, history_start=0, data=None, output_schema=None, model="")
+            state = replace(
+                state, history_start=0, data=None, output_schema=None, model="", answered=None
+            )
         messages = await self._read_from(state.history_start, key, loaded)
         before = start - state.history_start
         keep = before + _earlier_count(messages[before:])

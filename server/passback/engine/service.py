@@ -78,15 +78,15 @@ from passback.core.messages import (
     new_nonce,
     new_run_id,
 )
-from passback.core.ports import Command, ModelClient, Parked, Store, TakeBatch
+from passback.core.ports import Command, ModelClient, Store, TakeBatch, TakeRunBatch
 from passback.core.posts import (
+    Parked,
     Receipt,
     ReceiptName,
     StartRun,
     call_receipt_name,
     receipt_names,
     with_arrival_time,
-    with_offers,
 )
 from passback.core.titles import check_title
 from passback.core.transcript import posted_data, waiting_calls
@@ -306,7 +306,6 @@ class RunService:
     ) -> RunRef | None:
         """Begin a run. None: the conversation has changed meanwhile."""
         run = RunRef(post.key, new_run_id())
-        post = with_offers(post, loaded.tools)
         change = posted_change(post, loaded, verdict, run.run_id)
         spent = await owner_spent(self._store, agent.spec.budget, run)
         begun = await new_run(
@@ -341,7 +340,7 @@ class RunService:
         run_id = new_run_id()
         # its run is known when it begins: answers go with the first run that can use them
         messages = record_messages(verdict.messages)
-        queued = QueuedPost(run_id, replace(post, messages=messages, history=(), offers=()))
+        queued = QueuedPost(run_id, replace(post, messages=messages, history=()))
         receipts = {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}
         enqueue = Enqueue(queued, receipts, (RunQueued(run_id),), limit=self._timing.queue)
         answer = await self._store.enqueue(enqueue)
@@ -402,14 +401,19 @@ class RunService:
         return Reader(stored, run, after, self._supervisor.log_of, take=take)
 
     def watch(
-        self, key: ConversationKey, /, *, after: Cursor | Position | None = None
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        after: Cursor | Position | None = None,
+        take: TakeRunBatch | None = None,
     ) -> ConversationReader:
         return ConversationReader(
-            self._store, key, after, follow=self._follow_from, status=self.status
+            self._store, key, after, follow=self._follow_from, status=self.status, take=take
         )
 
-    def _follow_from(self, run: RunRef, position: Position) -> Reader:
-        return self.follow(run, after=position)
+    def _follow_from(self, run: RunRef, position: Position, take: TakeBatch | None) -> Reader:
+        return self.follow(run, after=position, take=take)
 
     def left(self, run: RunRef, /) -> Left | None:
         return self._supervisor.left(run)

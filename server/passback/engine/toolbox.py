@@ -20,6 +20,7 @@ from passback.core.messages import (
     fold_name,
 )
 from passback.core.permissions import Permission
+from passback.core.questions import ASK_USER
 from passback.core.text import replace_surrogates
 from passback.core.toolsets import (
     BeginsCalls,
@@ -71,6 +72,7 @@ class Toolbox:
 
     Args:
         instructions: instructions of tool servers for the use of their tools, by server name.
+        answered: as in `ToolSources`, which has heeded it.
     """
 
     def __init__(
@@ -78,8 +80,11 @@ class Toolbox:
         server: Mapping[str, tuple[ToolSpec, Toolset]],
         client: Iterable[ToolSpec],
         instructions: Mapping[str, str] | None = None,
+        *,
+        answered: bool | None = None,
     ) -> None:
         self._server = server
+        self.answered = answered
         self.instructions = instructions or {}
         taken = {fold_name(name) for name in server}
         self.client_declarations = tuple(client)
@@ -239,11 +244,14 @@ class ToolSources:
         client: client tools that are offered also if the client has not declared them; its own of
             the same name win.
         instructing: the toolsets that have instructions for the use of their tools.
+        answered: whether somebody is there to answer questions: `ask_user` is offered, or not, even
+            if the client has declared it. None: as `client` and the declared tools have it.
     """
 
     toolsets: Sequence[Toolset] = ()
     client: Sequence[ToolSpec] = ()
     instructing: Sequence[Instructing] = ()
+    answered: bool | None = None
 
     async def build_toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
         """Return a run's toolbox. Raises ConfigurationError if two server tools share a name."""
@@ -254,7 +262,12 @@ class ToolSources:
                     raise ConfigurationError(f"two tools are named {spec.name!r}")
                 server[spec.name] = (spec, toolset)
         instructions = {one.name: said for one in self.instructing if (said := one.instructions)}
-        return Toolbox(server, (*self.client, *declared), instructions)
+        client = (*self.client, *declared)
+        if self.answered:
+            client = (ASK_USER, *client)
+        elif self.answered is False:
+            client = tuple(each for each in client if each != ASK_USER)
+        return Toolbox(server, client, instructions, answered=self.answered)
 
 
 def _known_tool(executor: Executor, spec: ToolSpec) -> KnownTool:

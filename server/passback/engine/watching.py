@@ -10,7 +10,7 @@ from passback.core.changes import Status
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import START, Cursor, Logged, Position, RunFinished, RunQueued
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.ports import RunBatch, Store, Watch
+from passback.core.ports import RunBatch, Store, TakeBatch, TakeRunBatch, Watch
 from passback.engine.reader import BEYOND_END, Reader
 
 
@@ -24,10 +24,11 @@ class ConversationReader(
         key: the conversation.
         after: the last event that the reader has seen; a position alone: from the start of its
             run. None: from the start of the run that goes on, or else from now.
-        follow: reads a run from a position to its end.
+        follow: reads a run from a position to its end, and offers its batches.
         status: returns the conversation's status; raises UnknownConversation.
         quiet: seconds after which a silent conversation is looked at, in case a hint was lost.
             Such readers may be many.
+        take: is offered the events of a run of this process while the reader waits.
     """
 
     _watch: Watch
@@ -39,9 +40,10 @@ class ConversationReader(
         after: Cursor | Position | None,
         /,
         *,
-        follow: Callable[[RunRef, Position], Reader],
+        follow: Callable[[RunRef, Position, TakeBatch | None], Reader],
         status: Callable[[ConversationKey], Awaitable[Status]],
         quiet: float = 20.0,
+        take: TakeRunBatch | None = None,
     ) -> None:
         self._store = store
         self._key = key
@@ -49,6 +51,7 @@ class ConversationReader(
         self._follow = follow
         self._status = status
         self._quiet = quiet
+        self._take = take
         self._position = START
         self._begun_epoch = 0  # of the last run that was seen and has begun
         self._version: int | None = None  # when no run was found
@@ -128,6 +131,7 @@ class ConversationReader(
             reader = self._reader or await self._open_next()
             batch: Sequence[Logged] | None = await anext(reader, None)
             if batch is not None:
+                # a batch that was taken is never a run's last
                 self._position = batch[-1].position
                 # no status has one that was taken out of the queue
                 if any(not isinstance(each.event, RunQueued | RunFinished) for each in batch):
@@ -152,7 +156,9 @@ class ConversationReader(
             await self._watch.wait(self._quiet)
 
     async def _open(self, run: RunRef, position: Position) -> Reader:
-        self._reader = await self._follow(run, position).__aenter__()
+        take = self._take
+        offer = None if take is None else (lambda batch: take(RunBatch(run, batch)))
+        self._reader = await self._follow(run, position, offer).__aenter__()
         return self._reader
 
     async def _close_run(self) -> None:

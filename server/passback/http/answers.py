@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -273,8 +273,12 @@ def json_answer(
     return written_answer(scope, write_json(body), status=status, headers=headers)
 
 
+# `json.dumps` would make one for each call
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def write_json(body: Mapping[str, object], /) -> str:
-    return json.dumps(body, separators=(",", ":"), allow_nan=False)
+    return _COMPACT.encode(body)
 
 
 def written_answer(

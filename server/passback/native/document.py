@@ -33,7 +33,7 @@ from passback.core.events import (
     innermost_event,
 )
 from passback.core.messages import RunRef, Usage, add_usages
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.http.answers import (
     error_answer,
     failure_answer,

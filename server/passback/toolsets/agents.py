@@ -5,7 +5,7 @@ of its caller, with everything that the caller was shown.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -150,7 +150,8 @@ class AgentTools:
             context.begin(())
             actor = self._tools[call.name].actor
             if actor is not None:
-                toolbox = await actor.tool_sources.build_toolbox(context.declared)
+                sources = replace(actor.tool_sources, answered=context.answered)
+                toolbox = await sources.build_toolbox(context.declared)
                 return await self._run_agent(Origin(actor.spec, toolbox), context, task)
             origin = context.origin()
             if origin is None:  # the caller is a fork itself

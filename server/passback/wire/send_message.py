@@ -39,8 +39,7 @@ from passback.core.messages import (
     UserMessage,
     new_message_id,
 )
-from passback.core.ports import Parked
-from passback.core.posts import OnBusy, OnDisconnect, StartRun
+from passback.core.posts import OnBusy, OnDisconnect, Parked, StartRun
 from passback.core.questions import Questions
 from passback.http.answers import owner_of
 from passback.http.body import read_object, work_on

@@ -84,12 +84,12 @@ def test_a_boundary_takes_along_who_was_asked_last_before_it() -> None:
     assert moved.with_history_start(3, [first]).agent == ""
 
 
-def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer() -> None:
-    chosen = replace(USER, context=MessageContext(model="x:a"))
+def test_a_boundary_takes_along_which_model_was_chosen_for_that_answer_and_who_looks_on() -> None:
+    chosen = replace(USER, context=MessageContext(model="x:a", answered=False))
     moved = State().with_history_start(2, [chosen, said(), USER])
-    assert moved.addressed_agent == ("", "x:a")
-    assert moved.with_history_start(3, [said()]).addressed_agent == ("", "x:a")
-    assert moved.with_history_start(3, [USER]).addressed_agent == ("", "")
+    assert moved.addressed_agent == ("", "x:a", False)
+    assert moved.with_history_start(3, [said()]).addressed_agent == ("", "x:a", False)
+    assert moved.with_history_start(3, [USER]).addressed_agent == ("", "", None)
 
 
 def test_what_is_taken_back_was_not_used_but_stays_paid() -> None:

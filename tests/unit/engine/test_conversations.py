@@ -57,8 +57,8 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked, Store
-from passback.core.posts import StartRun
+from passback.core.ports import Store
+from passback.core.posts import Parked, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
 from passback.engine.service import Readiness
 from passback.models.scripted import ScriptedModel, calls, says

@@ -34,15 +34,27 @@ from passback.core.events import (
     ToolCallStarted,
     ToolResulted,
 )
-from passback.core.messages import AssistantMessage, DataPart, Owed, RunRef, ToolCall, ToolMessage
+from passback.core.messages import (
+    AssistantMessage,
+    DataPart,
+    MessageContext,
+    Owed,
+    RunRef,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+)
 from passback.core.permissions import ALLOWED, Decision, Permission, Rule, pattern_rule
 from passback.core.ports import Store
 from passback.core.questions import ASK_USER
+from passback.engine.agents import AgentSpec, ServedAgent
 from passback.engine.judging import CallJudge
 from passback.engine.service import RunService
+from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.schemas.arguments import find_objection
+from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -369,6 +381,59 @@ async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) ->
         assert [each.kind for each in ending.owed] == ["tool_result"]
         assert await reply(runs, result(ending.owed[0].id, "whatever")) == "so"
     assert model.requests[0].tools == (own,)
+
+
+@pytest.mark.parametrize(
+    ("answered", "offers", "declared", "names"),
+    [
+        (True, [], None, ["ask_user"]),
+        (True, [ASK_USER], [PAINT, ASK_USER], ["ask_user", "paint"]),
+        (False, [ASK_USER], None, []),
+        (False, [], [PAINT, ASK_USER], ["paint"]),
+        (None, [], None, []),
+        (None, [ASK_USER], None, ["ask_user"]),
+    ],
+)
+async def test_questions_are_offered_while_somebody_is_there_to_answer(
+    memory: Store,
+    answered: bool | None,
+    offers: list[ToolSpec],
+    declared: list[ToolSpec] | None,
+    names: list[str],
+) -> None:
+    model = ScriptedModel([words("one"), words("two")])
+    said = replace(says(), context=MessageContext(answered=answered))
+    async with worker(memory, model, offers=offers) as runs:
+        await outcome(runs, await post(runs, said, tools=declared))
+        await outcome(runs, await post(runs, says(message_id="v")))
+    one, two = ([spec.name for spec in request.tools] for request in model.requests)
+    assert sorted(one) == names
+    assert sorted(two) == sorted({each.name for each in (*offers, *(declared or []))})
+
+
+async def test_a_clients_own_ask_user_is_no_question_and_stays_when_nobody_looks_on(
+    memory: Store,
+) -> None:
+    own = PAINT.__class__("ask_user", "Mine.", PAINT.parameters)
+    model = ScriptedModel([words("so")])
+    said = replace(says(), context=MessageContext(answered=False))
+    async with worker(memory, model, offers=[ASK_USER]) as runs:
+        await outcome(runs, await post(runs, said, tools=[own]))
+    assert model.requests[0].tools == (own,)
+
+
+async def test_sub_agents_ask_only_while_somebody_is_there_to_answer(memory: Store) -> None:
+    asker = ScriptedModel([words("done"), words("done")])
+    model = ScriptedModel([*[calls(("asker", {"task": "go"})), words("so")] * 2])
+    actor = ServedAgent(AgentSpec(asker, "be brief", 4), ToolSources((), [ASK_USER]), "asker")
+    tools = AgentTools([AgentTool.of(actor, "Asks.")])
+    async with worker(memory, model, toolsets=[tools]) as runs:
+        for answered in (False, True):
+            said = replace(
+                says(message_id=f"u{answered}"), context=MessageContext(answered=answered)
+            )
+            await outcome(runs, await post(runs, said))
+    assert [[spec.name for spec in each.tools] for each in asker.requests] == [[], ["ask_user"]]
 
 
 @pytest.mark.promise("P4")

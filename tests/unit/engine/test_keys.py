@@ -25,8 +25,8 @@ from tests.support.runs import (
 from passback.core.errors import Reused, StoreUnavailable
 from passback.core.events import Completed
 from passback.core.messages import ConversationKey, MessageId, RunRef, ToolMessage, UserMessage
-from passback.core.ports import Parked, Store
-from passback.core.posts import OnBusy, StartRun
+from passback.core.ports import Store
+from passback.core.posts import OnBusy, Parked, StartRun
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words

@@ -29,8 +29,8 @@ from passback.core.deltas import Finish, ToolCallChunk
 from passback.core.errors import ConversationBusy, ResultConflict, UnknownToolCall
 from passback.core.events import Completed, HandedBack, ToolCallEnded, ToolCallStarted
 from passback.core.messages import CallId, PostedMessage, RunRef, ToolMessage
-from passback.core.ports import Parked, Store
-from passback.core.posts import StartRun
+from passback.core.ports import Store
+from passback.core.posts import Parked, StartRun
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words

@@ -1,5 +1,6 @@
 """Watching a conversation: all its runs, whoever begins them and wherever they go on."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import MessageId, RunId, RunRef
-from passback.core.ports import Store
+from passback.core.ports import RunBatch, Store, TakeBatch
 from passback.engine.reader import CONVERSATION_DELETED, Reader
 from passback.engine.service import RunService
 from passback.engine.watching import ConversationReader
@@ -104,6 +105,41 @@ async def test_a_run_that_goes_on_is_seen_from_its_start_behind_a_longer_one(sto
                     if isinstance(batch[-1].event, RunFinished):
                         break
         assert (starts_of(seen), text_of(seen)) == ([(2, 1)], "ab")
+
+
+async def test_what_is_taken_within_a_runs_step_is_not_yielded_and_keeps_its_place(
+    store: Store,
+) -> None:
+    gates = [anyio.Event(), anyio.Event()]
+    answers = [[*words("a"), gate, *words("b", "c")] for gate in gates]
+    async with worker(store, ScriptedModel(answers)) as runs:
+        first = await post(runs, says(message_id="u0"))
+        seen, taken = list[Seen](), list[Seen]()
+
+        def take(batch: RunBatch) -> bool:
+            texts = [each for each in batch.events if isinstance(each.event, TextDelta)]
+            if len(texts) < len(batch.events):
+                return False
+            taken.extend(Seen(batch.run, logged) for logged in texts)
+            seen.extend(taken[-len(texts) :])
+            return True
+
+        async def read(batches: AsyncIterator[RunBatch], run: RunRef) -> None:
+            async for batch in batches:
+                seen.extend(Seen(batch.run, logged) for logged in batch.events)
+                if batch.run == run and isinstance(batch.events[-1].event, RunFinished):
+                    return
+
+        async with runs.watch(KEY, after=Cursor(first.run_id, START), take=take) as batches:
+            for run, gate in zip((first, None), gates, strict=True):
+                begun = run or await post(runs, says(message_id="u1"))
+                async with at_once() as tasks:
+                    tasks.start_soon(read, batches, begun)
+                    await until(runs, begun, TextDelta)
+                    await let_pass(runs)
+                    gate.set()
+        assert seen == await watched(runs, after=Cursor(first.run_id, START), ends=2)
+        assert {each.run for each in taken} == {each.run for each in seen}
 
 
 async def test_runs_of_another_worker_are_seen_one_after_the_other(store: Store) -> None:
@@ -363,8 +399,8 @@ async def test_a_run_is_found_though_its_hint_was_lost(tmp_path: Path) -> None:
         assert await reply(owner, says(message_id="u0"))
         found = list[RunRef]()
 
-        def follow(run: RunRef, position: Position) -> Reader:
-            return runs.follow(run, after=position)
+        def follow(run: RunRef, position: Position, take: TakeBatch | None) -> Reader:
+            return runs.follow(run, after=position, take=take)
 
         async def watch() -> None:
             async with ConversationReader(

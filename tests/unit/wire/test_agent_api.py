@@ -45,7 +45,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.core.signals import Signal
 from passback.http.gate import Access
 from passback.http.site import build_site

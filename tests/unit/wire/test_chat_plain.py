@@ -376,7 +376,7 @@ async def test_headless_chats(event_format: str | None) -> None:
     script: list[Turn] = [
         says("Paris."),
         says(json.dumps(value)),
-        calls(("ask_user", QUESTIONS)),
+        calls(("delete_file", {"path": "a"})),
         calls(("paint", {})),
         says("Painted."),
         [ValueError("it breaks")],
@@ -397,7 +397,7 @@ async def test_headless_chats(event_format: str | None) -> None:
             )
             made = await end(headless=True, output_schema=SCHEMA)
             assert made["result"] == (value if is_raw else {"output": value, "schema": SCHEMA})
-            asked_ = await end(headless=True, tools=[PAINT, {"name": "ask_user"}])
+            asked_ = await end(headless=True, tools=[PAINT])
             assert (asked_["status"], asked_["result"]) == ("failed", {"err_msg": "input required"})
             waits = await end(headless=True)
             assert (waits["status"], waits["result"]) == ("completed", None)
@@ -570,12 +570,13 @@ async def test_a_deleted_session_ends_its_subscriptions() -> None:
 
 
 async def test_questions_are_offered_beside_the_tools_of_the_client() -> None:
-    model = ScriptedModel([says("one"), says("two"), says("three")])
+    model = ScriptedModel([says(word) for word in ("one", "two", "three", "four")])
     async with chat_site(Agent(model=model)) as site:
         session = await site.create()
         async with site.subscribed(session) as client:
             await say(client, session, headless=True)
             await say(client, session, tools=[PAINT])
             await say(client, session)
+            await say(client, session, headless=True)
         offered = [[spec.name for spec in request.tools] for request in model.requests]
-        assert offered == [[], ["paint", "ask_user"], ["paint", "ask_user"]]
+        assert offered == [[], ["ask_user", "paint"], ["ask_user", "paint"], ["paint"]]

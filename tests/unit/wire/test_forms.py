@@ -11,7 +11,7 @@ from tests.unit.wire.send_message_site import HELLO, STREAM, greeting
 from passback.app import build_wire
 from passback.core.events import Completed, RunFinished
 from passback.core.messages import CallId, Owed
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.core.signals import Signal
 from passback.http.gate import Access
 from passback.http.routing import Endpoint

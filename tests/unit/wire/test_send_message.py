@@ -25,7 +25,7 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.http.gate import Access
 
 pytestmark = pytest.mark.anyio

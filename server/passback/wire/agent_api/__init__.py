@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from passback.builders import ResponseBuilder, encode
 from passback.core.errors import InvalidRequest
 from passback.core.messages import Answer, ConversationKey, RunRef
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.http.answers import json_answer, owner_of, run_headers
 from passback.http.body import read_object
 from passback.http.requests import (

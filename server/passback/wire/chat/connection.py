@@ -14,7 +14,7 @@ from passback.core.errors import (
     Unauthenticated,
 )
 from passback.core.messages import ConversationKey, OwnerId, RunRef
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.http.requests import validate_model
 from passback.http.wires import Services
 from passback.wire.chat.feeds import Feeds, Subscription

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PAGE = 50  # messages
+_NEED_STORE = (RunStarted, Rewound)
 _DELETED = "the conversation was deleted"
 
 
@@ -50,6 +51,15 @@ class TurnReader:
     def snapshot(self) -> Sequence[Said]:
         """Return what a late client is told of the turns in progress."""
         return self._turns.snapshot() if self._turns else ()
+
+    def read_at_once(self, batch: RunBatch, /) -> Sequence[Said] | None:
+        """Return what clients are told of a batch, or None if the store has to be read for it."""
+        if self._restates or any(isinstance(each.event, _NEED_STORE) for each in batch.events):
+            return None
+        said: list[Said] = []
+        for logged in batch.events:
+            said += self._feed(batch.run, logged, ())
+        return join_said(said)
 
     async def read(self, batch: RunBatch, /) -> Sequence[Said]:
         """Return what clients are told of a batch. Batches come as `Runs.watch` gives them."""
@@ -93,10 +103,13 @@ class TurnReader:
             if self._turns is None:
                 self._turns = await read_turns_before(self._runs, self._key, event.first)
             self._headless = HeadlessResult(await self._asked(posted, event.first))
+        return self._feed(run, logged, posted)
+
+    def _feed(self, run: RunRef, logged: Logged, posted: Sequence[Message]) -> Sequence[Said]:
         if self._turns is None:  # a run of before, which was taken out of the queue
             return ()
         said = self._turns.feed(run, logged, posted)
-        self._headless.complete(event, said)
+        self._headless.complete(logged.event, said)
         return said
 
     async def _asked(self, posted: Sequence[Message], first: int) -> UserMessage | None:
@@ -190,7 +203,7 @@ class Feed:
         run_id, logged = status.run_id, status.logged
         self.position = START if status.running else logged
         after = logged if run_id is None else Cursor(run_id, self.position)
-        async with runs.watch(self.key, after=after) as batches:
+        async with runs.watch(self.key, after=after, take=self._read_at_once) as batches:
             if not status.running:
                 self.began.set()
             async for batch in batches:
@@ -200,6 +213,15 @@ class Feed:
                     self._publish(said)
                 elif self.position >= logged:
                     self.began.set()
+
+    def _read_at_once(self, batch: RunBatch) -> bool:
+        """Publish a batch within the run's own step, and return True, if that needs no waiting."""
+        said = self.reader.read_at_once(batch) if self.began.is_set() else None
+        if said is None:
+            return False
+        self.position = batch.events[-1].position
+        self._publish(said)
+        return True
 
     def _publish(self, said: Sequence[Said]) -> None:
         batch = Batch(self.key.id, said)

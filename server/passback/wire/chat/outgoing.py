@@ -1,7 +1,6 @@
 """Events for clients as text, written once for all of them, and the clients that get them."""
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 from passback.core.errors import PassbackError
@@ -11,7 +10,7 @@ from passback.wire.chat.said import Said
 
 
 class Outgoing:
-    """An event for clients.
+    """An event for clients, written once for all clients of a transport.
 
     Args:
         name: its name.
@@ -21,16 +20,19 @@ class Outgoing:
     def __init__(self, name: str, data: str, /) -> None:
         self.name = name
         self.data = data
+        self._frame = self._packet = ""
 
-    @cached_property
+    @property
     def frame(self) -> str:
         """The event as a message of a plain WebSocket."""
-        return f'{{"event":"{self.name}","data":{self.data}}}'
+        self._frame = self._frame or f'{{"event":"{self.name}","data":{self.data}}}'
+        return self._frame
 
-    @cached_property
+    @property
     def packet(self) -> str:
         """The event as a packet of Socket.IO."""
-        return f'2["{self.name}",{self.data}]'
+        self._packet = self._packet or f'2["{self.name}",{self.data}]'
+        return self._packet
 
 
 class Client(Protocol):
@@ -51,22 +53,18 @@ class Batch:
     def __init__(self, session_id: str, said: Sequence[Said], /) -> None:
         self._session_id = session_id
         self.said = said
+        self._whole: dict[bool, Sequence[Outgoing]] = {}
 
     def events_after(self, number: int, /, *, is_raw: bool) -> Sequence[Outgoing]:
         """Return the events with greater numbers, in one of the two forms."""
         said = self.said
         first = next((at for at, each in enumerate(said) if each.number > number), len(said))
+        write = self._write_raw if is_raw else self._write_typed
         if first:
-            return self._write_raw(said[first:]) if is_raw else self._write_typed(said[first:])
-        return self._raw if is_raw else self._typed
-
-    @cached_property
-    def _typed(self) -> Sequence[Outgoing]:
-        return self._write_typed(self.said)
-
-    @cached_property
-    def _raw(self) -> Sequence[Outgoing]:
-        return self._write_raw(self.said)
+            return write(said[first:])
+        if is_raw not in self._whole:
+            self._whole[is_raw] = write(said)
+        return self._whole[is_raw]
 
     def _write_typed(self, said: Sequence[Said]) -> list[Outgoing]:
         return [

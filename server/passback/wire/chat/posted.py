@@ -30,7 +30,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy, StartRun
-from passback.core.questions import ASK_USER, Question, Questions
+from passback.core.questions import Question, Questions
 from passback.http.requests import PostedId, check_conversation_id, validate_model
 from passback.http.wires import Services
 from passback.native.declarations import DeclaredTool, parse_tools
@@ -187,8 +187,6 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
         on_busy=sent.on_busy or services.on_busy,
         continues=True,  # sessions are created before the first message
         flaw=_NO_CONVERSATION,
-        # whoever looks on can answer
-        offers=(ASK_USER,) if sent.message and not sent.headless else (),
     )
 
 
@@ -197,12 +195,15 @@ def _with_extras(sent: ChatSend, context: MessageContext, *, has_text: bool) -> 
 
     Answers belong to the message before them, which has it already.
     """
+    if not has_text:
+        return context
     extras: dict[str, JsonValue] = {}
     if sent.mode is not None:
         extras["mode"] = sent.mode
     if sent.headless:
         extras["headless"] = True
-    return replace(context, extras=extras) if extras and has_text else context
+    # whoever looks on can answer
+    return replace(context, extras=extras or None, answered=not sent.headless)
 
 
 def _read_content(message: str | list[ChatPart]) -> Content:

@@ -24,7 +24,7 @@ from passback.core.messages import (
     UserMessage,
     new_message_id,
 )
-from passback.core.ports import Parked
+from passback.core.posts import Parked
 from passback.core.titles import MAX_TITLE, first_title
 from passback.http.answers import (
     ErrorView,

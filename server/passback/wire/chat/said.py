@@ -1,6 +1,6 @@
 """Events for clients of the chat socket, with numbers that are their cursors. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from passback.core.errors import InvalidCursor
@@ -47,8 +47,10 @@ def position_of(number: int, /) -> Position:
     return Position(epoch, seq)
 
 
-def join_said(said: Iterable[Said], /) -> list[Said]:
+def join_said(said: Sequence[Said], /) -> Sequence[Said]:
     """Join neighbouring pieces of one text: the patch has the number and sequence of the last."""
+    if len(said) < 2:
+        return said
     joined: list[Said] = []
     pieces: list[str] = []
     for each in said:
