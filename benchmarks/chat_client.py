@@ -34,10 +34,10 @@ class ChatConnection:
         The reply's body is the chat's text, and `status` 200 if the chat was completed.
         """
         self.text_came.clear()
-        session_id = await self._create_session()
+        session_id = await self.create_session()
         await self._emit("session:subscribe", session_id=session_id)
         asked = time.perf_counter()
-        await self._emit("chat:send", session_id=session_id, message=prompt)
+        await self.send(session_id, prompt)
         first, pieces = 0.0, list[str]()
         async for message in self._socket:
             frame = json.loads(message)
@@ -51,10 +51,28 @@ class ChatConnection:
                 return Reply(status, "".join(pieces).encode(), first * 1000)
         raise ConnectionResetError("closed in the middle")
 
-    async def _emit(self, name: str, **data: str) -> None:
-        await self._socket.send(json.dumps({"event": name, "data": data}))
+    async def subscribe(self, session_id: str) -> None:
+        """Follow a session. Returns when its events come."""
+        await self._emit("session:subscribe", frame_id=1, session_id=session_id)
+        ack = json.loads(await self._socket.recv())
+        if ack["data"] != {"status": "ok"}:
+            raise ConnectionError(f"not subscribed: {ack}")
 
-    async def _create_session(self) -> str:
+    async def send(self, session_id: str, prompt: str) -> None:
+        await self._emit("chat:send", session_id=session_id, message=prompt)
+
+    async def next_number(self) -> int:
+        """Return the number of the next event."""
+        return int(json.loads(await self._socket.recv())["data"]["stream_sequence"])
+
+    @property
+    def is_closed(self) -> bool:
+        return self._socket.close_code is not None
+
+    async def _emit(self, name: str, frame_id: int | None = None, **data: str) -> None:
+        await self._socket.send(json.dumps({"event": name, "data": data, "id": frame_id}))
+
+    async def create_session(self) -> str:
         host, _, port = self._netloc.partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         body = json.dumps({"intent": "bench"}).encode()

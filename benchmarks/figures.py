@@ -12,6 +12,7 @@ from benchmarks.open_streams import IdleStreams, SlowStreams
 from benchmarks.servers import (
     NAMES,
     PASSBACK_AGENT_API,
+    PASSBACK_CHAT,
     PASSBACK_REDIS,
     PASSBACK_TWO_READERS,
     PASSBACK_TWO_WORKERS,
@@ -320,6 +321,28 @@ GOALS: Sequence[tuple[str, float, str, Callable[[Results], Sequence[float]]]] = 
         1.3,
         "times",
         lambda found: cpu_ratios(found, BURST, PASSBACK_REDIS, PASSBACK_AGENT_API),
+    ),
+    (
+        "paced: CPU of the chat socket, beside `/send-message`",
+        1.4,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_CHAT),
+    ),
+    (
+        "idle chat socket: memory",
+        64.0,
+        "KiB",
+        lambda found: [
+            each.kib_per_stream for name, each in found.idle.items() if name == PASSBACK_CHAT
+        ],
+    ),
+    (
+        "1,000 clients of one chat: how late an event is, p99",
+        250.0,
+        "ms",
+        lambda found: [
+            each.late_ms[1] for name, each in found.slow.items() if name == PASSBACK_CHAT
+        ],
     ),
     (
         "paced: CPU, beside the loop off",

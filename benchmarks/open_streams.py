@@ -132,11 +132,16 @@ async def measure_slow(url: str, streams: int, pid: int) -> SlowStreams:
     await asyncio.sleep(SLOW_SECONDS)
     cpu, waited = cpu + cpu_seconds(pid), waited + waited_seconds(pid)
     require_open(connections)
-    late = sorted(each for connection in connections for each in delays_ms(connection.times, since))
+    late = [each for connection in connections for each in delays_ms(connection.times, since)]
     if len(late) < streams:
         raise SystemExit(f"{len(late)} reads of {streams} streams in {SLOW_SECONDS} s")
-    spread = (late[len(late) // 2], late[int(0.99 * (len(late) - 1))], late[-1])
-    return SlowStreams(streams, len(late), spread, cpu / SLOW_SECONDS, waited / cpu)
+    return SlowStreams(streams, len(late), percentiles(late), cpu / SLOW_SECONDS, waited / cpu)
+
+
+def percentiles(late: Sequence[float], /) -> tuple[float, float, float]:
+    """Return the median, the p99 and the most of some delays."""
+    late = sorted(late)
+    return late[len(late) // 2], late[int(0.99 * (len(late) - 1))], late[-1]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from math import ceil
 from benchmarks.servers import (
     NAMES,
     PASSBACK_AGENT_API,
+    PASSBACK_CHAT,
     PASSBACK_MEMORY,
     PASSBACK_REDIS,
     PASSBACK_SQLITE,
@@ -35,7 +36,7 @@ WORKLOADS = (PACED, CROWD, BURST, SHORT, RUSH, SCALING)
 LONG_HISTORY = 2_000  # messages
 SHORT_HISTORY = HistoryLength(20, 20)
 BOUNDARY_LENGTHS = (HistoryLength(50, 50), HistoryLength(10_000, 50))
-QUICK_SERVERS = (PLAIN, PROXY, PROXY_REDIS, PASSBACK_REDIS, PASSBACK_AGENT_API)
+QUICK_SERVERS = (PLAIN, PROXY, PROXY_REDIS, PASSBACK_REDIS, PASSBACK_AGENT_API, PASSBACK_CHAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,9 @@ def full_plan(
         histories=histories if options.long_history else (),
         tool_rounds=options.rounds,
         tool_requests=options.tool_requests,
-        idle_servers=[name for name in servers if is_general(name)],
+        idle_servers=[name for name in servers if is_general(name) or name == PASSBACK_CHAT],
         idle_streams=options.idle_streams,
-        slow_servers=[name for name in servers if name in (PROXY, PASSBACK_REDIS)],
+        slow_servers=[name for name in servers if name in (PROXY, PASSBACK_REDIS, PASSBACK_CHAT)],
         slow_streams=options.slow_streams,
     )
 

@@ -203,7 +203,10 @@ def passback_command(name: str, testbed: Testbed) -> list[str]:
     }
     argv = [sys.executable, "-m", modules.get(name, "passback"), "serve", "--no-env-file"]
     argv += ["--store", stores.get(name, testbed.redis_url)]
-    argv += ["--limits", "owner_runs=100000,connections=100000"]  # one owner has all streams
+    argv += [
+        "--limits",
+        "owner_runs=100000,connections=100000,sockets=100000,owner_sockets=100000",
+    ]  # one owner has all streams
     if name == PASSBACK_TOOLS:
         return [*argv, "benchmarks.ten_tools:agent"]
     argv += ["--model", "openai:mock", "--model-base-url", testbed.model_url]
