@@ -19,6 +19,7 @@ from tests.support.store_values import (
     user,
 )
 
+from passback.core.budgets import Spent
 from passback.core.changes import (
     Change,
     ClaimRequest,
@@ -30,6 +31,7 @@ from passback.core.changes import (
     Page,
     QueuedPost,
     Status,
+    WrittenTitle,
     dump_message,
 )
 from passback.core.errors import PassbackError
@@ -42,10 +44,11 @@ from passback.core.messages import (
     RunId,
     RunRef,
     ToolSpec,
+    Usage,
 )
 from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
-from passback.core.state import State
+from passback.core.state import State, TitleCall
 from passback.core.transcript import owed_answers
 
 T = TypeVar("T")
@@ -87,6 +90,7 @@ class RandomOperations:
     key: ConversationKey = field(default_factory=new_key)
     messages: tuple[Message, ...] = ()
     state: State = field(default_factory=State)
+    title_call: TitleCall | None = None
     leases: list[Lease] = field(default_factory=list[Lease])
     runs: list[RunRef] = field(default_factory=list[RunRef])
     sent: list[Asked] = field(default_factory=list[Asked])
@@ -135,7 +139,7 @@ class RandomOperations:
     async def finish(self) -> None:
         """Compare all that is kept."""
         known, loaded = self.messages, await self.load()
-        assert loaded.status.state == self.state
+        assert loaded.status.state == replace(self.state, title_call=self.title_call)
         assert loaded.messages == known[self.state.history_start :]
         size = sum(len(dump_message(message)) for message in loaded.messages)
         assert loaded.status.history_bytes == size
@@ -196,6 +200,7 @@ def a_change(
         pick.seldom(),
         a_state(pick, len(walk.messages[:keep]) + len(batch)),
         pick.of([None, "title", ""]),
+        bool(pick.below(2)),
     )
 
 
@@ -356,6 +361,19 @@ async def rename(walk: RandomOperations, pick: Pick) -> None:
     await walk.send(lambda store: store.rename(walk.key, title))
 
 
+async def write_title(walk: RandomOperations, pick: Pick) -> None:
+    known, late = await walk.status(), pick.seldom()
+    call = TitleCall(Usage(pick.below(9)), Spent(pick.below(9)))
+    title = pick.of(["", "one", "other"])
+
+    async def write(store: Store) -> bool:
+        created = (await store.status(walk.key)).created + late  # each store has its own time
+        return await store.write_title(WrittenTitle(walk.key, created, title, call))
+
+    if await walk.send(write) is True and known.state.title_call is None:
+        walk.title_call = call
+
+
 async def list_conversations(walk: RandomOperations, pick: Pick) -> None:
     """Check that the list has a conversation while it exists, and finds it by its title."""
     status, search = await walk.status(), pick.of(["", "O", "HE"])
@@ -369,7 +387,7 @@ async def list_conversations(walk: RandomOperations, pick: Pick) -> None:
 
 async def delete(walk: RandomOperations, pick: Pick) -> None:
     if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
-        walk.messages, walk.state = (), State()
+        walk.messages, walk.state, walk.title_call = (), State(), None
 
 
 async def repeat(walk: RandomOperations, pick: Pick) -> None:
@@ -380,6 +398,7 @@ async def repeat(walk: RandomOperations, pick: Pick) -> None:
         if (await walk.status()).version != known.version:
             walk.replayed = True
             walk.messages, walk.state = await walk.whole(), (await walk.status()).state
+            walk.title_call = walk.state.title_call
 
 
 Operation = Callable[[RandomOperations, Pick], Awaitable[None]]
@@ -400,6 +419,7 @@ OPERATIONS: list[Operation] = [
         take_due,
         inbox,
         rename,
+        write_title,
         list_conversations,
         delete,
     ],

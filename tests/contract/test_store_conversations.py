@@ -21,6 +21,7 @@ from tests.support.store_values import (
     waiting,
 )
 
+from passback.core.budgets import Spent
 from passback.core.changes import (
     Change,
     ClaimRequest,
@@ -28,6 +29,7 @@ from passback.core.changes import (
     ConversationPlace,
     ListedConversation,
     Status,
+    WrittenTitle,
 )
 from passback.core.messages import (
     AssistantMessage,
@@ -37,8 +39,10 @@ from passback.core.messages import (
     MessageId,
     OwnerId,
     ToolCall,
+    Usage,
 )
 from passback.core.ports import Store
+from passback.core.state import State, TitleCall
 from passback.core.transcript import owed_answers
 from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
@@ -181,7 +185,7 @@ async def test_a_conversation_is_renamed_again_and_again(store: Store) -> None:
     before = await store.status(key_of("one"))
     for title in ("naïve 会話 🚀 'x' \\ \"", "naïve 会話 🚀 'x' \\ \"", "x" * 200):
         assert await store.rename(key_of("one"), title)
-        assert await store.status(key_of("one")) == replace(before, title=title)
+        assert await store.status(key_of("one")) == replace(before, title=title, named=True)
     assert await listed(store) == ["two", "one"]
     assert await listed(store, search="x" * 200) == ["one"]
 
@@ -204,6 +208,100 @@ async def test_what_is_not_there_cannot_be_renamed(store: Store) -> None:
     assert await store.status(key_of("one")) == Status()
     assert await store.park(named(key_of("one")))
     assert (await store.status(key_of("one"))).title == ""
+
+
+# ---------------------------------------------------------------- titles that a model writes
+CALL = TitleCall(Usage(40, 5, 10), Spent(45, 0.25, 1.5))
+
+
+async def written(store: Store, name: str, title: str, call: TitleCall = CALL) -> WrittenTitle:
+    """Return what came of a model call for a title of a conversation that is there."""
+    created = (await store.status(key_of(name))).created
+    return WrittenTitle(key_of(name), created, title, call)
+
+
+@pytest.mark.promise("P15")
+async def test_the_title_of_a_model_replaces_that_of_the_first_message_once(store: Store) -> None:
+    await create(store, "one", "two")
+    before = await store.status(key_of("one"))
+    title = "naïve 会話 🚀 'x' \\ \""
+    first = await written(store, "one", title)
+    stored = replace(before, title=title, state=replace(before.state, title_call=CALL))
+    other = await written(store, "one", "second", TitleCall(Usage(1), Spent(1)))
+    for each in (first, first, other):
+        assert await store.write_title(each)
+        assert await store.status(key_of("one")) == stored
+    assert await listed(store) == ["two", "one"]
+    assert await listed(store, search="会話") == ["one"]
+    assert await store.rename(key_of("one"), "mine")
+    assert await store.write_title(first)
+    assert await store.status(key_of("one")) == replace(stored, title="mine", named=True)
+
+
+@pytest.mark.parametrize("way", ["created", "renamed", "renamed alike"])
+async def test_a_title_that_a_client_gave_stays(store: Store, peer: Store, way: str) -> None:
+    key = key_of("one")
+    assert await store.park(replace(named(key, "first"), named=way == "created"))
+    if way != "created":
+        assert await peer.rename(key, "mine" if way == "renamed" else "first")
+    assert await store.park(replace(change(key, (await store.status(key)).version), title="x"))
+    before = await store.status(key)
+    assert before.named
+    assert await peer.write_title(await written(store, "one", "a model's"))
+    assert await store.status(key) == replace(
+        before, state=replace(before.state, title_call=CALL)
+    )
+
+
+async def test_a_client_names_only_what_it_gives_a_title(store: Store) -> None:
+    key = key_of("one")
+    assert await store.park(replace(named(key), named=True))
+    assert not (await store.status(key)).named
+    version = (await store.status(key)).version
+    assert await store.park(replace(change(key, version), title="first"))
+    version = (await store.status(key)).version
+    assert await store.park(replace(change(key, version), title="late", named=True))
+    status = await store.status(key)
+    assert (status.title, status.named) == ("first", False)
+
+
+async def test_a_call_for_a_title_that_failed_leaves_the_title(store: Store) -> None:
+    await create(store, "one")
+    assert await store.write_title(await written(store, "one", ""))
+    assert await store.write_title(await written(store, "one", "late"))
+    status = await store.status(key_of("one"))
+    assert (status.title, status.state.title_call) == ("ONE", CALL)
+
+
+async def test_what_a_title_has_cost_stays_when_a_run_writes_its_state(
+    store: Store, peer: Store
+) -> None:
+    held = await begin_run(store, key_of("one"), user("go"))
+    assert await peer.write_title(await written(store, "one", "during"))
+    mine = State(cost=0.5, tokens=7)
+    await store.commit(replace(turn(held, 0, 2, say="a"), state=mine), lease=LONG)
+    status = await store.status(key_of("one"))
+    assert (status.title, status.state) == ("during", replace(mine, title_call=CALL))
+    mine = replace(status.state, tokens=8)
+    await store.commit(replace(ending(held, 1, 2), state=mine), lease=LONG)
+    assert (await peer.status(key_of("one"))).state == mine
+
+
+async def test_a_conversation_that_was_created_again_gets_no_title_of_the_one_before(
+    store: Store,
+) -> None:
+    key = key_of("one")
+    assert await store.park(named(key, "secret"))
+    before = await later(store, key)
+    assert not await store.write_title(WrittenTitle(key_of("two"), before.created, "x", CALL))
+    assert not await store.write_title(WrittenTitle(key_of("one", BOB), before.created, "x", CALL))
+    await store.delete(key)
+    assert not await store.write_title(WrittenTitle(key, before.created, "x", CALL))
+    assert await store.status(key) == Status()
+    assert await store.park(named(key, "anew"))
+    again = await store.status(key)
+    assert not await store.write_title(WrittenTitle(key, before.created, "x", CALL))
+    assert await store.status(key) == again
 
 
 # ---------------------------------------------------------------- which are listed

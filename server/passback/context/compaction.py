@@ -5,7 +5,6 @@ The cheapest step comes first; see docs/explanation/context.md.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from passback.context.shown import (
@@ -14,7 +13,6 @@ from passback.context.shown import (
     frame_tokens,
     message_tokens,
     request_tokens,
-    text_tokens,
 )
 from passback.context.summary import (
     Division,
@@ -25,28 +23,18 @@ from passback.context.summary import (
     summary_request,
 )
 from passback.core.context import Context, CountUsage, Fitted
-from passback.core.deltas import (
-    AnsweredBy,
-    Finish,
-    LostUsageChunk,
-    ModelDelta,
-    ModelRequest,
-    ReasoningChunk,
-    TextChunk,
-    UsageChunk,
-)
+from passback.core.deltas import ModelRequest
 from passback.core.errors import ContextTooLarge, MessageTooLarge, ModelError
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.messages import (
-    UNUSED,
     Message,
     ModelMessage,
     SummaryMessage,
     Usage,
-    add_usages,
     new_message_id,
 )
 from passback.core.ports import ModelClient
+from passback.core.side_calls import AnswerReader, SideAnswer
 from passback.core.values import value
 
 logger = logging.getLogger(__name__)
@@ -216,7 +204,7 @@ class _RunWindow:
         must: bool = False,
     ) -> tuple[SummaryMessage, ...]:
         shown, before = self._shown, self._shown.used
-        written = _WrittenSummary() if self._gave_up else await self._ask_model(division, count)
+        written = SideAnswer() if self._gave_up else await self._ask_model(division, count)
         if written.spent is not None:
             events.append(UsageReported(written.spent, model=written.model or self._model.name))
         if not (written.text or must):
@@ -228,13 +216,13 @@ class _RunWindow:
         events += shown.ease()
         return (summary,)
 
-    async def _ask_model(self, division: Division, count: CountUsage) -> "_WrittenSummary":
+    async def _ask_model(self, division: Division, count: CountUsage) -> SideAnswer:
         """Ask the model for a summary; stop reading when it exceeds the summary's budget."""
         request = summary_request(division, self._shown)
         if request is None:
-            return _WrittenSummary()
+            return SideAnswer()
         shown = self._shown.scale.used(request_tokens(request))
-        reader = _SummaryReader(division.budget * _BYTES_PER_TOKEN, shown)
+        reader = AnswerReader(division.budget * _BYTES_PER_TOKEN, shown)
         try:
             async with self._model.stream(request) as batches:
                 async for deltas in batches:
@@ -242,85 +230,8 @@ class _RunWindow:
                         break
         except ModelError as error:
             logger.warning("no summary: %s", error.code, extra={"action": "summary_failed"})
-            return reader.written(whole=False)
+            return reader.answer(whole=False)
         finally:
             if reader.spent is not None:  # paid for, even if the request failed
                 count(reader.spent)
-        return reader.written(whole=reader.ended)
-
-
-@value
-class _WrittenSummary:
-    """A summary from a model; the text is empty unless the answer was complete or long enough.
-
-    `spent` includes earlier attempts. `model` is the name of the model that answered, if known.
-    """
-
-    text: str = ""
-    usage: Usage | None = None
-    spent: Usage | None = None
-    model: str = ""
-
-
-class _SummaryReader:
-    """Collect a model's answer until it ends or has more than `limit` bytes.
-
-    `shown` is the estimated number of tokens in the request.
-    """
-
-    def __init__(self, limit: int, shown: int) -> None:
-        self.ended = False
-        self._finished = False
-        self._shown = shown
-        self._bytes_left = limit
-        self._output_tokens = 0
-        self._pieces: list[str] = []
-        self._usage: Usage | None = None
-        self._lost_usage: Usage | None = None
-        self._model = ""
-
-    def feed(self, deltas: Sequence[ModelDelta]) -> bool:
-        """Take a batch of deltas and return True if the text exceeds the limit."""
-        for delta in deltas:
-            match delta:
-                case TextChunk(text):
-                    self._pieces.append(text)
-                    self._output_tokens += text_tokens(text)
-                    self._bytes_left -= len(text.encode("utf-8", "surrogatepass"))
-                case ReasoningChunk(text):
-                    self._output_tokens += text_tokens(text)
-                case UsageChunk(usage):
-                    self._usage = usage
-                case LostUsageChunk(usage):
-                    self._lost_usage = add_usages(self._lost_usage, usage)
-                case AnsweredBy(model):
-                    self._model = model
-                case Finish(reason):
-                    self._finished = True
-                    self.ended = reason in ("stop", "length")
-                case _:  # the request has no tools, and the summary keeps no reasoning
-                    pass
-        self.ended = self.ended or self._bytes_left < 0
-        return self._bytes_left < 0
-
-    def written(self, *, whole: bool) -> _WrittenSummary:
-        text = "".join(self._pieces).strip() if whole else ""
-        return _WrittenSummary(text, self.usage, self.spent, self._model)
-
-    @property
-    def usage(self) -> Usage | None:
-        """The service's count; for an answer that was cut, at least an estimate."""
-        if self._finished or not (self._output_tokens or self._usage):
-            return self._usage
-        counted = self._usage or UNUSED
-        return replace(
-            counted,
-            input_tokens=counted.input_tokens or self._shown,
-            output_tokens=max(counted.output_tokens, self._output_tokens),
-            estimated=True,
-        )
-
-    @property
-    def spent(self) -> Usage | None:
-        """The usage including earlier attempts."""
-        return add_usages(self._lost_usage, self.usage)
+        return reader.answer(whole=reader.ended)

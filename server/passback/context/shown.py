@@ -24,6 +24,7 @@ from passback.core.messages import (
     Usage,
     as_text,
 )
+from passback.core.text import text_tokens
 from passback.core.transcript import is_command, paired_messages, shown_messages, view_start
 from passback.core.values import value
 
@@ -38,19 +39,6 @@ _MEDIA_TOKENS: Final[dict[Literal["image", "audio", "file"], int]] = {
     "audio": 2_000,
     "file": 4_000,
 }
-
-
-def text_tokens(text: str, /) -> int:
-    """Estimate the tokens of a text.
-
-    Four ASCII characters are one token. Others count by their bytes: about one token for a Chinese
-    character.
-    """
-    length = len(text)
-    if text.isascii():
-        return (length + 3) // 4
-    bytes_more = len(text.encode("utf-8", "surrogatepass")) - length
-    return (length + 2 * bytes_more + 3) // 4
 
 
 def message_tokens(message: Message, /) -> int:

@@ -10,7 +10,6 @@ from passback.context.shown import (
     message_tokens,
     plain_text,
     shortened,
-    text_tokens,
 )
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
@@ -25,7 +24,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.text import replace_surrogates
+from passback.core.text import replace_surrogates, text_tokens
 from passback.core.transcript import wrap_in_tags
 from passback.core.values import value
 

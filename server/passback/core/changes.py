@@ -9,7 +9,7 @@ from pydantic import Field, TypeAdapter
 from passback.core.events import START, Position, RunEvent
 from passback.core.messages import CallId, ConversationKey, Message, Owed, RunId, RunRef, ToolSpec
 from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
-from passback.core.state import State
+from passback.core.state import State, TitleCall
 from passback.core.values import value
 
 
@@ -111,6 +111,7 @@ class Status:
         history_bytes: the size of the records of its messages from `state.history_start` on; None
             if not counted yet.
         title: for people; empty if it has none.
+        named: a client gave the title.
         created: when its first change was written, in milliseconds of the store's clock.
         updated: when a client last changed it (`park`, `begin` or `enqueue`), by the same clock.
     """
@@ -138,6 +139,7 @@ class Status:
     state: State = field(default_factory=State)
     history_bytes: int | None = field(default=0, compare=False)
     title: str = ""
+    named: bool = False
     created: int = field(default=0, compare=False)
     updated: int = field(default=0, compare=False)
 
@@ -202,6 +204,7 @@ class Change:
         state: replaces the conversation's state; None keeps it, but resets `history_start` to 0 if
             it is beyond the messages that `keep_messages` leaves.
         title: the title, if the conversation has none yet; None keeps it.
+        named: a client gives this title.
     """
 
     key: ConversationKey
@@ -217,6 +220,24 @@ class Change:
     cancel_on_disconnect: bool = False
     state: State | None = None
     title: str | None = None
+    named: bool = False
+
+
+@value
+class WrittenTitle:
+    """What came of a model call for a conversation's title; there is one at most.
+
+    Attributes:
+        created: `Status.created` of the conversation, so that none is meant that was created again
+            under the same id.
+        title: empty if the call failed.
+        call: what it has used.
+    """
+
+    key: ConversationKey
+    created: int
+    title: str
+    call: TitleCall
 
 
 @value
@@ -398,6 +419,7 @@ _owed_adapter: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
 _tools_adapter: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
 _queued_adapter: TypeAdapter[QueuedPost] = TypeAdapter(QueuedPost)
 _state_adapter: TypeAdapter[State] = TypeAdapter(State)
+_title_call_adapter: TypeAdapter[TitleCall] = TypeAdapter(TitleCall)
 _open_turns_adapter: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
 # `dump_json` spends most of its time passing options on, so records are written by serializers
 
@@ -452,9 +474,21 @@ def load_queued(record: bytes, /) -> QueuedPost:
 
 
 def dump_state(state: State, /) -> bytes:
-    """Serialise a state without its defaults, which leaves only a few numbers in most cases."""
-    return _state_adapter.serializer.to_json(state, exclude_defaults=True)
+    """Serialise a state without its defaults, which leaves only a few numbers in most cases, and
+    without `title_call`.
+    """
+    return _state_adapter.serializer.to_json(
+        state, exclude_defaults=True, exclude={"title_call"}
+    )
 
 
 def load_state(record: bytes, /) -> State:
     return _state_adapter.validate_json(record)
+
+
+def dump_title_call(call: TitleCall, /) -> bytes:
+    return _title_call_adapter.serializer.to_json(call)
+
+
+def load_title_call(record: bytes, /) -> TitleCall:
+    return _title_call_adapter.validate_json(record)

@@ -28,6 +28,7 @@ from passback.core.changes import (
     LogWrite,
     Page,
     Status,
+    WrittenTitle,
 )
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import StoreError
@@ -334,9 +335,18 @@ class Store(Protocol):
         ...
 
     async def rename(self, key: ConversationKey, title: str, /) -> bool:
-        """Replace the title of a conversation. False if there is none.
+        """Replace the title of a conversation by a client's. False if there is none.
 
         It changes neither `version` nor `updated`, also while a run goes on.
+        """
+        ...
+
+    async def write_title(self, written: WrittenTitle, /) -> bool:
+        """Record what came of the model call for a title. False if there is no such conversation.
+
+        The title replaces one that no client gave, unless it is empty. The first one of a
+        conversation counts: another one changes nothing, and so does a repeat. It changes neither
+        `version` nor `updated`, also while a run goes on.
         """
         ...
 
@@ -529,19 +539,11 @@ class Runs(Protocol):
         ...
 
     async def status(self, key: ConversationKey, /) -> Status:
-        """Return a conversation's status.
-
-        Raises:
-            UnknownConversation: there is none.
-        """
+        """Return a conversation's status. Raises UnknownConversation."""
         ...
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
-        """Return a page of messages.
-
-        Raises:
-            UnknownConversation: there is none.
-        """
+        """Return a page of messages. Raises UnknownConversation."""
         ...
 
     async def data(self, key: ConversationKey, /) -> JsonValue:
@@ -564,11 +566,7 @@ class Runs(Protocol):
         ...
 
     async def delete(self, key: ConversationKey, /) -> None:
-        """Delete a conversation.
-
-        Raises:
-            UnknownConversation: there is none.
-        """
+        """Delete a conversation. Raises UnknownConversation."""
         ...
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:

@@ -1,12 +1,12 @@
 """The state of a conversation: derived data that changes only together with its messages."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import JsonValue
 
-from passback.core.budgets import RunSpent
+from passback.core.budgets import RunSpent, Spent
 from passback.core.messages import (
     UNUSED,
     Answer,
@@ -55,6 +55,14 @@ class EarlierPlan:
 
 
 @value
+class TitleCall:
+    """What the model call that wrote a conversation's title has used, whatever came of it."""
+
+    usage: Usage = UNUSED
+    spent: Spent = field(default_factory=Spent)
+
+
+@value
 class State:
     """Derived data of a conversation.
 
@@ -77,6 +85,9 @@ class State:
         lasting: the lasting permissions, oldest first; None if they have to be read from the
             messages.
         refusals: the newest denied calls, oldest first.
+        title_call: of the title, if a model was asked for one; not part of the amounts above. It is
+            stored beside the rest, which a run that goes on may overwrite: only
+            `Store.write_title` changes it.
     """
 
     plan: tuple[PlanEntry, ...] = ()
@@ -94,6 +105,7 @@ class State:
     answered: bool | None = None
     lasting: tuple[LastingPermission, ...] | None = None
     refusals: tuple[Refusal, ...] = ()
+    title_call: TitleCall | None = None
 
     @property
     def addressed_agent(self) -> AddressedAgent:
@@ -207,9 +219,9 @@ class ConversationState:
 
     Attributes:
         plan: the tasks that the agent intends to do, in order.
-        usage: tokens of all messages together.
+        usage: tokens of all messages together, and of the call that wrote the title.
         cost: of all model calls, in the currency of the prices; 0 for models without a price.
-        seconds: of work by all runs, models and tools.
+        seconds: of work by all runs, models and tools, and of the call that wrote the title.
         refusals: the newest denied calls, oldest first.
         permissions: the lasting permissions, oldest first.
         data: the current structured data.
@@ -226,11 +238,12 @@ class ConversationState:
 
 def owner_view(state: State, data: JsonValue = None, /) -> ConversationState:
     """Return the state that a conversation's owner may see; `data` is that of `posted_data`."""
+    title = state.title_call or TitleCall()
     return ConversationState(
         plan=state.plan,
-        usage=state.usage,
-        cost=state.cost,
-        seconds=state.seconds,
+        usage=state.usage + title.usage,
+        cost=state.cost + title.spent.cost,
+        seconds=state.seconds + title.spent.seconds,
         refusals=state.refusals,
         permissions=state.permissions(()),
         data=data,

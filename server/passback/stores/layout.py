@@ -24,17 +24,20 @@ from passback.core.changes import (
     ListedConversation,
     OwingConversation,
     Status,
+    WrittenTitle,
     dump_events,
     dump_message,
     dump_open_turns,
     dump_owed,
     dump_queued,
     dump_state,
+    dump_title_call,
     dump_tools,
     load_events,
     load_open_turns,
     load_owed,
     load_state,
+    load_title_call,
 )
 from passback.core.errors import TRIMMED, CursorExpired, StoreError
 from passback.core.events import START, Logged, Position, RunEvent
@@ -156,6 +159,7 @@ class PackedChange:
     cancel_on_disconnect: bool
     state: PackedState | None
     title: str
+    named: bool
 
 
 def pack_change(change: Change, /) -> PackedChange:
@@ -176,6 +180,23 @@ def pack_change(change: Change, /) -> PackedChange:
         cancel_on_disconnect=change.cancel_on_disconnect,
         state=pack_state(change.state),
         title=change.title or "",
+        named=change.named,
+    )
+
+
+@value
+class PackedTitle:
+    """A `WrittenTitle` as a store writes it. `created` is in milliseconds."""
+
+    tag: str
+    created: int
+    title: str
+    call: bytes
+
+
+def pack_title(written: WrittenTitle, /) -> PackedTitle:
+    return PackedTitle(
+        conversation_tag(written.key), written.created, written.title, dump_title_call(written.call)
     )
 
 
@@ -254,6 +275,8 @@ STATUS_FIELDS: tuple[str, ...] = (
     "history_bytes",
     "open_turns",
     "title",
+    "named",
+    "title_call",
     "created",
     "updated",
 )
@@ -279,7 +302,13 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
     running, answer_by = bool(number("running")), number("answer_by") or None
     committed = unpack_position(text("committed")) if fields["committed"] else START
     owed, record, turns = load_owed(fields["owed"]), fields["state"], fields["open_turns"]
-    history_start = number("history_start")
+    called = fields["title_call"]
+    state = replace(
+        load_state(record) if record else State(),
+        # it may have been set back since the record was written
+        history_start=number("history_start"),
+        title_call=load_title_call(called) if called else None,
+    )
     return Status(
         version=number("version"),
         run_id=RunId(text("run_id")) if fields["run_id"] else None,
@@ -302,10 +331,10 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
         answer_by=answer_by,
         overdue=not running and answer_by is not None and answer_by <= now,
         claims=unpack_claims(text("claims"), owed, now),
-        # `history_start` may have been set back since the record was written
-        state=replace(load_state(record), history_start=history_start) if record else State(),
+        state=state,
         history_bytes=number("history_bytes"),
         title=text("title"),
+        named=bool(number("named")),
         created=number("created") // 1000,
         updated=number("updated") // 1000,
     )

@@ -17,7 +17,6 @@ from passback.context.shown import (
     message_tokens,
     scale_from_count,
     shortened,
-    text_tokens,
 )
 from passback.core.context import Context, Fitted
 from passback.core.deltas import ModelRequest
@@ -38,6 +37,7 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
+from passback.core.text import text_tokens
 from passback.core.transcript import (
     owed_answers,
     paired_messages,

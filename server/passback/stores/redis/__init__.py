@@ -42,6 +42,7 @@ from passback.core.changes import (
     LogWrite,
     Page,
     Status,
+    WrittenTitle,
 )
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
@@ -64,6 +65,7 @@ from passback.stores.layout import (
     pack_entry,
     pack_key,
     pack_spending,
+    pack_title,
     unpack_position,
     unpack_spent,
 )
@@ -186,6 +188,12 @@ class RedisStore:
     async def rename(self, key: ConversationKey, title: str, /) -> bool:
         keys = (self._names.state(conversation_tag(key)),)
         return bool(await self._link.run(ScriptCall(scripts.RENAME, keys, (title,))))
+
+    async def write_title(self, written: WrittenTitle, /) -> bool:
+        packed = pack_title(written)
+        arguments = (packed.created, packed.title, packed.call)
+        call = ScriptCall(scripts.WRITE_TITLE, (self._names.state(packed.tag),), arguments)
+        return bool(await self._link.run(call))
 
     async def _run_read(
         self,

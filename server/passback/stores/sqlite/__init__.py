@@ -32,6 +32,7 @@ from passback.core.changes import (
     LogWrite,
     Page,
     Status,
+    WrittenTitle,
 )
 from passback.core.errors import StoreError, StoreFull
 from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
@@ -56,6 +57,7 @@ from passback.stores.layout import (
     pack_enqueue,
     pack_entry,
     pack_spending,
+    pack_title,
     pack_write,
     unpack_key,
     unpack_spent,
@@ -188,6 +190,10 @@ class SqliteStore:
         return await self._writer.run(
             lambda db: changes.rename_conversation(db, tag, title), durable=True
         )
+
+    async def write_title(self, written: WrittenTitle, /) -> bool:
+        packed = pack_title(written)
+        return await self._writer.run(lambda db: changes.write_title(db, packed), durable=True)
 
     async def park(self, change: Change, /) -> bool:
         packed = pack_change(change)

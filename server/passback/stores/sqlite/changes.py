@@ -15,6 +15,7 @@ from passback.stores.layout import (
     PackedClaim,
     PackedEnqueue,
     PackedEntry,
+    PackedTitle,
     make_fence,
     unpack_position,
 )
@@ -179,14 +180,16 @@ def _apply_change(
             "DELETE FROM messages WHERE conversation = ? AND position >= ?", (row["id"], count)
         )
     add_receipts(db, row["id"], change.receipts)
+    named = change.named and change.title != ""
     # `history_start` is set back where it lies behind the kept messages: it would hide new ones
     db.execute(
         "UPDATE extras SET owed = ?, tools = COALESCE(?, tools),"
+        " named = CASE WHEN title = '' THEN ? ELSE named END,"
         " title = CASE WHEN title = '' THEN ? ELSE title END,"
         " owed_since = CASE WHEN ? THEN owed_since END, open_turns = NULL,"
         " history_start = CASE WHEN history_start > ? THEN 0 ELSE history_start END"
         " WHERE conversation = ?",
-        (change.owed, change.tools, change.title, change.owes, count, row["id"]),
+        (change.owed, change.tools, named, change.title, change.owes, count, row["id"]),
     )
     moved = set_state(db, row["id"], change.state)
     end = add_messages(db, row["id"], count, change.messages)
@@ -211,7 +214,25 @@ def rename_conversation(db: sqlite3.Connection, tag: str, title: str, /) -> bool
     row = find_row(db, tag)
     if row is None:
         return False
-    db.execute("UPDATE extras SET title = ? WHERE conversation = ?", (title, row["id"]))
+    db.execute("UPDATE extras SET title = ?, named = 1 WHERE conversation = ?", (title, row["id"]))
+    return True
+
+
+def write_title(db: sqlite3.Connection, written: PackedTitle, /) -> bool:
+    """Record a model call for a title, and the title unless a client gave one."""
+    row = find_row(db, written.tag)
+    if row is None:
+        return False
+    extras = db.execute("SELECT created FROM extras WHERE conversation = ?", (row["id"],))
+    if extras.fetchone()["created"] // 1000 != written.created:
+        return False
+    # the first call counts
+    db.execute(
+        "UPDATE extras SET title_call = :call,"
+        " title = CASE WHEN named OR :title = '' THEN title ELSE :title END"
+        " WHERE conversation = :id AND title_call IS NULL",
+        {"call": written.call, "title": written.title, "id": row["id"]},
+    )
     return True
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 # The row of a conversation is written with every batch of events, so columns that may be large are
 # in `extras`.
@@ -56,6 +56,8 @@ CREATE TABLE extras (
     claims TEXT,                            -- `call claimant until`, repeated
     owner BLOB NOT NULL,
     title TEXT NOT NULL DEFAULT '',
+    named INTEGER NOT NULL DEFAULT 0,       -- by a client
+    title_call BLOB,                        -- record of the model call for the title
     created INTEGER NOT NULL,               -- microseconds
     updated INTEGER NOT NULL,               -- by a client, microseconds
     owed_since INTEGER,                     -- when that was handed back, microseconds
