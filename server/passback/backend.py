@@ -21,7 +21,7 @@ from passback.core.permissions import decision_for, pattern_rule
 from passback.core.ports import ModelClient
 from passback.core.questions import ASK_USER
 from passback.core.toolsets import ConnectedToolset, Instructing, Toolset
-from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.agents import Agents, AgentSpec, ServedAgent, TitleModel
 from passback.engine.commands import Commands
 from passback.engine.guarding import CallBroken, guarded
 from passback.engine.judging import CallJudge, OutputJudge
@@ -245,6 +245,7 @@ class AgentBuilder:
             budget=budget,
             price=model_price(model.name, settings.prices),
         )
+        spec = self._with_titles(spec) if top else spec
         with named_in_errors(label):
             own = agent.own_toolsets()
         self._connected |= {id(one): one for one in own if isinstance(one, ConnectedToolset)}
@@ -281,6 +282,18 @@ class AgentBuilder:
         with named_in_errors(_MODEL_SETTINGS):
             return self._remember_model(self._clients.named(self._settings.model))
 
+    def _with_titles(self, spec: AgentSpec) -> AgentSpec:
+        """Return the spec with the model that writes titles, if one does."""
+        name = self._settings.titles
+        if name == "message":
+            return spec
+        if name == "model":
+            return replace(spec, titles=TitleModel(spec.model, spec.price))
+        with named_in_errors("PASSBACK_TITLES"):
+            check_model_names(name)
+            model = self._remember_model(self._clients.named(name))
+        return replace(spec, titles=TitleModel(model, model_price(name, self._settings.prices)))
+
     def _models_to_choose(
         self, agent: Agent, spec: AgentSpec, label: str
     ) -> Mapping[str, AgentSpec]:
@@ -306,7 +319,7 @@ class AgentBuilder:
         return {
             name: spec
             if one is spec.model
-            else replace(spec, model=one, price=model_price(one.name, prices))
+            else self._with_titles(replace(spec, model=one, price=model_price(one.name, prices)))
             for name, one in models.items()
         }
 

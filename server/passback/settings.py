@@ -277,6 +277,13 @@ class Settings:
         PERMISSIONS,
         "which server tools may be called; the first pattern that fits counts",
     )
+    titles: str = setting(
+        "message",
+        TEXT,
+        "who writes the titles of conversations: message (the beginning of the first one), model "
+        "(the one that has answered), or a model by its name, such as openai:gpt-5-mini",
+        rare=True,
+    )
     commands: bool = setting(
         True,
         FLAG,

@@ -248,9 +248,7 @@ async def test_a_title_that_a_client_gave_stays(store: Store, peer: Store, way: 
     before = await store.status(key)
     assert before.named
     assert await peer.write_title(await written(store, "one", "a model's"))
-    assert await store.status(key) == replace(
-        before, state=replace(before.state, title_call=CALL)
-    )
+    assert await store.status(key) == replace(before, state=replace(before.state, title_call=CALL))
 
 
 async def test_a_client_names_only_what_it_gives_a_title(store: Store) -> None:

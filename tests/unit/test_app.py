@@ -255,6 +255,8 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         ),
         ("MODELS", "gpt-5", "PASSBACK_MODELS: no model is called 'gpt-5'.*openai:gpt-5"),
         ("MODELS", "openai:a", r"PASSBACK_MODELS: OpenAI needs a key \(OPENAI_API_KEY\)"),
+        ("TITLES", "gpt-5", "PASSBACK_TITLES: no model is called 'gpt-5'.*openai:gpt-5"),
+        ("TITLES", "openai:a", r"PASSBACK_TITLES: OpenAI needs a key \(OPENAI_API_KEY\)"),
         (
             "WIRES",
             "send_message,nosuchwire",

@@ -240,3 +240,66 @@ async def test_a_session_may_choose_a_model() -> None:
         [_, answer] = await session.messages()
     assert isinstance(answer, AssistantMessage)
     assert answer.model == "x:other"
+
+
+# ---------------------------------------------------------------- titles
+async def title(application: Application) -> str:
+    """Return the title when a model has written it."""
+    with anyio.fail_after(10):
+        while True:
+            shown = await ask(application.asgi, "GET", "/conversations/c")
+            if shown.json["title"] != "hi":
+                return str(shown.json["title"])
+
+
+@pytest.mark.parametrize("titles", ["model", "demo:fast"])
+async def test_a_model_writes_titles_where_the_setting_says_so(titles: str) -> None:
+    settings = {**MEMORY, "PASSBACK_MODEL": "demo:fast", "PASSBACK_TITLES": titles}
+    application = Application(load_settings(settings))
+    async with application.running():
+        assert (await send(application))[0] == 200
+        assert await title(application) == "A talk with the demo model"
+        shown = await ask(application.asgi, "GET", "/conversations/c")
+        messages = await ask(application.asgi, "GET", "/conversations/c/messages")
+        [spent] = [m["usage"] for m in messages.json["messages"] if m["role"] == "assistant"]
+        assert shown.json["usage"]["outputTokens"] > spent["outputTokens"]
+
+
+async def test_the_model_that_has_answered_writes_the_title_at_its_own_price() -> None:
+    own, other = model("x:own", "one"), model("x:other", "two", "“Blue”")
+    settings = {**MEMORY, "PASSBACK_TITLES": "model", "PASSBACK_PRICES": "x:other=1000000/0"}
+    application = Application(load_settings(settings), Agent(model=own, models=[other]))
+    async with application.running():
+        await send(application, model="x:other")
+        assert await title(application) == "Blue"
+        assert (await ask(application.asgi, "GET", "/conversations/c")).json["cost"] == 2.0
+
+
+async def test_the_prices_of_a_named_model_count_for_its_titles() -> None:
+    settings = {**MEMORY, "PASSBACK_TITLES": "demo:fast", "PASSBACK_PRICES": "demo:fast=0/1000000"}
+    application = Application(load_settings(settings), Agent(model=model("x:own", "one")))
+    async with application.running():
+        await send(application)
+        await title(application)
+        shown = (await ask(application.asgi, "GET", "/conversations/c")).json
+        assert shown["cost"] == shown["usage"]["outputTokens"] > 0
+
+
+async def test_without_the_setting_no_model_is_asked_for_a_title() -> None:
+    own = model("x:own", "one", "two")
+    application = Application(load_settings(MEMORY), Agent(model=own))
+    async with application.running():
+        await send(application)
+        await send(application)
+        assert len(own.requests) == 2
+        shown = (await ask(application.asgi, "GET", "/conversations/c")).json
+        assert shown["title"] == "hi"
+
+
+def test_the_model_of_titles_is_checked_and_closed_like_the_others() -> None:
+    settings = load_settings({**MEMORY, "PASSBACK_TITLES": "demo:fast"})
+    agents = Agent(name="a"), Agent(name="b")
+    assert [one.name for one in Application(settings, *agents).backend.models] == [
+        "demo",
+        "demo:fast",
+    ]

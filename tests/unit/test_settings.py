@@ -35,6 +35,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("anthropic_api_key", "sk-secret", "sk-secret"),
     ("model_window", "1000", 1_000),
     ("prompt", "Be brief.", "Be brief."),
+    ("titles", "demo:fast", "demo:fast"),
     (
         "prices",
         "openai:a:1=1.25/10/0.125, b=0/2",

@@ -225,7 +225,7 @@ class Change:
 
 @value
 class WrittenTitle:
-    """What came of a model call for a conversation's title; there is one at most.
+    """The result of a model call for a conversation's title; there is one at most.
 
     Attributes:
         created: `Status.created` of the conversation, so that none is meant that was created again
@@ -477,9 +477,7 @@ def dump_state(state: State, /) -> bytes:
     """Serialise a state without its defaults, which leaves only a few numbers in most cases, and
     without `title_call`.
     """
-    return _state_adapter.serializer.to_json(
-        state, exclude_defaults=True, exclude={"title_call"}
-    )
+    return _state_adapter.serializer.to_json(state, exclude_defaults=True, exclude={"title_call"})
 
 
 def load_state(record: bytes, /) -> State:

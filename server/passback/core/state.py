@@ -56,7 +56,7 @@ class EarlierPlan:
 
 @value
 class TitleCall:
-    """What the model call that wrote a conversation's title has used, whatever came of it."""
+    """Amounts that the model call for a conversation's title has used, whatever came of it."""
 
     usage: Usage = UNUSED
     spent: Spent = field(default_factory=Spent)

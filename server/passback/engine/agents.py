@@ -31,6 +31,14 @@ Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelD
 
 
 @value
+class TitleModel:
+    """The model that writes titles of conversations, and the price of its tokens."""
+
+    model: ModelClient
+    price: Price = field(default_factory=Price)
+
+
+@value
 class AgentSpec:
     """Everything a run needs to know about its agent: model, prompt, limits, policies.
 
@@ -47,6 +55,7 @@ class AgentSpec:
         tells_time: add the time of each message.
         budget: limits the agent's runs, with the sub-agents that work for it.
         price: of the model's tokens.
+        titles: writes the titles of its conversations; None: they keep the first message's.
     """
 
     model: ModelClient
@@ -64,6 +73,7 @@ class AgentSpec:
     tells_time: bool = False
     budget: Budget = field(default_factory=Budget)
     price: Price = field(default_factory=Price)
+    titles: TitleModel | None = None
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages as the model sees them, with their context as text."""

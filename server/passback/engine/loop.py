@@ -287,7 +287,7 @@ class Loop:
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
     async def _reserve_budget(self) -> AbstractContextManager[object]:
-        return await self._meter.reserve(self._window, self.spec.price)
+        return await self._meter.reserve(self._window.estimate, self.spec.price)
 
     def _count_usage(self, usage: Usage | None, model: str = "") -> None:
         spec = self.spec

@@ -505,7 +505,8 @@ class RunService:
         return await self._store.conversations(owner, after=after, limit=limit, search=search)
 
     async def create(self, key: ConversationKey, /, *, title: str = "") -> None:
-        change = Change(key, new_nonce(), 0, title=check_title(title) if title else None)
+        given = check_title(title) if title else None
+        change = Change(key, new_nonce(), 0, title=given, named=True)
         if not await self._store.park(change):
             raise Conflict("there is a conversation with this id already")
 

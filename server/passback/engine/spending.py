@@ -20,7 +20,6 @@ from passback.core.budgets import (
     tightest_left,
 )
 from passback.core.changes import Lease
-from passback.core.context import Context
 from passback.core.errors import StoreError
 from passback.core.events import RunEvent, UsageReported
 from passback.core.messages import RunRef, Usage, add_usages
@@ -63,6 +62,7 @@ class Meter:
         self._lease = lease
         self._store = store
         self._before = Spent(state.tokens, state.seconds, state.cost)
+        self._title = state.title_call.spent if state.title_call else _NOTHING
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
         self._run_before = known.spent if known else _NOTHING
         self._used = _NOTHING
@@ -136,9 +136,9 @@ class Meter:
         used = self._used
         return Spent(used.tokens, monotonic() - self._began, used.cost)
 
-    async def reserve(self, context: Context, price: Price) -> AbstractContextManager[object]:
-        """Reserve what a model call may use; the result is a context manager that ends the
-        reservation.
+    async def reserve(self, asked: int, price: Price) -> AbstractContextManager[object]:
+        """Reserve what a model call of `asked` estimated tokens may use; the result is a context
+        manager that ends the reservation.
 
         Calls that go on at the same time, here or in the owner's other runs, count with their
         reservations. If a worker dies in a call, its reservation stays counted for the owner.
@@ -149,7 +149,6 @@ class Meter:
         """
         if not self._is_set:
             return _FREE
-        asked = context.estimate
         call = Spent(asked + _ANSWER_TOKENS, cost=price.of(Usage(asked, _ANSWER_TOKENS)))
         allowed = False
         # one after the other: two that see each other's call would both give up
@@ -225,7 +224,7 @@ class Meter:
         return self._left_beyond(self._spent) if self._is_set else _ALL
 
     def _left_beyond(self, spent: Spent) -> Left:
-        conversation = self._budget.conversation.left(self._before + spent)
+        conversation = self._budget.conversation.left(self._before + self._title + spent)
         if self._owner is None:
             return conversation
         owner = self._budget.owner.left(self._owner + spent - self._counted)

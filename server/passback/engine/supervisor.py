@@ -9,6 +9,7 @@ from functools import partial
 from time import monotonic
 
 import anyio
+import anyio.abc
 
 from passback.core.budgets import Left, Spent
 from passback.core.changes import Lease, LeaseState
@@ -21,6 +22,7 @@ from passback.engine.guarding import ContainedExits
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop
 from passback.engine.spending import Meter
+from passback.engine.titling import TitleCalls
 
 logger = logging.getLogger(__name__)
 
@@ -220,6 +222,8 @@ class Supervisor:
             posts wait in them, or nobody knows whether the end was stored.
     """
 
+    _helpers: anyio.abc.TaskGroup
+
     def __init__(self, store: Store, timing: Timing) -> None:
         self._store = store
         self._timing = timing
@@ -235,6 +239,7 @@ class Supervisor:
         self._active: dict[RunId, Run] = {}
         # with those that are about to take their lease
         self._owner_runs = Counter[OwnerId]()
+        self._titles = TitleCalls(store)
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
@@ -246,6 +251,7 @@ class Supervisor:
         async with anyio.create_task_group() as helpers:
             for helper in (self._writer.run, self._renew_leases, self._watch_followers):
                 helpers.start_soon(keep_running, helper, self._timing.heartbeat)
+            self._helpers = helpers
             # asyncio's own: a task of anyio's has a scope, an event and a handle more, in every run
             async with asyncio.TaskGroup() as self._tasks:
                 try:
@@ -403,6 +409,7 @@ class Supervisor:
             if not self._active:
                 self._idle.set()
             logger.info("run ended", extra=run.place("run_ended"))
+        self._titles.begin(self._helpers, run.log, run.loop, run.meter)
         if run.log.posts_wait or run.log.may_have_ended:
             self.unsettled.put_nowait(run.ref.key)
 

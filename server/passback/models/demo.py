@@ -30,6 +30,7 @@ from passback.core.messages import (
     UserMessage,
     as_text,
 )
+from passback.core.titles import TITLE_PROMPT
 from passback.core.values import value
 
 WORD_DELAY = 0.03  # seconds between two pieces, slow enough to see the stream
@@ -142,6 +143,8 @@ def answer_deltas(request: ModelRequest, /) -> list[ModelDelta]:
 
 
 def _reply_text(words: str, media: Sequence[MediaPart], request: ModelRequest) -> str:
+    if request.system == TITLE_PROMPT:
+        return "A talk with the demo model"
     received = f"I got {describe_media(media)}. " if media else ""
     if counted := _COUNT_TO.search(words):
         numbers = range(1, min(int(counted[1]), MAX_COUNT) + 1)

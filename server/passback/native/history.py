@@ -84,9 +84,10 @@ class ConversationView(TypedDict):
     `title` is a text for people, which may be empty. Both times are RFC 3339, in UTC; `updatedAt`
     is when a client last posted something. `runId` is the newest run that has begun. `owed` are
     the calls that the client has to answer. `queued` are the runs of waiting posts, in their
-    order. `usage` is that of all messages, `cost` that of all model calls, in the currency of the
-    server's prices, and `seconds` the time that runs have worked. `plan` is the agent's plan.
-    `refusals` are the newest calls that were denied, `permissions` the answers for all later calls.
+    order. `usage` is that of all messages and of the title, if a model wrote it, `cost` that of all
+    model calls, in the currency of the server's prices, and `seconds` the time that runs have
+    worked. `plan` is the agent's plan. `refusals` are the newest calls that were denied,
+    `permissions` the answers for all later calls.
     `structuredData` is the posted data that is in force. It is there when it was asked for.
     """
 

@@ -45,7 +45,6 @@ from tests.unit.engine.budget_agents import (
 from passback.agent import Agent
 from passback.core.budgets import Budget, BudgetLimits, Left, Price
 from passback.core.changes import Lease
-from passback.core.context import Unbounded
 from passback.core.deltas import Finish
 from passback.core.errors import ConfigurationError, StoreUnavailable
 from passback.core.events import (
@@ -390,15 +389,15 @@ def meter_of(budget: Budget, store: Store) -> Meter:
 @pytest.mark.parametrize("budget", BUDGETS)
 async def test_parallel_calls_count_with_their_limits(memory: Store, budget: Budget) -> None:
     """500 tokens each, of which there is room for two: sub-agents share the meter of their run."""
-    meter, context = meter_of(budget, memory), Unbounded()
-    with await meter.reserve(context, Price()), await meter.reserve(context, Price()):
+    meter = meter_of(budget, memory)
+    with await meter.reserve(0, Price()), await meter.reserve(0, Price()):
         with pytest.raises(BudgetSpent):
-            await meter.reserve(context, Price())
+            await meter.reserve(0, Price())
         meter.count_usage(Usage(5, 5), Price())
-    with await meter.reserve(context, Price()):
+    with await meter.reserve(0, Price()):
         meter.count_usage(Usage(590), Price())
     with pytest.raises(BudgetSpent):
-        await meter.reserve(context, Price())
+        await meter.reserve(0, Price())
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -410,7 +409,7 @@ async def test_two_posts_at_once_do_not_both_give_up(memory: Store, budget: Budg
 
     async def call() -> None:
         try:
-            with await meter.reserve(Unbounded(), Price()):
+            with await meter.reserve(0, Price()):
                 begun.append("called")
                 await over.wait()
         except BudgetSpent:
@@ -429,8 +428,8 @@ async def test_two_posts_at_once_do_not_both_give_up(memory: Store, budget: Budg
 async def test_a_cost_is_reserved_too(memory: Store) -> None:
     price = Price(output=1_000.0)
     meter = meter_of(Budget(run=BudgetLimits(cost=0.4)), memory)
-    with await meter.reserve(Unbounded(), price), pytest.raises(BudgetSpent):
-        await meter.reserve(Unbounded(), price)
+    with await meter.reserve(0, price), pytest.raises(BudgetSpent):
+        await meter.reserve(0, price)
 
 
 async def test_a_call_that_cannot_be_counted_is_not_reserved(memory: Store) -> None:
@@ -438,6 +437,6 @@ async def test_a_call_that_cannot_be_counted_is_not_reserved(memory: Store) -> N
     faults.plan["spend"] = ["refuse"]
     meter = meter_of(Budget(owner=BudgetLimits(tokens=1)), faults.store)
     with pytest.raises(StoreUnavailable):
-        await meter.reserve(Unbounded(), Price())
-    with await meter.reserve(Unbounded(), Price()):
+        await meter.reserve(0, Price())
+    with await meter.reserve(0, Price()):
         pass

@@ -77,7 +77,7 @@ async def test_a_person_renames_a_conversation(store: Store) -> None:
         await reply(runs, says("hi"))
         before = await runs.status(KEY)
         await runs.rename(KEY, "  The\tblue page \n")
-        assert await runs.status(KEY) == replace(before, title="The blue page")
+        assert await runs.status(KEY) == replace(before, title="The blue page", named=True)
         for wrong in ("", " \n", "\x00", "x" * 201):
             with pytest.raises(InvalidRequest, match="title"):
                 await runs.rename(KEY, wrong)

@@ -1,5 +1,5 @@
--- Record the model call for the title of a conversation, and the title unless a client gave one; the
--- version stays. The first call counts.
+-- Record the model call for the title of a conversation, and the title unless a client gave one.
+-- The first call counts; the version stays.
 -- KEYS state | ARGV created title title_call
 -- `created`: milliseconds. Return whether there is such a conversation.
 local created, named, known_call = unpack(
