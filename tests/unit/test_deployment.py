@@ -1,6 +1,7 @@
 """The image and the compose file allow nobody by default, and hold no secrets."""
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -14,10 +15,13 @@ from redis.retry import Retry
 from tests.support.programs import program
 from tests.support.redis_server import free_port
 
+from passback.settings import load_settings
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 COMPOSE = (ROOT / "docker-compose.yml").read_text("utf-8")
-FILE: dict[str, Any] = importlib.import_module("yaml").safe_load(COMPOSE)  # untyped
+YAML = importlib.import_module("yaml")  # untyped
+FILE: dict[str, Any] = YAML.safe_load(COMPOSE)
 
 
 def test_neither_the_image_nor_the_compose_file_allows_everybody_by_default() -> None:
@@ -96,6 +100,52 @@ def test_redis_requires_its_password_and_keeps_acknowledged_writes(tmp_path: Pat
         finally:
             process.terminate()
             process.wait(10)
+
+
+SECRET = "ab12" * 16
+
+
+def filled(text: str, given: dict[str, str]) -> str:
+    """Return a value of the compose file with its variables replaced, as Compose does it."""
+
+    def value(found: re.Match[str]) -> str:
+        name, operator, other = found.groups()
+        if operator == "?":
+            return given[name]
+        return given.get(name) or other
+
+    return re.sub(r"\$\{(\w+):([-?])([^}]*)\}", value, text)
+
+
+def test_a_worker_has_settings_where_the_tutorial_has_filled_in_two_of_them() -> None:
+    tutorial = (ROOT / "docs" / "tutorials" / "online.md").read_text("utf-8")
+    written = dict(re.findall(r'^echo "(\w+)=(.*)" >> \.env$', tutorial, re.MULTILINE))
+    given = {
+        name: value.replace("$(openssl rand -hex 32)", SECRET) for name, value in written.items()
+    }
+    assert set(given) == {"REDIS_PASSWORD", "PASSBACK_API_KEYS"}
+    for name in WORKERS:
+        environment: dict[str, str] = SERVICES[name]["environment"]
+        settings = load_settings({key: filled(text, given) for key, text in environment.items()})
+        keys = {"PASSBACK_API_KEYS": f"you:{SECRET}"}
+        assert settings == load_settings(
+            {"PASSBACK_STORE": f"redis://:{SECRET}@redis:6379/0", **keys}
+        )
+
+
+def test_the_agent_of_the_tutorial_replaces_that_of_the_image_in_both_workers() -> None:
+    tutorial = (ROOT / "docs" / "tutorials" / "online.md").read_text("utf-8")
+    [override] = re.findall(r"```yaml\n(.*?)```", tutorial, re.DOTALL)
+    image = {"build": "./agent", "image": "my-agent"}
+    assert YAML.safe_load(override) == {"services": dict.fromkeys(WORKERS, image)}
+    [dockerfile] = re.findall(r"```dockerfile\n(.*?)```", tutorial, re.DOTALL)
+    steps = dict(line.split(" ", 1) for line in dockerfile.splitlines())
+    assert {SERVICES[name]["image"] for name in WORKERS} == {steps["FROM"]}
+    assert steps["COPY"].split()[-1] == f"{steps['WORKDIR']}/"
+    [_, source, _] = steps["COPY"].split()
+    assert (ROOT / "examples" / source).exists()
+    assert json.loads(steps["CMD"]) == ["serve", f"{Path(source).stem}:agent"]
+    assert f"docker build -t {steps['FROM']} ." in tutorial
 
 
 # ---------------------------------------------------------------- the proxy
