@@ -6,13 +6,14 @@ times.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Literal, cast
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -89,8 +90,9 @@ class Exchange(_RecordingModel):
 
 
 class Recording(_RecordingModel):
-    """The exchanges that have a response, oldest first."""
+    """The exchanges that have a response, oldest first. `startedAt` is when the first one began."""
 
+    startedAt: Annotated[AwareDatetime, Field(strict=False)] | None = None  # noqa: N815
     exchanges: tuple[Exchange, ...] = Field(strict=False)
 
 
@@ -143,7 +145,7 @@ def parse_recording(text: bytes, /) -> Recording:
     answered = tuple(each for each in recording.exchanges if each.response)
     if not answered:
         raise ValueError("no request in it has an answer")
-    return Recording(exchanges=answered)
+    return Recording(startedAt=recording.startedAt, exchanges=answered)
 
 
 _KEPT_HEADERS = ("x-owed-tool-calls", "retry-after")
@@ -175,6 +177,8 @@ class _Player:
 
     def __init__(self, recording: Recording, speed: float) -> None:
         self._exchanges = recording.exchanges
+        # a file without it, which was not exported, is from the time when it is played
+        self._started = recording.startedAt or datetime.now(UTC)
         self._speed = speed
         self._bodies = PartialBodies()
         # those that answer a user's message; without any, those of followed runs, or else all
@@ -282,7 +286,9 @@ class _Player:
 
     async def get_conversation(self, request: Request) -> ASGIApp:
         conversation_id = ConversationId(request.path_params["conversation_id"])
-        return json_answer(request.scope, conversation_view(conversation_id, Status()))
+        started = int(self._started.timestamp() * 1000)
+        status = Status(created=started, updated=started)
+        return json_answer(request.scope, conversation_view(conversation_id, status))
 
 
 def _always(answer: dict[str, JsonValue]) -> Callable[[Request], Awaitable[ASGIApp]]:

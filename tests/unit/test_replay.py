@@ -1,6 +1,7 @@
 """Recordings are checked when they are loaded, and replayed as they were recorded."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,11 @@ ANSWERED = exchange(result("call_1"), "c", run="run_2")
 AGAIN = exchange(user("two"), "d", run="run_3")
 
 
+STARTED = "2026-01-31T12:00:00.250Z"
+
+
 def recording(*exchanges: dict[str, Any], **change: Any) -> bytes:
-    value = {"format": "passback-run", "version": 1, "startedAt": "", "exchanges": exchanges}
+    value = {"format": "passback-run", "version": 1, "startedAt": STARTED, "exchanges": exchanges}
     return json.dumps(value | change).encode()
 
 
@@ -235,8 +239,8 @@ async def test_the_page_finds_its_routes() -> None:
     assert conversation.json == {
         "id": "c/1",
         "title": "",
-        "createdAt": "1970-01-01T00:00:00.000Z",
-        "updatedAt": "1970-01-01T00:00:00.000Z",
+        "createdAt": STARTED,
+        "updatedAt": STARTED,
         "status": "idle",
         "runId": None,
         "running": None,
@@ -254,6 +258,21 @@ async def test_the_page_finds_its_routes() -> None:
     assert page.json == {"messages": [], "next": None, "total": 0}
     cancelled = await ask(app, "POST", "/conversations/c/cancel")
     assert cancelled.json == {"cancelled": False}
+
+
+@pytest.mark.parametrize("started", ["", "yesterday", "2026-01-31T12:00:00", []])
+def test_a_time_that_is_none_is_refused(started: object) -> None:
+    with pytest.raises(ValueError, match="startedAt: Input should"):
+        parse_recording(recording(ASKED, startedAt=started))
+
+
+async def test_a_recording_without_a_time_is_of_the_time_of_its_replay() -> None:
+    before = datetime.now(UTC)
+    app = replay_site(parse_recording(recording(ASKED, startedAt=None)), speed=0)
+    shown = (await ask(app, "GET", "/conversations/c")).json
+    created = datetime.fromisoformat(shown["createdAt"])
+    assert shown["updatedAt"] == shown["createdAt"]
+    assert before.replace(microsecond=0) <= created <= datetime.now(UTC)
 
 
 async def test_a_page_of_this_machine_may_read_answers() -> None:
