@@ -15,6 +15,13 @@ import { button, el } from "./dom.js";
  *   called again
  */
 
+/**
+ * @typedef {object} Draft what a person has written into a form and not sent
+ * @property {(string | boolean)[]} fields their values, in order
+ * @property {string} words those that a person can read
+ * @property {number} focus the index of the field with the focus; -1: none
+ */
+
 /** Number of question forms, which makes the names of radio buttons unique. */
 let forms = 0;
 
@@ -161,6 +168,58 @@ function optionRow(input, label, description) {
     input,
     el("span", {}, el("bdi", {}, escapeProse(label)), ...about),
   );
+}
+
+/**
+ * @param {HTMLFormElement} form
+ * @returns {Draft}
+ */
+export function readDraft(form) {
+  const fields = fieldsOf(form);
+  const words = fields.map((field) => {
+    if (!isBox(field)) return field.value.trim();
+    return field.checked ? (field.parentElement?.textContent ?? "") : "";
+  });
+  return {
+    fields: fields.map((field) => (isBox(field) ? field.checked : field.value)),
+    words: words.filter(Boolean).join("\n"),
+    focus: fields.findIndex((field) => field === document.activeElement),
+  };
+}
+
+/**
+ * Write a draft into a new form for the same call.
+ *
+ * @param {HTMLFormElement} form
+ * @param {Draft} draft
+ */
+export function restoreDraft(form, draft) {
+  const fields = fieldsOf(form);
+  fields.forEach((field, index) => {
+    const value = draft.fields[index];
+    if (typeof value === "string") field.value = value;
+    else if (isBox(field)) field.checked = value === true;
+  });
+  // the focus went with the form, unless a person has put it elsewhere since
+  if (document.activeElement === document.body) fields[draft.focus]?.focus();
+}
+
+/**
+ * @param {HTMLFormElement} form
+ * @returns {(HTMLInputElement | HTMLTextAreaElement)[]}
+ */
+function fieldsOf(form) {
+  return [...form.querySelectorAll("input, textarea")].flatMap((field) =>
+    field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement ? [field] : [],
+  );
+}
+
+/**
+ * @param {HTMLInputElement | HTMLTextAreaElement} field
+ * @returns {field is HTMLInputElement}
+ */
+function isBox(field) {
+  return field.type === "checkbox" || field.type === "radio";
 }
 
 /**

@@ -41,6 +41,7 @@ import { Run } from "./run.js";
  * @property {(texts: readonly string[]) => void} setQueued messages that the user has sent during
  *   the current answer
  * @property {(message: PastMessage) => void} addPast
+ * @property {(id: string) => void} settle called when the server has accepted this page's answer
  * @property {(activity: Activity) => void} setActivity
  * @property {(error: unknown, again: () => void) => void} addError
  * @property {(conversationId: string, isNews: boolean) => void} accepted the server has this
@@ -235,6 +236,7 @@ export class Conversation {
 
   /** @param {Reply} reply */
   #accepted(reply) {
+    this.#view.settle(reply.id);
     if ("approved" in reply) this.#view.setDecision(reply.id, reply.approved);
     else this.#view.setResult(reply.id, shownResult(reply.content), reply.isError);
   }

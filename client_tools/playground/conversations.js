@@ -43,6 +43,7 @@ export class ConversationList {
    * @param {() => void} on.onKey called to ask for the key that the server needs
    * @param {(id: string) => void} on.onDeleted
    * @param {() => void} on.onChosen called when a person has chosen a conversation
+   * @param {(isOpen: boolean) => void} on.onToggle called when the list was opened or closed
    */
   constructor(connect, on) {
     this.#connect = connect;
@@ -84,6 +85,7 @@ export class ConversationList {
     clearTimeout(this.#typing);
     this.#poller.end();
     this.#listing.stop();
+    this.#on.onToggle(false);
   }
 
   /** Show what has changed, unless the list is closed. */
@@ -93,12 +95,18 @@ export class ConversationList {
   }
 
   open() {
-    this.#root.hidden = false;
-    this.#toggle.setAttribute("aria-expanded", "true");
+    this.show();
     // a field with the focus would open the keyboard of a phone, above the list
     (matchMedia("(pointer: fine)").matches ? this.#search : this.#root).focus();
+  }
+
+  /** Open it, and leave the focus where it is. */
+  show() {
+    this.#root.hidden = false;
+    this.#toggle.setAttribute("aria-expanded", "true");
     this.#begin();
     this.#poller.begin();
+    this.#on.onToggle(true);
   }
 
   /** Close it, and go back to the button that opened it. */

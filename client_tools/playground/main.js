@@ -13,7 +13,7 @@ import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
-import { RunnableConversations, recall, remember } from "./session.js";
+import { RunnableConversations, isListOpen, keepListOpen, recall, remember } from "./session.js";
 import { Transcript } from "./transcript.js";
 
 /** @typedef {import("./conversation.js").Activity} Activity */
@@ -122,6 +122,10 @@ const list = new ConversationList(() => connect({ quiet: true }), {
     show(null);
   },
   onChosen: leaveList,
+  onToggle(isOpen) {
+    // where it takes the place of the chat, nobody wants to begin with it
+    if (!NARROW.matches) keepListOpen(isOpen);
+  },
 });
 let conversation = open(idInAddress());
 list.current = conversation.id;
@@ -161,7 +165,7 @@ function send(text) {
 /** @param {string | null} id null: a new one */
 function show(id) {
   conversation.close();
-  view.clear();
+  view.leave();
   view.setActivity("idle");
   keyForm.hidden = true;
   conversation = open(id);
@@ -279,5 +283,6 @@ addEventListener("hashchange", () => {
   if (idInAddress() !== conversation.id) show(idInAddress());
 });
 restoreBackground();
+if (isListOpen() && !NARROW.matches) list.show();
 if (idInAddress() !== null) void conversation.load();
 if (matchMedia("(pointer: fine)").matches) composer.focus();

@@ -3,6 +3,7 @@
 import { parseJson } from "../js/src/json.js";
 
 const PREFIX = "passback.";
+const LIST = `${PREFIX}list`;
 const RUNNABLE = `${PREFIX}runnable`;
 /** Number of conversations that are stored; for older ones the page asks again. */
 const MAX_RUNNABLE = 1000;
@@ -29,6 +30,25 @@ export function remember(name, value) {
     else sessionStorage.setItem(PREFIX + name, value);
   } catch {
     // storage is blocked or full, and only convenience depends on it
+  }
+}
+
+/** @returns {boolean} whether the list of conversations was left open in this browser */
+export function isListOpen() {
+  try {
+    return localStorage.getItem(LIST) !== null;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {boolean} isOpen whether the list of conversations is open */
+export function keepListOpen(isOpen) {
+  try {
+    if (isOpen) localStorage.setItem(LIST, "open");
+    else localStorage.removeItem(LIST);
+  } catch {
+    // storage is blocked or full: the list is closed after a reload
   }
 }
 

@@ -1,11 +1,19 @@
 /** The card of a tool call: its name, arguments, state, and result or a form for it. */
 
 import { escapeInvisible, escapeProse, formatArguments, readQuestions } from "../js/src/index.js";
-import { approvalForm, questionForm, resultForm, runForm } from "./asks.js";
+import {
+  approvalForm,
+  questionForm,
+  readDraft,
+  restoreDraft,
+  resultForm,
+  runForm,
+} from "./asks.js";
 import { el, icon, isolateStrings } from "./dom.js";
 import { isOurs } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
+/** @typedef {import("./asks.js").Draft} Draft */
 /** @typedef {import("./asks.js").OnReply} OnReply */
 /** @typedef {import("./run.js").CallState} CallState */
 
@@ -36,14 +44,20 @@ export class ToolCard {
   /** Label for the place of a result. */
   #place;
   #denied = false;
+  /** @type {HTMLFormElement | null} the form for an answer */
+  #form = null;
+  /** @type {Draft | null} what a person has written, while there is no form */
+  #draft;
 
   /**
    * @param {string} name
    * @param {OnReply} onReply called with the user's answer in a form
    * @param {() => void} onRun called when the user lets this page run the tools of the conversation
+   * @param {Draft | null} [draft] of an earlier card of the same call
    */
-  constructor(name, onReply, onRun) {
+  constructor(name, onReply, onRun, draft = null) {
     this.#onReply = onReply;
+    this.#draft = draft;
     this.#onRun = onRun;
     this.#ours = isOurs({ name });
     const shown = escapeInvisible(name);
@@ -121,9 +135,38 @@ export class ToolCard {
     if (!this.#progress.isConnected) this.#body.append(this.#progress);
   }
 
-  /** Remove the form: no answer by hand is needed any more. */
+  /** What a person has written into the form and not sent, for a new card of the same call. */
+  get draft() {
+    return this.#form ? readDraft(this.#form) : this.#draft;
+  }
+
+  #removeForm() {
+    this.#draft = this.draft;
+    this.#form?.remove();
+    this.#form = null;
+  }
+
+  /** @param {HTMLFormElement} form */
+  #addForm(form) {
+    this.#body.append(form);
+    this.#form = form;
+    if (this.#draft) restoreDraft(form, this.#draft);
+    this.#draft = null;
+  }
+
+  /** Remove the form: no answer by hand is needed any more. What was written stays to be read. */
   withdraw() {
-    this.#body.querySelector(":scope > form")?.remove();
+    this.#removeForm();
+    if (!this.#draft?.words || this.#body.querySelector(":scope > .unsent")) return;
+    const unsent = block("Not sent", el("pre", {}, escapeProse(this.#draft.words)));
+    unsent.classList.add("unsent");
+    this.#body.append(unsent);
+  }
+
+  /** Remove the form, and forget what was written: it was sent. */
+  settle() {
+    this.#removeForm();
+    this.#draft = null;
   }
 
   /** @param {CallState} state */
@@ -143,9 +186,9 @@ export class ToolCard {
       answered: "answered elsewhere",
     };
     if (state !== "writing") this.#layOutArguments();
-    this.withdraw();
-    if (state === "elsewhere" || state === "skipped") this.#body.append(resultForm(this.#onReply));
+    this.#removeForm();
     this.#show(state, labels[state]);
+    if (state === "elsewhere" || state === "skipped") this.#addForm(resultForm(this.#onReply));
   }
 
   /**
@@ -176,12 +219,12 @@ export class ToolCard {
 
   /**
    * @param {"approval" | "question" | "unrun"} state
-   * @param {() => HTMLElement} form
+   * @param {() => HTMLFormElement} form
    */
   #ask(state, form) {
     if (this.element.dataset.state === state) return;
     this.setState(state);
-    this.#body.append(form());
+    this.#addForm(form());
   }
 
   /**

@@ -52,6 +52,9 @@ export class Transcript {
   #ofRun = [];
   /** @type {Map<string, ToolCard>} */
   #cards = new Map();
+  /** What a person has written about calls whose cards are removed, until they are there again.
+   * @type {Map<string, import("./asks.js").Draft>} */
+  #drafts = new Map();
 
   /**
    * @param {HTMLElement} root
@@ -71,12 +74,20 @@ export class Transcript {
     this.#onRun = onRun;
   }
 
+  /** Remove what is shown; the same conversation follows. */
   clear() {
+    for (const [id, { draft }] of this.#cards) if (draft) this.#drafts.set(id, draft);
     this.#root.replaceChildren();
     this.#queued.replaceChildren();
     this.#plan.show([]);
     this.#cards.clear();
     this.#close();
+  }
+
+  /** Remove what is shown; another conversation follows. */
+  leave() {
+    this.clear();
+    this.#drafts.clear();
   }
 
   /** @param {string} text */
@@ -195,7 +206,9 @@ export class Transcript {
    * @param {string} [parent] the card of that call contains the new one, if the page knows it
    */
   beginCall(id, name, parent) {
-    const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }), this.#onRun);
+    const draft = this.#drafts.get(id);
+    this.#drafts.delete(id);
+    const card = new ToolCard(name, (reply) => this.#onReply({ id, ...reply }), this.#onRun, draft);
     const above = parent === undefined ? undefined : this.#cards.get(parent);
     this.#cards.set(id, card);
     if (above) {
@@ -287,6 +300,11 @@ export class Transcript {
    */
   setDecision(id, approved) {
     this.#cards.get(id)?.setDecision(approved);
+  }
+
+  /** @param {string} id of a call whose answer by this page the server has accepted */
+  settle(id) {
+    this.#cards.get(id)?.settle();
   }
 
   /**

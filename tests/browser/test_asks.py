@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.browser.playground import PHONE, Playground, expect_text, open_playground
 from tests.browser.test_layout import POOR_CONTRAST, overflow
 from tests.support.server import running_server
+from tests.support.wire import client_of, user
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
@@ -285,6 +286,58 @@ async def test_a_card_closes_when_it_is_answered_on_another_device(
     await expect_text(page, "Done.")
     await expect(page.page.get_by_role("button", name="Answer")).to_have_count(0)
     await expect(card(page.page, "ask_user")).to_contain_text("blue")
+
+
+# ---------------------------------------------------------------- what is half written
+async def test_a_half_written_answer_stays_while_another_client_answers_other_calls(
+    page: Playground,
+) -> None:
+    await page.say(calling(DELETE, ("ask_user", {"questions": [COLOURS, ONE, NAME]})))
+    other = await second_tab(page)
+    shown, decision = card(page.page, "ask_user"), card(page.page, "delete_file")
+    await decision.get_by_label("Why not").fill("not sure")
+    await shown.get_by_role("checkbox", name="red").check()
+    await shown.get_by_role("radio", name="large").check()
+    await shown.get_by_label("What is it called?").press_sequentially("Sk")
+    await other.get_by_role("button", name="Allow", exact=True).click()
+    await expect(decision.locator(".state")).not_to_have_text("waits for your decision")
+    # what is not needed any more is not lost either
+    await expect(decision.locator(".unsent")).to_have_text("Not sentnot sure")
+    await expect(shown.get_by_label("What is it called?")).to_be_focused()
+    await page.page.keyboard.type("y")
+    await shown.get_by_role("button", name="Answer").click()
+    await expect_text(page, "Done.")
+    await page.settled()
+    assert page.posts[-1]["messages"][0]["content"] == {
+        "answers": [{"selected": ["red"]}, {"selected": ["large"]}, {"text": "Sky"}]
+    }
+    await expect(shown.locator(".unsent")).to_have_count(0)
+    await other.close()
+
+
+async def test_a_half_written_answer_can_be_read_when_another_client_goes_on(
+    page: Playground, guarded_url: str
+) -> None:
+    await page.say(asking(COLOURS, NAME))
+    shown = card(page.page, "ask_user")
+    await shown.get_by_role("checkbox", name="blue").check()
+    await shown.get_by_label("What is it called?").fill(HOSTILE)
+    await page.page.fill("#message", "half a message")
+    conversation = page.page.url.split("=")[1]
+    async with client_of(guarded_url) as client:
+        for text in ("Never mind.", "Go on."):
+            await client.post(conversation, user(json.dumps({"say": text})))
+            await expect_text(page, text)
+            await page.settled()
+            await expect(shown.get_by_role("button", name="Answer")).to_have_count(0)
+            await expect(shown.locator(".unsent pre")).to_have_text(f"blue\n{HOSTILE}")
+    await expect(page.page.locator("#message")).to_have_value("half a message")
+    assert await page.page.evaluate("window.pwned") is None
+    # another conversation begins with nothing of it
+    await page.page.get_by_role("button", name="New conversation").click()
+    await page.page.go_back()
+    await expect(shown).to_be_visible()
+    await expect(shown.locator(".unsent")).to_have_count(0)
 
 
 # ---------------------------------------------------------------- layout

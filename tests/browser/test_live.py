@@ -75,6 +75,20 @@ async def test_a_message_that_rolls_an_answer_back_removes_it(
         assert await each.questions() == ["hi", "count to 2"]
 
 
+async def test_a_message_that_is_being_written_survives_what_others_do(
+    playground: Playground, device: Playground
+) -> None:
+    field = device.page.locator("#message")
+    await field.press_sequentially("count to")
+    await playground.say("count to 2")
+    await expect_text(device, TWO)
+    await device.settled()
+    await expect(field).to_be_focused()
+    await device.page.keyboard.type(" 5\n")
+    await expect_text(device, FIVE)
+    assert await device.questions() == ["hi", "count to 2", "count to 5"]
+
+
 async def test_a_deletion_is_shown_as_one(playground: Playground, device: Playground) -> None:
     path = f"conversations/{playground.page.url.split('=')[1]}"
     await playground.page.evaluate(f"fetch({json.dumps(path)}, {{method: 'DELETE'}})")
