@@ -270,6 +270,57 @@ async def test_a_conversation_that_is_gone_already_leaves_the_list(
     await expect(page.locator("#search")).to_be_focused()
 
 
+async def test_the_list_is_open_after_a_reload_if_it_was_before(
+    tab: Playground, raw: Client
+) -> None:
+    page, beside = tab.page, tab.page.locator("#conversations")
+    await raw.post("one", user("first"))
+    await page.reload()
+    await expect(beside).to_be_hidden()
+    await open_list(page)
+    await page.reload()
+    await expect(rows(page)).to_have_count(1)
+    await expect(page.locator("#show-list")).to_have_attribute("aria-expanded", "true")
+    # who reloads goes on to write
+    await expect(page.locator("#message")).to_be_focused()
+    await raw.post("two", user("second"))
+    await expect(rows(page)).to_have_count(2)
+    await page.get_by_role("button", name="Close").click()
+    await page.reload()
+    await expect(page.locator("#message")).to_be_focused()
+    await expect(beside).to_be_hidden()
+
+
+async def test_a_small_screen_begins_with_the_chat(tab: Playground) -> None:
+    page, beside = tab.page, tab.page.locator("#conversations")
+    await open_list(page)
+    # there the list would hide the chat
+    await page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    await page.reload()
+    await expect(page.locator("#message")).to_be_visible()
+    await expect(beside).to_be_hidden()
+    await open_list(page)
+    await page.get_by_role("button", name="Close").click()
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    await page.reload()
+    await expect(beside).to_be_visible()
+
+
+async def test_a_title_that_a_model_writes_is_shown_in_the_open_list(browser: Browser) -> None:
+    written = {"PASSBACK_TITLES": "model"}
+    async with (
+        running_server("--model", "demo:fast", environment=written) as server,
+        open_playground(browser, server.url) as tab,
+    ):
+        await open_list(tab.page)
+        await tab.say("count to 3")
+        await expect(rows(tab.page)).to_contain_text("A talk with the demo model")
+        await tab.page.get_by_role("button", name="Rename").click()
+        await tab.page.get_by_role("textbox", name="Title").fill("Mine")
+        await tab.page.keyboard.press("Enter")
+        await expect(rows(tab.page)).to_contain_text("Mine")
+
+
 # ---------------------------------------------------------------- trust
 @pytest.mark.parametrize("part", range(4))
 async def test_titles_are_text_wherever_they_are_shown(

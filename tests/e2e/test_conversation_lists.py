@@ -4,8 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from tests.support.server import running_server
+from tests.support.waiting import pause
 from tests.support.wire import ZONE, client_of, user
 
 from passback_client import Client, ListedConversation, Refused
@@ -109,3 +111,24 @@ async def test_the_list_tells_what_waits_and_where_to_go_on(workers: tuple[str, 
         assert (done.id, done.status, done.owed) == ("waits", "idle", 0)
         assert (done.run_id, done.cursor) == (stream.run_id, stream.cursor)
         assert client.rename("waits", "answered").title == "answered"
+
+
+async def test_a_title_that_a_model_has_written_is_there_on_every_worker(url: str) -> None:
+    keys = ",".join(f"{who}:{key}" for who, key in KEYS.items())
+    environment = {"PASSBACK_API_KEYS": keys, "PASSBACK_TITLES": "model"}
+    serving = ["--store", url, "--model", "demo:fast"]
+    async with (
+        running_server(*serving, environment=environment) as first,
+        running_server(*serving, environment=environment) as second,
+        Client(first.url, api_key=KEYS["carl"]) as here,
+        Client(second.url, api_key=KEYS["carl"]) as there,
+    ):
+        await here.ask("count to 3", conversation_id="written")
+        with anyio.fail_after(20):
+            while (shown := await there.conversation("written")).title == "count to 3":
+                await pause(0.05)
+        assert shown.title == "A talk with the demo model"
+        assert [each.title for each in await listed(there, "TALK")] == [shown.title]
+        await there.rename("written", "mine")
+        await there.ask("hi", conversation_id="written")
+        assert (await here.conversation("written")).title == "mine"

@@ -86,8 +86,9 @@ def title_request(messages: Sequence[Message], /) -> ModelRequest | None:
     None if nobody has written any text.
     """
     asked = (_text_of(each.content) for each in messages if isinstance(each, UserMessage))
-    answers = (_text_of(each.content) for each in messages[-1:] if _is_answer(each))
-    said = {"user": next(filter(str.strip, asked), ""), "assistant": next(answers, "")}
+    answers = (_text_of(each.content) for each in messages if isinstance(each, AssistantMessage))
+    *_, answer = ("", *answers)
+    said = {"user": next(filter(str.strip, asked), ""), "assistant": answer}
     blocks = [
         f"[{role}]\n{text.strip()[:_MAX_SHOWN]}" for role, text in said.items() if text.strip()
     ]
@@ -103,7 +104,7 @@ def clean_title(text: str, /) -> str:
 
     Empty if there is none.
     """
-    lines = map(fold_title, replace_surrogates(text).strip().splitlines())
+    lines = [fold_title(line) for line in replace_surrogates(text).splitlines()]
     line = next(filter(None, lines), "").lstrip("# ")
     for begin, end in _AROUND:
         inner = line.removeprefix(begin).removesuffix(end)

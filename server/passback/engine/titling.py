@@ -94,9 +94,7 @@ class TitleCalls:
 
     async def _write_title(self, wish: _TitleWish) -> None:
         status = await self._store.status(wish.run.key)
-        # nobody would see it, or it has been asked for: by another worker, which has ended a run
-        # that a client took back since
-        if not status.version or status.named or status.state.title_call is not None:
+        if not status.version or status.named:  # nobody would see it
             return
         reader, began = AnswerReader(_MOST_BYTES, wish.tokens, _MOST_TOKENS), monotonic()
         try:

@@ -9,6 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from passback.context.prompt import PromptLayers
+from passback.core.budgets import Spent
 from passback.core.changes import dump_message, dump_state, load_message, load_state
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
@@ -38,6 +39,7 @@ from passback.core.state import (
     ConversationState,
     Refusal,
     State,
+    TitleCall,
     owner_view,
     total_usage,
 )
@@ -174,6 +176,12 @@ def test_its_owner_sees_of_a_state_what_concerns_him() -> None:
     )
     assert owner_view(state, {"rows": [1]}) == seen
     assert owner_view(State()) == ConversationState()
+
+
+def test_its_owner_sees_what_the_title_has_used_with_the_rest() -> None:
+    call = TitleCall(Usage(10, 2), Spent(12, 0.5, 0.25))
+    state = State(usage=Usage(1), cost=0.5, seconds=2, tokens=9, title_call=call)
+    assert owner_view(state) == ConversationState(usage=Usage(11, 2), cost=0.75, seconds=2.5)
 
 
 # ---------------------------------------------------------------- the plan

@@ -250,10 +250,11 @@ def test_the_first_answer_is_the_whole_answer_of_the_agent_to_a_user(
 
 
 def test_a_model_is_shown_the_beginnings_of_the_first_text_and_of_the_answer() -> None:
-    messages = [
+    messages: list[Message] = [
         user((PICTURE,)),
         user(" " + "q" * 3000),
         user("later"),
+        CALLED,
         says("a" * 3000 + "\ud800"),
     ]
     request = title_request(messages)

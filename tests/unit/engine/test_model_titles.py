@@ -269,22 +269,27 @@ async def test_a_call_that_fails_leaves_the_title_and_is_logged_without_content(
 
 
 @pytest.mark.parametrize(
-    "turn",
+    ("turn", "is_paid"),
     [
-        ["no end"],
-        ["I cannot", Finish("refusal")],
-        [UsageChunk(Usage(1)), " \n", Finish("stop")],
-        [ModelUnavailable("down")],
+        (["no end"], True),  # as is estimated
+        (["I cannot", UsageChunk(Usage(1)), Finish("refusal")], True),
+        ([UsageChunk(Usage(1)), " \n", Finish("stop")], True),
+        ([" ", Finish("stop")], False),
+        ([ModelUnavailable("down")], False),
     ],
 )
-async def test_no_title_is_better_than_half_a_one(memory: Store, turn: list[Step]) -> None:
+async def test_no_title_is_better_than_half_a_one(
+    memory: Store, turn: list[Step], is_paid: bool
+) -> None:
     writes = titles(turn)
     async with worker(memory, model(), titles=writes) as runs:
         await reply(runs, says("first"))
         while not asked(writes).requests:
             await anyio.lowlevel.checkpoint()
         await settled(writes, runs)
-        assert (await memory.status(KEY)).title == "first"
+        status = await memory.status(KEY)
+        assert status.title == "first"
+        assert (status.state.title_call is not None) is is_paid
 
 
 @pytest.mark.parametrize("step", ["word " * 300, "思" * 9000])
