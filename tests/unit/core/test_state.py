@@ -182,6 +182,8 @@ def test_its_owner_sees_what_the_title_has_used_with_the_rest() -> None:
     call = TitleCall(Usage(10, 2), Spent(12, 0.5, 0.25))
     state = State(usage=Usage(1), cost=0.5, seconds=2, tokens=9, title_call=call)
     assert owner_view(state) == ConversationState(usage=Usage(11, 2), cost=0.75, seconds=2.5)
+    # it is stored by itself
+    assert load_state(dump_state(state)) == replace(state, title_call=None)
 
 
 # ---------------------------------------------------------------- the plan
