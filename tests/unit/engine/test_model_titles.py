@@ -22,9 +22,10 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.store_values import new_nonce
 
 from passback.core.budgets import Budget, BudgetLimits, Price, Spending, Spent
-from passback.core.changes import Status
+from passback.core.changes import Change, Status
 from passback.core.deltas import Finish, ReasoningChunk, UsageChunk
 from passback.core.errors import ModelUnavailable
 from passback.core.events import Completed, Failed, TextDelta
@@ -38,7 +39,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import StartRun
-from passback.core.state import TitleCall, owner_view
+from passback.core.state import State, TitleCall, owner_view
 from passback.engine.agents import TitleModel
 from passback.engine.commands import Commands
 from passback.engine.service import RunService
@@ -188,6 +189,22 @@ async def test_a_conversation_that_was_deleted_meanwhile_gets_no_title(memory: S
         assert (await memory.status(KEY)).title == ""
 
 
+async def test_a_run_that_was_lost_at_its_end_gets_no_title(memory: Store) -> None:
+    faults = Faults(memory)
+
+    async def begin_anew() -> None:
+        await memory.delete(KEY)
+        assert await memory.park(Change(KEY, new_nonce(), 0))
+
+    faults.first["commit"] = begin_anew
+    writes = titles(words("Secret"))
+    async with worker(faults.store, model(), titles=writes) as runs:
+        await post(runs, says("first"))
+        await faults.until("commit", 1)
+        await settled(writes, runs)
+        assert not asked(writes).requests
+
+
 # ---------------------------------------------------------------- what is a first answer
 async def test_an_answer_after_a_tool_call_of_the_client_is_the_first_one(store: Store) -> None:
     writes = titles(words("Blue"))
@@ -231,6 +248,20 @@ async def test_the_answers_of_an_imported_history_do_not_count(memory: Store) ->
     async with worker(memory, model(), titles=writes) as runs:
         await runs.start(StartRun(KEY, (says("now", "u2"),), history=history))
         assert (await titled(memory)).title == "Blue"
+
+
+async def test_a_conversation_whose_beginning_is_not_read_had_its_first_answer(
+    memory: Store,
+) -> None:
+    said = (says("old", "m1"), AssistantMessage(MessageId("m2"), "yes"))
+    old = Change(KEY, new_nonce(), 0, said, state=State(history_start=2), title="old")
+    assert await memory.park(old)
+    writes = titles(words("Blue"))
+    async with worker(memory, model(), titles=writes) as runs:
+        assert await reply(runs, says("more", "u2")) == "answer 1"
+        await settled(writes, runs)
+        assert not asked(writes).requests
+        assert (await memory.status(KEY)).title == "old"
 
 
 async def test_what_has_no_text_gets_no_title(memory: Store) -> None:
