@@ -140,7 +140,8 @@ class StoredLog:
         if self._caught_up:
             await self._wait_for_growth()
         status = None if self._alive else await self._read_status()
-        if status is None or position < status.committed:
+        # the hint that brought the sign of life comes once: what it announced is read now
+        if status is None or self._alive or position < status.committed:
             batch = self._visible_events(await self._read_stored(position), status)
         self._caught_up = len(batch) < _READ_LIMIT
         if batch and not isinstance(batch[-1].event, RunFinished):

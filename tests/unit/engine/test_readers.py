@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -37,8 +38,8 @@ from passback.core.events import (
     TextDelta,
     TurnStarted,
 )
-from passback.core.messages import RunId, RunRef
-from passback.core.ports import Store
+from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.ports import Store, Watch
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -441,6 +442,49 @@ async def test_a_cursor_is_awaited_while_its_worker_cannot_store(memory: Store) 
             faults.plan["append"].clear()
             gate.set()
         assert TextDelta("b") in reader.events
+
+
+async def test_what_a_sign_of_life_came_with_is_shown_at_once(memory: Store) -> None:
+    """Nobody writes after it, and no reader looks again by itself."""
+    gate = anyio.Event()
+    silent = replace(QUICK, heartbeat=3600)
+    async with (
+        worker(memory, ScriptedModel([[gate, "a", anyio.Event()]]), timing=silent) as owner,
+        worker(HintsOnly(memory).store, ScriptedModel([])) as other,
+    ):
+        run = await post(owner, says())
+        async with reading(other, run) as reader:
+            await let_pass(other)
+            gate.set()
+            await reader.until(TextDelta("a"))
+            await owner.cancel(run)
+
+
+class HintsOnly:
+    """A store whose watches wait until there is a hint."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def store(self) -> Store:
+        return cast("Store", self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @asynccontextmanager
+    async def watch(self, key: ConversationKey, /) -> AsyncGenerator[Watch]:
+        async with self._store.watch(key) as watch:
+            yield _EndlessWatch(watch)
+
+
+@dataclass
+class _EndlessWatch:
+    watch: Watch
+
+    async def wait(self, seconds: float = 0, /) -> None:
+        await self.watch.wait(3600)
 
 
 @pytest.mark.promise("P10")
