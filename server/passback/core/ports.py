@@ -436,7 +436,8 @@ class Runs(Protocol):
         Args:
             key: the conversation.
             after: events after it are read; with a position alone, its run is read from the start,
-                for readers who need all of a run. None: those of the run that goes on, and later
+                for readers who need all of a run, unless a take-over has made the position void:
+                then the first event is `Rewound`. None: those of the run that goes on, and later
                 ones.
             take: as in `follow`.
 

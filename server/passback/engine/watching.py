@@ -8,7 +8,15 @@ from typing_extensions import override
 
 from passback.core.changes import Status
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
-from passback.core.events import START, Cursor, Logged, Position, RunFinished, RunQueued
+from passback.core.events import (
+    START,
+    Cursor,
+    Logged,
+    Position,
+    Rewound,
+    RunFinished,
+    RunQueued,
+)
 from passback.core.messages import ConversationKey, RunRef
 from passback.core.ports import RunBatch, Store, TakeBatch, TakeRunBatch, Watch
 from passback.engine.reader import BEYOND_END, Reader
@@ -92,17 +100,31 @@ class ConversationReader(
             self._position = status.logged
 
     async def _find_position(self, after: Position, status: Status) -> None:
-        """Find the run that has a position, and begin at its start."""
+        """Find the run that has a position, and begin at its start; behind a void position, at the
+        event that says so.
+        """
         self._position = after
         before = after._replace(seq=max(0, after.seq - 1))
         found = await self._store.next_run(self._key, after=before)
-        if found is None or (found.position.epoch != after.epoch and after > START):
+        if found is not None and (found.position.epoch == after.epoch or after == START):
+            run = RunRef(self._key, found.run_id)
+            await self._open(run, after)  # which checks the position
+            await self._close_run()
+            await self._open(run, START)
+        elif (run_of_void := await self._find_void(after)) is not None:
+            await self._open(run_of_void, after)
+        else:
             self._refuse_unless_last(status, is_last_run=True)
-            return
+
+    async def _find_void(self, after: Position) -> RunRef | None:
+        """Return the run in which a take-over made a position void."""
+        found = await self._store.next_run(self._key, after=Position(after.epoch, 0))
+        if found is None:
+            return None
         run = RunRef(self._key, found.run_id)
-        await self._open(run, after)  # which checks the position
-        await self._close_run()
-        await self._open(run, START)
+        following = await self._store.read_log(run, after=after, limit=1)
+        event = following[0].event if following else None
+        return run if isinstance(event, Rewound) and event.to < after else None
 
     def _refuse_unless_last(self, status: Status, *, is_last_run: bool) -> None:
         """Return if no event follows the position: then nothing is lost with an expired log."""

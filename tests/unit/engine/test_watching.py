@@ -314,6 +314,33 @@ async def test_a_take_over_is_told_and_later_runs_follow(store: Store) -> None:
         assert text_of(seen) == "good next"
 
 
+@pytest.mark.promise("P3", "P10")
+@pytest.mark.parametrize("queues", [False, True])
+async def test_from_a_void_position_a_run_goes_on_that_is_not_the_last(
+    store: Store, queues: bool
+) -> None:
+    """Its reader comes back when another run has been made, or had waited behind it."""
+    async with (
+        worker(store, ScriptedModel([words("good "), words("next")])) as heir,
+        killable_worker(store, ScriptedModel([["void", anyio.Event()]])) as dying,
+    ):
+        run = await post(dying.runs, says(message_id="u0"))
+        void = (await until(dying.runs, run, TextDelta)).position
+        if queues:
+            await post(dying.runs, says(message_id="u1"), on_busy="enqueue")
+        await dying.kill()
+        await heir.status(KEY)
+        assert await outcome(heir, run) == Completed()
+        if not queues:
+            await post(heir, says(message_id="u1"))
+        seen = await watched(heir, after=void, ends=2)
+        assert isinstance(seen[0].logged.event, Rewound)
+        assert (seen[0].run, text_of(seen)) == (run, "good next")
+        beyond = Position(void.epoch, 99)
+        assert await refusal(heir, (await heir.status(KEY)).logged._replace(seq=99)) is InvalidCursor
+        assert (await watched(heir, after=beyond, ends=2)) == seen
+
+
 async def test_it_ends_with_the_conversation_also_if_that_is_made_anew(store: Store) -> None:
     async with worker(store, ScriptedModel([*ANSWERS, words("anew")])) as runs:
         for number in range(2):
