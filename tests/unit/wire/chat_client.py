@@ -29,9 +29,16 @@ class ChatClient:
         self.open: set[str] = set()
 
     def take(self, said: Iterable[Said]) -> None:
-        for each in said:
-            assert not self.numbers or each.number > self.numbers[-1], each
-            self.numbers.append(each.number)
+        """Do what is told.
+
+        Of several events with one number, the last has it; 0 is none.
+        """
+        told = list(said)
+        following = [each.number for each in told[1:]]
+        for each, after in zip(told, [*following, 0], strict=False):
+            if each.number not in {0, after}:
+                assert not self.numbers or each.number > self.numbers[-1], each
+                self.numbers.append(each.number)
             match each.name:
                 case "turn:start":
                     self.turns[each.data["id"]] = copy.deepcopy(each.data)

@@ -163,16 +163,15 @@ async def test_every_client_has_what_is_recorded_after_a_take_over() -> None:
 
 def kept_by_late(events: Sequence[Json]) -> dict[str, Json]:
     """The turns of a client that came during a run: the first events are those in progress."""
-    begun = [at for at, each in enumerate(events) if "stream_sequence" not in each["data"]]
-    begun.append(begun[-1] + 1)
-    assert events[begun[0]]["event"] == "chat:start"
-    turns = [dict(events[at]["data"]) for at in begun[1:]]
+    first = next(at for at, each in enumerate(events) if "stream_sequence" in each["data"])
+    assert events[0]["event"] == "chat:start"
+    turns = [dict(each["data"]) for each in events[1 : first + 1]]
     for turn in turns:
         turn.pop("stream_sequence", None)
         del turn["session_id"]
     client = ChatClient(turns)
     client.open = set(client.turns)
-    take(client, list(events[begun[-1] + 1 :]))
+    take(client, list(events[first + 1 :]))
     return client.kept
 
 

@@ -26,7 +26,7 @@ def shown(events: list[Json]) -> ChatClient:
 def take(client: ChatClient, events: list[Json]) -> None:
     for each in events:
         data = dict(each["data"])
-        number = data.pop("stream_sequence")
+        number = data.pop("stream_sequence", 0)
         del data["session_id"]
         client.take([Said(each["event"], data, number)])
 
@@ -60,6 +60,41 @@ async def test_what_follows_each_cut_adds_up_to_the_whole() -> None:
             take(client, rest)
             assert client.turns == whole.turns
             assert client.ends == whole.ends
+
+
+@pytest.mark.parametrize("event_format", [None, "raw"])
+async def test_a_cut_between_pieces_that_came_one_by_one(event_format: str | None) -> None:
+    gates = [anyio.Event() for _ in range(3)]
+    pieces = ["One ", gates[0], "two ", gates[1], "three ", gates[2], *says("four.")]
+    async with chat_site(agent(pieces)) as site:
+        session = await site.create()
+        events: list[Json] = []
+        async with site.subscribed(session) as client:
+            await client.emit("chat:send", session_id=session, message="go")
+            for gate in gates:
+                events += await client.until("turn:patch")
+                gate.set()
+            events += await client.chat()
+        whole = shown(events)
+        for cut, last in enumerate(events[:-1], 1):
+            number = last["data"]["stream_sequence"]
+            resumed = {"after_sequence": number, "event_format": event_format}
+            async with site.subscribed(session, **resumed) as late:
+                one = shown(events[:cut])
+                take(one, typed(await late.chat()))
+            assert (one.turns, one.ends) == (whole.turns, whole.ends)
+
+
+def typed(events: list[Json]) -> list[Json]:
+    """Return events of either form as typed ones."""
+    found: list[Json] = []
+    for each in events:
+        for raw in each["data"].get("events", ()):
+            numbered = {"stream_sequence": raw["stream_sequence"], "session_id": "s"}
+            found.append({"event": raw["type"], "data": {**raw["payload"], **numbered}})
+        if each["event"] != "turn:events":
+            found.append(each)
+    return found
 
 
 async def test_from_the_end_only_what_comes_is_sent() -> None:

@@ -27,7 +27,7 @@ from passback.core.events import (
     RunStarted,
     TextDelta,
 )
-from passback.wire.chat.said import Said, position_of
+from passback.wire.chat.said import Said, number_of, position_of
 from passback.wire.chat.turns import Turns
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +82,8 @@ def test_what_a_take_over_makes_void_is_told_anew(
     story, fresh = taken_over(kept, void)
     said = story.turns.rewind(fresh.turns, Position(2, 1))
     assert names(said) == told
+    # a client that gets some of it comes back to all of it
+    assert len({each.number for each in said}) == (1 if told else 0)
     story.client.take(said)
     assert story.client.kept == fresh.client.kept
     story.epoch, story.seqs = 2, count(2)
@@ -93,6 +95,7 @@ def test_what_a_take_over_makes_void_is_told_anew(
 def test_a_client_whose_cursor_is_void_is_told_the_run_anew() -> None:
     story, fresh = taken_over(KEPT, [*VOID, resulted("h"), TURN, TextDelta("b")])
     said = fresh.turns.restate(Position(2, 1))
+    assert {each.number for each in said} == {number_of(Position(2, 1), len(said) - 1)}
     story.client.take(said)
     assert story.client.kept == fresh.client.kept
     assert [(each.name, each.data["id"]) for each in said] == [

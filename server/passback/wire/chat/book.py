@@ -54,6 +54,11 @@ class TurnBook:
         said, self._said = self._said, []
         return said
 
+    def _take_together(self) -> list[Said]:
+        """The same, with one number: what a log does not tell again comes as a whole, or again."""
+        said = self._take_said()
+        return [each._replace(number=said[-1].number) for each in said]
+
     def _say(self, name: str, data: JsonDict) -> None:
         if not self._muted:
             self._said.append(Said(name, data, number_of(self._position, self._place)))

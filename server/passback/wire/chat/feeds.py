@@ -26,7 +26,7 @@ from passback.core.ports import RunBatch, Runs
 from passback.wire.chat.headless import HeadlessResult
 from passback.wire.chat.history import read_messages, read_turns_before
 from passback.wire.chat.outgoing import Batch, Client, refusal
-from passback.wire.chat.said import Said, join_said, position_of
+from passback.wire.chat.said import Said, position_of
 
 if TYPE_CHECKING:
     from passback.wire.chat.turns import Turns
@@ -69,7 +69,7 @@ class TurnReader:
         if self._restates and self._turns is not None:
             self._restates = False
             return self._turns.restate(batch.events[-1].position)
-        return join_said(said)
+        return said
 
     async def read_beginning(self, batch: RunBatch, after: Position, /) -> None:
         """Read the events of a run up to a position, behind which `batch` is the first.

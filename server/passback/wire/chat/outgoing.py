@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from passback.core.errors import PassbackError
 from passback.http.answers import write_json
 from passback.wire.chat.headless import raw_result
-from passback.wire.chat.said import Said
+from passback.wire.chat.said import Said, join_said
 
 
 class Outgoing:
@@ -48,7 +48,10 @@ class Client(Protocol):
 
 
 class Batch:
-    """Events of a session, written once for each form that subscribers want."""
+    """Events of a session, written once for each form that subscribers want.
+
+    Neighbouring pieces of one text are joined when it is known which of them a subscriber has.
+    """
 
     def __init__(self, session_id: str, said: Sequence[Said], /) -> None:
         self._session_id = session_id
@@ -69,14 +72,14 @@ class Batch:
     def _write_typed(self, said: Sequence[Said]) -> list[Outgoing]:
         return [
             Outgoing(each.name, write_json({**self._payload_of(each), **numbered}))
-            for each, numbered in _numbered(said)
+            for each, numbered in _numbered(join_said(said))
         ]
 
     def _write_raw(self, said: Sequence[Said]) -> list[Outgoing]:
         """Return `turn:events`, and each `chat:end` behind them as an event of its own."""
         written: list[Outgoing] = []
         events: list[dict[str, Any]] = []
-        for each, numbered in _numbered(said):
+        for each, numbered in _numbered(join_said(said)):
             payload = self._payload_of(each)
             if each.name == "chat:end":
                 written += self._write_events(events)

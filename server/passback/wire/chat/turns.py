@@ -131,7 +131,7 @@ class Turns(TurnBook):
         for turn in self._turns.values():
             if turn.told and before.get(turn.id) != turn.view:
                 self._tell_whole(turn)
-        return self._take_said()
+        return self._take_together()
 
     def restate(self, position: Position, /) -> list[Said]:
         """Return the events that tell the run anew, to a client whose cursor a take-over made void.
@@ -156,7 +156,7 @@ class Turns(TurnBook):
                 self._tell_void(last)
         if not self._running:
             self._say("chat:end", self._end)
-        return self._take_said()
+        return self._take_together()
 
     def _loops_with_void(self) -> list[Loop]:
         """Return the loops of agents that may have been at work: the main agent's, and those below
