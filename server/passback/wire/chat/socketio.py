@@ -2,6 +2,22 @@
 
 What clients send is checked before the library reads it: it logs a traceback for each packet that
 it cannot read, and leaves the connection open.
+
+Beyond what the library documents, this module uses the following; `tests/unit/wire/
+test_chat_library.py` checks each of it, and `pyproject.toml` has an upper bound of both packages.
+
+    AsyncServer.environ[ENGINE_ID]      the `environ` of a client's first request, until its
+                                        `disconnect` was handled; its `asgi.scope` is what that
+                                        request came with, also while it polls
+    AsyncServer.manager.eio_sid_from_sid(SID, "/")      a client's ENGINE_ID
+    AsyncServer.eio.sockets[ENGINE_ID]  its connection, with
+        .queue                          an asyncio.Queue without a bound, read by whichever
+                                        transport it has; what was sent is told to `join`
+        .upgraded                       it has a WebSocket
+    AsyncServer.eio.disconnect(ENGINE_ID)
+    engineio.packet.Packet, MESSAGE, NOOP       what goes into the queue; NOOP ends a poll
+    async_handlers=False                events of a client are handled one after the other
+    16 packets in a payload             more are an error in its log, and no answer
 """
 
 import asyncio
@@ -38,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 PATH: Final = "/socket.io/"
 KEYLESS_BYTES: Final = 16 * 1024  # of a payload, before the key has come
-_MOST_PACKETS: Final = 16  # in one payload: the library takes no more
+MOST_PACKETS: Final = 16  # in one payload: the library takes no more
 _HOLDER_KEY: Final = "passback.chat"
 _RESERVED: Final = frozenset({"connect", "disconnect", "connect_error", "*"})
 _SEPARATOR: Final = "\x1e"
@@ -307,8 +323,8 @@ class SocketIoTransport:
     ) -> None:
         try:
             packets = _decode(body).split(_SEPARATOR)
-            if len(packets) > _MOST_PACKETS:
-                raise BadRequest(f"a payload has at most {_MOST_PACKETS} packets")
+            if len(packets) > MOST_PACKETS:
+                raise BadRequest(f"a payload has at most {MOST_PACKETS} packets")
             if holder is not None:
                 for packet in packets:
                     self._check(holder, packet)
