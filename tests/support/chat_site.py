@@ -4,7 +4,7 @@ import itertools
 import json
 import socket
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -13,6 +13,7 @@ import anyio
 import uvicorn
 from tests.support.socket_site import QuietServer
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from passback.agent import Agent
 from passback.app import Application
@@ -54,9 +55,8 @@ class ChatSite:
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncGenerator["PlainChat"]:
         """Connect a client with a plain WebSocket."""
-        address = self.url.replace("http", "ws", 1) + "/ws"
-        async with connect(address, compression=None, **options) as connection:
-            yield PlainChat(connection)
+        async with plain_client(self.url, **options) as client:
+            yield client
 
     @asynccontextmanager
     async def subscribed(self, session_id: str, **sent: Any) -> AsyncGenerator["PlainChat"]:
@@ -101,6 +101,19 @@ class PlainChat:
             frame: Json = json.loads(await self.connection.recv())
             return frame
 
+    def waiting(self) -> list[Json]:
+        """Return the events that came before the last ack and were not read."""
+        events, self.received = self.received, []
+        return events
+
+    async def rest(self) -> list[Json]:
+        """Return the events up to the end of the connection."""
+        events = self.waiting()
+        with suppress(ConnectionClosed):
+            while True:
+                events.append(await self._next_frame())
+        return events
+
     async def until(self, name: str) -> list[Json]:
         """Return the events up to one with this name."""
         events = [await self.next()]
@@ -111,6 +124,14 @@ class PlainChat:
     async def chat(self) -> list[Json]:
         """Return the events of the next chat, to its end."""
         return await self.until("chat:end")
+
+
+@asynccontextmanager
+async def plain_client(url: str, **options: Any) -> AsyncGenerator[PlainChat]:
+    """Connect a client with a plain WebSocket to the server at a URL."""
+    address = url.replace("http", "ws", 1) + "/ws"
+    async with connect(address, compression=None, **options) as connection:
+        yield PlainChat(connection)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import anyio.lowlevel
+from tests.support.gates import wait_at
 
 from passback import Agent, Permission, ToolContext, tool
 from passback.core.deltas import (
@@ -159,5 +160,23 @@ def burn() -> str:
 asking = Agent(
     prompt="You are careful.", tools=[wipe, send, price, burn], permissions={"burn": "deny"}
 )
+
+
+@tool
+async def hold(port: int) -> str:
+    """Wait at a gate of this machine (`tests.support.gates`)."""
+    await wait_at(port)
+    return "let go"
+
+
+@tool(read_only=True)
+async def hold_again(port: int) -> str:
+    """Do the same, and again on another worker."""
+    await wait_at(port)
+    return "let go again"
+
+
+_cook = Agent(name="cook", description="Cooks.", prompt="You cook.", tools=[price])
+holding = Agent(prompt="You wait.", tools=[hold, hold_again, price, wipe], agents=[_cook])
 first = Agent(prompt="You are the first.")
 second = Agent(prompt="You are the second.")

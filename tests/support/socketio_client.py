@@ -19,15 +19,21 @@ class SocketIoChat:
 
     Attributes:
         library: the library's client.
+        left: set when the connection has ended.
     """
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.left = anyio.Event()
         self._send, self._events = anyio.create_memory_object_stream[Json](1000)
         library.on("*", self._take)
+        library.on("disconnect", self._leave)
 
     def _take(self, name: str, data: Any) -> None:
         self._send.send_nowait({"event": name, "data": data})
+
+    def _leave(self, _reason: str) -> None:
+        self.left.set()
 
     async def emit(self, event: str, **data: Any) -> None:
         await self.library.emit(event, data)
@@ -41,6 +47,17 @@ class SocketIoChat:
         """Return the next event."""
         with anyio.fail_after(SECONDS):
             return await self._events.receive()
+
+    def waiting(self) -> list[Json]:
+        """Return the events that have come and were not read."""
+        count = self._events.statistics().current_buffer_used
+        return [self._events.receive_nowait() for _ in range(count)]
+
+    async def rest(self) -> list[Json]:
+        """Return the events up to the end of the connection."""
+        with anyio.fail_after(SECONDS):
+            await self.left.wait()
+        return self.waiting()
 
     async def chat(self) -> list[Json]:
         """Return the events of the next chat, to its end."""
@@ -64,7 +81,9 @@ async def socketio_client(
         library = _library.AsyncClient(reconnection=False, http_session=http)
         client = SocketIoChat(library)
         try:
-            await library.connect(url, auth=auth, transports=list(transports), **more)
+            await library.connect(
+                url, auth=auth, transports=list(transports), wait_timeout=SECONDS, **more
+            )
             yield client
         finally:
             await library.disconnect()
