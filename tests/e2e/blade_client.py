@@ -7,6 +7,7 @@ arguments, `{"step": N, "path": [...]}` stands for a part of what step N gave.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -75,6 +76,40 @@ async def _stop_within(client: Any, session: str, message: str) -> Any:
     return {"events": events, "acked": acked, "again": await client.stop(session)}
 
 
+async def _chat_behind_a_cut(client: Any, session: str, message: str, port: int) -> Any:
+    """What the client shows of a chat. At each piece of a text it waits at a gate of the test, which
+    cuts the connection at the first.
+    """
+    _mend(client)
+    events: list[Any] = []
+    async for event in client.chat(session, message):
+        events.append({"kind": event.kind, **event.raw})
+        if event.kind == "turn:patch":
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await reader.read()
+            writer.close()
+    return {"events": events}
+
+
+def _mend(client: Any) -> None:
+    """Have the client subscribe again behind a cut.
+
+    It looks whether it is connected in its handler of `connect`, and python-socketio says so only
+    after that: 2610.0.4 never subscribes again.
+    """
+    socket = client._socket
+    restore = socket._restore_subscriptions
+
+    async def restore_once_connected() -> None:
+        never = asyncio.Event()
+        while not socket._sio.connected:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(never.wait(), 0.01)
+        await restore()
+
+    socket._restore_subscriptions = restore_once_connected
+
+
 async def _headless(client: Any, prompt: str, schema: Any) -> Any:
     return await client.headless.run(prompt, schema=schema)
 
@@ -97,6 +132,7 @@ async def _delete(client: Any, session: str) -> Any:
 _VERBS: Mapping[str, Callable[..., Awaitable[Any]]] = {
     "create": _create,
     "chat": _chat,
+    "chat-behind-a-cut": _chat_behind_a_cut,
     "stop-within": _stop_within,
     "headless": _headless,
     "look": _look,

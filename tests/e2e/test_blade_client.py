@@ -1,4 +1,7 @@
-"""The published client of the chat socket (blade-agent-kit), as it is, at every flow it has."""
+"""The published client of the chat socket (blade-agent-kit), as it is, at every flow it has.
+
+It resumes behind a cut with one mend, which `blade_client.py` makes.
+"""
 
 import json
 import os
@@ -9,8 +12,10 @@ from typing import Any
 import anyio
 import pytest
 from tests.e2e import blade_client
-from tests.support.model_server import Act, ModelServer, Reply, calls, event, says
+from tests.support.gates import gate
+from tests.support.model_server import DONE, Act, ModelServer, Reply, calls, event, says
 from tests.support.programs import missing
+from tests.support.proxies import CuttingProxy, cutting_proxy
 from tests.support.server import Server, running_server
 from tests.support.wire import Json
 
@@ -41,7 +46,7 @@ async def server(model: ModelServer) -> AsyncGenerator[Server]:
         yield server
 
 
-async def judged(server: Server, *steps: list[Any]) -> list[Any]:
+async def judged(server: Server | CuttingProxy, *steps: list[Any]) -> list[Any]:
     """Return what each step gave to the client."""
     python = os.environ.get("TEST_BLADE_CLIENT") or missing("blade-agent-kit")
     script = str(Path(blade_client.__file__))
@@ -173,6 +178,39 @@ async def test_a_chat_is_stopped(server: Server, model: ModelServer) -> None:
     check_whole(stopped)
     assert stopped["events"][-1]["status"] == "interrupted"
     assert text_of(stopped) == "one"
+
+
+@pytest.mark.promise("P3")
+async def test_an_answer_is_shown_whole_though_the_connection_is_cut_in_its_middle(
+    server: Server, model: ModelServer
+) -> None:
+    said = [anyio.Event(), anyio.Event()]
+    steps = [event(content="one "), said[0], event(content="two "), said[1], event(content="three.")]
+    model.play(Reply([*steps, event("stop"), DONE]))
+    given: list[Any] = []
+    async with cutting_proxy(server.url) as proxy, gate() as shown:
+
+        async def drive() -> None:
+            chat = ["chat-behind-a-cut", of(0, "id"), "Count.", shown.port]
+            given.extend(await judged(proxy, ["create", ""], chat))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive)
+            await shown.reached()
+            before = proxy.accepted
+            proxy.cut()
+            said[0].set()
+            shown.opened.set()
+            await shown.reached()
+            assert proxy.accepted > before
+            said[1].set()
+    chat = given[1]
+    check_whole(chat)
+    assert chat["events"][-1]["status"] == "completed"
+    assert text_of(chat) == "one two three."
+    patches = [e["payload"]["data"] for e in chat["events"] if e["kind"] == "turn:patch"]
+    assert [patch["text_delta"] for patch in patches] == ["one ", "two ", "three."]
+    model.assert_no_violations()
 
 
 async def test_a_model_that_fails_is_told_by_the_end_of_the_chat(
