@@ -71,10 +71,10 @@ class Follower:
         assert ack == {"status": "ok"}, ack
         return self
 
-    async def resume(self, chat: Chat) -> "Follower":
+    async def resume(self, chat: Chat, **sent: Any) -> "Follower":
         """Go on with another connection behind the last event."""
         self.chat, self.seen = chat, tuple(self.events)
-        return await self.subscribe(resume=True, after_sequence=self.last)
+        return await self.subscribe(resume=True, after_sequence=self.last, **sent)
 
     async def send(self, message: str, **more: Any) -> Json:
         """Begin a chat, or go on with one; return the ack."""
@@ -104,7 +104,21 @@ class Follower:
 
     def take(self, *events: Json) -> None:
         self.events += events
-        self.view.take(map(said_of, events))
+        self.view.take(said_of(each) for event in events for each in typed_events(event))
+
+
+def typed_events(event: Json) -> Sequence[Json]:
+    """Return the events of a batch of raw ones, or the event itself."""
+    if event["event"] != "turn:events":
+        return [event]
+    batch = event["data"]["events"]
+    return [
+        {"event": raw["type"], "data": {**raw["payload"], **numbered_of(raw)}} for raw in batch
+    ]
+
+
+def numbered_of(raw: Json) -> Json:
+    return {name: raw[name] for name in ("stream_sequence",) if name in raw}
 
 
 def said_of(event: Json) -> Said:
@@ -114,6 +128,14 @@ def said_of(event: Json) -> Said:
     number = data.pop("stream_sequence", 0)
     data.pop("session_id", None)
     return Said(event["event"], data, number)
+
+
+def pending_call(follower: Follower) -> Json:
+    """Return the only call that the last chat has left to the client."""
+    [call_id] = follower.view.ends[-1]["pending_tool_call_ids"]
+    turns = follower.view.turns.values()
+    calls: list[Json] = [call for turn in turns for call in turn["tool_calls"]]
+    return next(call for call in calls if call["id"] == call_id)
 
 
 # ---------------------------------------------------------------- sessions

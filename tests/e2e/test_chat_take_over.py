@@ -19,6 +19,7 @@ from tests.e2e.chat_followers import (
     TopicModel,
     connected,
     create_session,
+    pending_call,
     recorded_turns,
 )
 from tests.e2e.workers import LEASE, SECONDS, broken_off
@@ -227,17 +228,12 @@ class Play:
 
 async def answer(follower: Follower) -> None:
     """Answer the call that waits."""
-    [call_id] = follower.view.ends[-1]["pending_tool_call_ids"]
-    call = next(
-        call
-        for turn in follower.view.turns.values()
-        for call in turn["tool_calls"]
-        if call["id"] == call_id
-    )
+    call = pending_call(follower)
+    named = {"tool_call_id": call["id"]}
     if call["status"] == "awaiting_result":
-        await follower.send("", tool_results=[{"tool_call_id": call_id, "result": "blue"}])
+        await follower.send("", tool_results=[{**named, "result": "blue"}])
     else:
-        given = {"tool_call_id": call_id, "selections": {"0": [0]}}
+        given = {**named, "selections": {"0": [0]}}
         await follower.send("", askuser_answer=given)
 
 
