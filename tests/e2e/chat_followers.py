@@ -112,9 +112,7 @@ def typed_events(event: Json) -> Sequence[Json]:
     if event["event"] != "turn:events":
         return [event]
     batch = event["data"]["events"]
-    return [
-        {"event": raw["type"], "data": {**raw["payload"], **numbered_of(raw)}} for raw in batch
-    ]
+    return [{"event": raw["type"], "data": {**raw["payload"], **numbered_of(raw)}} for raw in batch]
 
 
 def numbered_of(raw: Json) -> Json:

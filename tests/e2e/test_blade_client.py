@@ -13,7 +13,7 @@ import anyio
 import pytest
 from tests.e2e import blade_client
 from tests.support.gates import gate
-from tests.support.model_server import DONE, Act, ModelServer, Reply, calls, event, says
+from tests.support.model_server import DONE, Act, ModelServer, Reply, Step, calls, event, says
 from tests.support.programs import missing
 from tests.support.proxies import CuttingProxy, cutting_proxy
 from tests.support.server import Server, running_server
@@ -191,7 +191,13 @@ async def test_an_answer_is_shown_whole_though_the_connection_is_cut_in_its_midd
 ) -> None:
     python_of_client()  # a skip within tasks would be an error
     said = [anyio.Event(), anyio.Event()]
-    steps = [event(content="one "), said[0], event(content="two "), said[1], event(content="three.")]
+    steps: list[Step] = [
+        event(content="one "),
+        said[0],
+        event(content="two "),
+        said[1],
+        event(content="three."),
+    ]
     model.play(Reply([*steps, event("stop"), DONE]))
     given: list[Any] = []
     async with cutting_proxy(server.url) as proxy, gate() as shown:

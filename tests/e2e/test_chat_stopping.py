@@ -21,7 +21,6 @@ from tests.support.model_server import listening, says
 from tests.support.server import Server, running_server
 from tests.support.wire import Json, client_of
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3"), pytest.mark.timeout(120)]
 
@@ -97,11 +96,8 @@ async def test_clients_of_every_kind_are_told_and_go_on_at_another_worker(
             assert await last_word(chat) == ([], "shutting_down")
         word = str(await by_hand.recv())
         assert json.loads(word[2:])[1]["code"] == "shutting_down"
-        with pytest.raises(ConnectionClosed) as closed:
-            while True:
-                await by_hand.recv()
-        assert closed.value.rcvd is not None
-        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == RESTART
+        await by_hand.wait_closed()
+        assert (by_hand.close_code, by_hand.close_reason) == RESTART
         assert await stops.exit_code() == 0
         for way, each in busy.items():
             await each.resume(await client(way, heir.url))

@@ -47,7 +47,7 @@ class Point:
 
     Attributes:
         replies: what the model answers, before and behind it.
-        shown: words that a client shows when it is reached.
+        shown: words that a client shows when it is reached, in any order.
         said: words that are shown in the end.
         answers: the first chat ends with a call of the client's: whether it is answered `before`
             the worker is killed, or `behind` it.
@@ -58,7 +58,7 @@ class Point:
     """
 
     replies: Sequence[Reply]
-    shown: str = VOID
+    shown: Sequence[str] = (VOID,)
     said: str = "whole"
     answers: str = ""
     ends: int = 1
@@ -91,27 +91,28 @@ def points(port: int) -> dict[str, Point]:
         "thought": Point([Reply([event(reasoning_content=VOID), Act.STALL]), WHOLE]),
         "half_call": Point([Reply(HALF_CALL), tea, WHOLE]),
         "second_turn": Point([tea, broken_off(VOID), WHOLE]),
-        "tool": Point([held("hold", port), WHOLE], shown='"hold"', said="may or may not"),
+        "tool": Point([held("hold", port), WHOLE], shown=('"hold"',), said="may or may not"),
         "repeatable_tool": Point(
-            [held("hold_again", port), WHOLE], shown='"hold_again"', said="let go again"
+            [held("hold_again", port), WHOLE], shown=('"hold_again"',), said="let go again"
         ),
-        "question": Point([asks, WHOLE], shown="awaiting_answer", answers="behind", ends=2),
+        "question": Point([asks, WHOLE], shown=("awaiting_answer",), answers="behind", ends=2),
         "answer": Point([asks, broken_off(VOID), WHOLE], answers="before", ends=2),
         "approval": Point(
             [calls(("a", "wipe", "{}")), WHOLE],
-            *("awaiting_answer", "wiped", "behind", 2),
+            *(("awaiting_answer",), "wiped", "behind", 2),
         ),
         "client_tool": Point(
-            [paints, WHOLE], *("awaiting_result", "blue", "behind", 2), options=tools
+            [paints, WHOLE], *(("awaiting_result",), "blue", "behind", 2), options=tools
         ),
         "client_result": Point(
-            [paints, broken_off(VOID), WHOLE], *(VOID, "blue", "before", 2), options=tools
+            [paints, broken_off(VOID), WHOLE], *((VOID,), "blue", "before", 2), options=tools
         ),
         "sub_agent": Point(
             [cook("soup"), WHOLE], others={"soup": [broken_off(VOID), says("Soup.")]}
         ),
         "two_sub_agents": Point(
             [cook("rice", "fish"), WHOLE],
+            shown=(VOID, "Fish."),
             others={"rice": [broken_off(VOID), says("Rice.")], "fish": [says("Fish.")]},
         ),
         "queue": Point([broken_off(VOID), WHOLE, says("second")], said="second", ends=2),
@@ -186,11 +187,7 @@ class Play:
                 await each.until_ends(1)
             await answer(mine)
         for each in told.all:
-            await each.until(point.shown)
-            if point.answers == "behind":
-                await each.until_ends(1)
-            for dish in ("Fish.",) if "fish" in point.others else ():
-                await each.until(dish)
+            await reach(each, point)
         if name == "queue":
             await mine.send("second", on_busy="enqueue")
         return told
@@ -224,6 +221,14 @@ class Play:
             await one.resume(chat)
             await one.until_ends(told.point.ends)
             await one.leave()
+
+
+async def reach(follower: Follower, point: Point) -> None:
+    """Read up to the point."""
+    for words in point.shown:
+        await follower.until(words)
+    if point.answers == "behind":
+        await follower.until_ends(1)
 
 
 async def answer(follower: Follower) -> None:
@@ -266,9 +271,7 @@ async def played(play: Play, victim: Server, held_at: Gate) -> Mapping[str, Told
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_all_clients_show_what_is_recorded(
-    all_told: Mapping[str, Told], name: str
-) -> None:
+async def test_all_clients_show_what_is_recorded(all_told: Mapping[str, Told], name: str) -> None:
     told = all_told[name]
     assert told.point.said in json.dumps(told.recorded)
     assert VOID not in json.dumps(told.recorded)

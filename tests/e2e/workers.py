@@ -29,10 +29,10 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker(*flags: str, cwd: Path = EXAMPLES) -> AsyncGenerator[Worker]:
-    """Start a worker in the folder of its agent."""
+async def worker(*flags: str, cwd: Path | None = EXAMPLES) -> AsyncGenerator[Worker]:
+    """Start a worker in the folder of its agent; None: in that of the tests."""
     async with (
-        running_server(*flags, cwd=str(cwd)) as server,
+        running_server(*flags, cwd=str(cwd) if cwd else None) as server,
         client_of(server.url) as client,
     ):
         yield Worker(server, client)

@@ -446,10 +446,11 @@ async def test_a_cursor_is_awaited_while_its_worker_cannot_store(memory: Store) 
 
 async def test_what_a_sign_of_life_came_with_is_shown_at_once(memory: Store) -> None:
     """Nobody writes after it, and no reader looks again by itself."""
-    gate = anyio.Event()
-    silent = replace(QUICK, heartbeat=3600)
+    faults, gate = Faults(memory), anyio.Event()
+    faults.first["append"] = gate.wait
+    silent = replace(QUICK, heartbeat=3600, log_delay=0.1)
     async with (
-        worker(memory, ScriptedModel([[gate, "a", anyio.Event()]]), timing=silent) as owner,
+        worker(faults.store, ScriptedModel([["a", anyio.Event()]]), timing=silent) as owner,
         worker(HintsOnly(memory).store, ScriptedModel([])) as other,
     ):
         run = await post(owner, says())

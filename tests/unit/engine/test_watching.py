@@ -337,7 +337,9 @@ async def test_from_a_void_position_a_run_goes_on_that_is_not_the_last(
         assert isinstance(seen[0].logged.event, Rewound)
         assert (seen[0].run, text_of(seen)) == (run, "good next")
         beyond = Position(void.epoch, 99)
-        assert await refusal(heir, (await heir.status(KEY)).logged._replace(seq=99)) is InvalidCursor
+        assert (
+            await refusal(heir, (await heir.status(KEY)).logged._replace(seq=99)) is InvalidCursor
+        )
         assert (await watched(heir, after=beyond, ends=2)) == seen
 
 

@@ -6,7 +6,7 @@ Its docstring has the list. A version that lacks something of it fails here, and
 import asyncio
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -50,13 +50,19 @@ class Library:
     heard: list[Sequence[Any]] = field(default_factory=list[Sequence[Any]])
     handling: anyio.Event | None = None
 
-    async def ask(self, method: str, body: str = "", **marks: object) -> str:
+    async def ask(
+        self, method: str, body: str = "", marks: Mapping[str, object] | None = None
+    ) -> str:
         """Poll, or send; return the body of the answer, behind its status if that is not 200."""
         engine = f"&sid={self.engine_id}" if self.engine_id else ""
         headers = [(b"content-length", str(len(body)).encode())]
         scope = {
-            **{"type": "http", "method": method, "path": "/socket.io/", "headers": headers},
-            **{"query_string": f"EIO=4&transport=polling{engine}".encode(), **marks},
+            "type": "http",
+            "method": method,
+            "path": "/socket.io/",
+            "headers": headers,
+            "query_string": f"EIO=4&transport=polling{engine}".encode(),
+            **(marks or {}),
         }
         sent: list[dict[str, Any]] = []
 
@@ -78,7 +84,7 @@ class Library:
 
     async def connect(self) -> str:
         """Connect, and return the library's id of the client."""
-        opened = await self.ask("GET", **{MARK: self})
+        opened = await self.ask("GET", marks={MARK: self})
         self.engine_id = json.loads(opened[1:])["sid"]
         assert await self.ask("POST", "40") == "OK"
         sid: str = json.loads((await self.ask("GET"))[2:])["sid"]
