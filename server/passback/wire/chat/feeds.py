@@ -59,7 +59,7 @@ class TurnReader:
         said: list[Said] = []
         for logged in batch.events:
             said += self._feed(batch.run, logged, ())
-        return join_said(said)
+        return said
 
     async def read(self, batch: RunBatch, /) -> Sequence[Said]:
         """Return what clients are told of a batch. Batches come as `Runs.watch` gives them."""
