@@ -179,7 +179,7 @@ class ConversationReader(
 
     async def _open(self, run: RunRef, position: Position) -> Reader:
         take = self._take
-        offer = None if take is None else (lambda batch: take(RunBatch(run, batch)))
+        offer: TakeBatch | None = None if take is None else lambda batch: take(RunBatch(run, batch))
         self._reader = await self._follow(run, position, offer).__aenter__()
         return self._reader
 
