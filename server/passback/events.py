@@ -31,6 +31,7 @@ from passback.core.events import (
     ToolCallStarted,
     ToolProgressed,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
     UsageReported,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "ToolCallStarted",
     "ToolProgressed",
     "ToolResulted",
+    "TurnEnded",
     "TurnStarted",
     "UsageReported",
 ]

@@ -101,10 +101,29 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """A model call begins; what follows belongs to the assistant message `message_id`."""
+    """A model call begins; what follows belongs to the assistant message `message_id`.
+
+    `started` is the time, in milliseconds since 1970, as in `AssistantMessage`; 0 if unknown.
+    """
 
     message_id: MessageId
+    started: int = field(default=0, compare=False)
     type: Literal["turn-started"] = "turn-started"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The answer of a model call is in the record, as the assistant message `message_id`.
+
+    The other fields are that message's. A call that leaves no message has no such event.
+    """
+
+    message_id: MessageId
+    model: str = ""
+    usage: Usage | None = None
+    window: int = field(default=0, compare=False)
+    duration: int = field(default=0, compare=False)
+    type: Literal["turn-ended"] = "turn-ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +303,7 @@ RunEvent: TypeAlias = (
     RunQueued
     | RunStarted
     | TurnStarted
+    | TurnEnded
     | TextDelta
     | ReasoningDelta
     | ToolCallStarted

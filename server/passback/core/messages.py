@@ -391,6 +391,8 @@ class AssistantMessage(Recorded):
         usage: of the model call that gave this answer; None if the provider reports none.
         model: the name of the model that gave this answer.
         duration: milliseconds from the start of that model call to its end; 0 if unknown.
+        started: when that model call began, in milliseconds since 1970; 0 if unknown.
+        window: tokens of that model's context window; 0 if unknown.
     """
 
     id: MessageId
@@ -404,6 +406,8 @@ class AssistantMessage(Recorded):
     model: str = ""
     role: Literal["assistant"] = "assistant"
     duration: int = field(default=0, compare=False, kw_only=True)
+    started: int = field(default=0, compare=False, kw_only=True)
+    window: int = field(default=0, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

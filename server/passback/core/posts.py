@@ -158,7 +158,7 @@ def content_fingerprint(
 
 
 # fields of messages that the server sets
-_SET_HERE: Final = frozenset({"created", "run_id", "duration"})
+_SET_HERE: Final = frozenset({"created", "run_id", "duration", "started", "window"})
 
 
 def _plain_fields(said: Message | ToolSpec) -> dict[str, JsonValue]:

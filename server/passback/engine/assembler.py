@@ -32,6 +32,7 @@ from passback.core.events import (
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
+    TurnEnded,
     UsageReported,
 )
 from passback.core.messages import (
@@ -142,7 +143,7 @@ class Assembler:
     Attributes:
         nothing_shown: nothing was shown to readers yet.
         model: the name of the model that answers.
-        duration: milliseconds that the answer took, set by its reader; 0 if unknown.
+        started, duration, window: as in `AssistantMessage`, set by its reader.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class Assembler:
     ) -> None:
         self.nothing_shown = True
         self.model = model
-        self.duration = 0
+        self.started = self.duration = self.window = 0
         self._message_id = message_id
         self._find_tool = find_tool
         self._new_call_id = new_call_id
@@ -221,6 +222,8 @@ class Assembler:
             usage=self._usage,
             model=self.model,
             duration=self.duration,
+            started=self.started,
+            window=self.window,
         )
         return events, ModelTurn(
             message=message,
@@ -246,6 +249,8 @@ class Assembler:
             usage=self._usage,
             model=self.model,
             duration=self.duration,
+            started=self.started,
+            window=self.window,
         )
 
     @property
@@ -326,25 +331,26 @@ class Assembler:
 
 
 def turn_records(
-    turn: ModelTurn, window: int | None = None, context_used: int | None = None
+    turn: ModelTurn, context_used: int | None = None
 ) -> tuple[list[Message], list[RunEvent]]:
     """Return what a whole turn adds: its message with the answers to its invalid calls, and their
     events.
 
-    `window` and `context_used` are those of `UsageReported`.
+    `context_used` is that of `UsageReported`.
     """
     append: list[Message] = []
+    events: list[RunEvent] = []
     # providers refuse a history with empty messages
     if turn.message.content or turn.message.tool_calls:
         append.append(turn.message)
-    events: list[RunEvent] = []
+        events.append(turn_end(turn.message))
     if turn.spent is not None:
         events.append(
             UsageReported(
                 turn.spent,
                 model=turn.message.model,
                 context_used=context_used,
-                window=window,
+                window=turn.message.window or None,
             )
         )
     for invalid in turn.invalid:
@@ -355,6 +361,13 @@ def turn_records(
             events.append(result_event(answer))
     events.extend(ToolCallEnded(call.id) for call in turn.server)
     return append, events
+
+
+def turn_end(message: AssistantMessage) -> TurnEnded:
+    """Return the event that says that an answer is in the record."""
+    return TurnEnded(
+        message.id, message.model, message.usage, window=message.window, duration=message.duration
+    )
 
 
 def tool_message(call: ToolCall, result: ToolResult, duration: int = 0) -> ToolMessage:

@@ -64,8 +64,13 @@ def record_messages(
     messages: Sequence[MessageT], run_id: RunId | None = None, /
 ) -> tuple[MessageT, ...]:
     """Return new messages as they are stored: written now, and by the run or for it."""
-    now = time_ns() // 1_000_000
+    now = current_milliseconds()
     return tuple(recorded_message(each, now, run_id or RunId("")) for each in messages)
+
+
+def current_milliseconds() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time_ns() // 1_000_000
 
 
 def elapsed_milliseconds(began: float, /) -> int:

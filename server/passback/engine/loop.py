@@ -62,13 +62,14 @@ from passback.engine.assembler import (
     last_model_name,
     result_event,
     tool_message,
+    turn_end,
     turn_records,
 )
 from passback.engine.children import CallContext, Journal, Origin, Progress, nest_event
 from passback.engine.commands import CommandCall, CommandContext
 from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.judging import OutputJudge
-from passback.engine.log import End, elapsed_milliseconds
+from passback.engine.log import End, current_milliseconds, elapsed_milliseconds
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.pacing import LARGE
@@ -265,13 +266,15 @@ class Loop:
         """
         self.prepare()
         append: list[Message] = []
+        events: list[RunEvent] = []
         if self._assembler is not None and (partial := self._assembler.partial()) is not None:
             append.append(partial)
+            events.append(turn_end(partial))
             self._model = partial.model
         append.extend(
             closing_results(unanswered_calls(self._messages), "interrupted", new_message_id)
         )
-        await self._end_run(outcome, append, stopped_early=isinstance(outcome, Cancelled))
+        await self._end_run(outcome, append, events, stopped_early=isinstance(outcome, Cancelled))
 
     async def _run_command(self, call: CommandCall) -> None:
         """Answer a command in place of the model."""
@@ -280,10 +283,12 @@ class Loop:
         with await self._reserve_budget() if commands.needs_model(call) else nullcontext():
             compact = partial(self._window.compact, self._seen, self._count_usage)
             reply = await commands.run_command(call, context, compact)
-        message = AssistantMessage(new_message_id(), reply.text, command=True)
+        now = current_milliseconds()
+        message = AssistantMessage(new_message_id(), reply.text, command=True, started=now)
         if call.name == "clear":  # the plan is forgotten, too
             self.state = replace(self.state, plan=())
-        events = (*reply.events, TurnStarted(message.id), TextDelta(reply.text))
+        said = (TurnStarted(message.id, now), TextDelta(reply.text), turn_end(message))
+        events = (*reply.events, *said)
         await self._end_run(Completed(), (*reply.before, message, *reply.after), events)
 
     async def _reserve_budget(self) -> AbstractContextManager[object]:
@@ -316,7 +321,9 @@ class Loop:
         )
         with await self._reserve_budget():
             self._assembler = assembler
-            self._log.begin_turn([TurnStarted(message_id)])
+            assembler.started = current_milliseconds()
+            assembler.window = self._window.window or 0
+            self._log.begin_turn([TurnStarted(message_id, assembler.started)])
             began = monotonic()
             try:
                 await read_answer(answering, assembler, self._log.append, self._log.wait_for_store)
@@ -353,7 +360,7 @@ class Loop:
             raise ModelIncomplete("the model's answer broke off")
         if turn.finish == "length" and turn.message.tool_calls:
             raise ModelIncomplete("the model's answer was cut off within a tool call")
-        append, events = turn_records(turn, self._window.window, self._context_used(turn))
+        append, events = turn_records(turn, self._context_used(turn))
         if turn.message.tool_calls:
             # nothing to run here: the turn and the end of the run are stored with one write
             if not runnable_calls(append) and await self._hand_back(append, events):

@@ -35,6 +35,7 @@ from passback.core.events import (
     ToolCallStarted,
     ToolProgressed,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
     UsageReported,
 )
@@ -131,7 +132,8 @@ class NativeEncoder:
                 return [native_data(native) for native in self._ending_events(event)]
             case Nested(call_id, inner):
                 return self._feed_nested(call_id, inner)
-            case Rewound():  # `rewind` encodes it
+            # `rewind` encodes the one, and the messages show what the other says
+            case Rewound() | TurnEnded():
                 return ()
             case _:
                 word, convert = self._conversions[type(event)]
@@ -151,6 +153,8 @@ class NativeEncoder:
                 native: Mapping[str, object] = shapes.agent_text(text, parent)
             case RunQueued() | RunStarted() | OutputAccepted() | RunFinished() | Rewound():
                 return ()  # that run is not one of the client's
+            case TurnEnded():  # as the messages show it
+                return ()
             case _:
                 word, convert = self._conversions[type(event)]
                 # tools like their calls, and usage, or a sum of it would be too small

@@ -271,6 +271,8 @@ def test_the_stored_form_says_the_kind_of_each_value() -> None:
         "model": "",
         "role": "assistant",
         "duration": 0,
+        "started": 0,
+        "window": 0,
         "created": 0,
         "run_id": "",
     }

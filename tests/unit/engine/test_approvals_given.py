@@ -37,6 +37,7 @@ from passback.core.events import (
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
 )
 from passback.core.messages import (
@@ -86,6 +87,7 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
             ToolResulted(call, "pay done"),
             TurnStarted(turn),
             TextDelta("paid"),
+            TurnEnded(turn, "scripted"),
             RunFinished(Completed()),
         ]
         assert await events(one, run) == seen

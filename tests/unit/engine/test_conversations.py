@@ -43,6 +43,7 @@ from passback.core.events import (
     ToolCallArguments,
     ToolCallEnded,
     ToolCallStarted,
+    TurnEnded,
     TurnStarted,
     UsageReported,
 )
@@ -86,6 +87,7 @@ async def test_a_post_is_answered_and_both_are_kept(store: Store) -> None:
             started,
             TextDelta("Hel"),
             TextDelta("lo"),
+            TurnEnded(started.message_id, "scripted"),
             RunFinished(Completed("end_turn")),
         ]
         assert await record(runs) == [
@@ -160,9 +162,12 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
         seen = await events(runs, run)
         (call_id,) = await call_ids(runs)
         owing = (Owed(call_id, "paint", '{"to": "red"}'),)
+        turn = seen[1]
+        assert isinstance(turn, TurnStarted)
         assert seen[2:] == [
             ToolCallStarted(call_id, "paint", client=True),
             ToolCallArguments(call_id, '{"to": "red"}'),
+            TurnEnded(turn.message_id, "scripted"),
             ToolCallEnded(call_id),
             RunFinished(HandedBack(owing)),
         ]
@@ -172,7 +177,7 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
     answered = model.requests[1].messages[1:]
     assert answered == (
         AssistantMessage(
-            seen[1].message_id if isinstance(seen[1], TurnStarted) else MessageId(""),
+            turn.message_id,
             "",
             (ToolCall(call_id, "paint", '{"to": "red"}', client=True, provider_id="call_0"),),
             model="scripted",

@@ -81,8 +81,8 @@ async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Store, tmp_pat
     async with places(store, tmp_path) as readers:
         run = await post(readers[0][1], says())
         whole = await followed(readers[0][1], run)
-        assert len(whole) == 15
-        assert [one.position for one in whole] == [Position(1, n) for n in range(1, 16)]
+        assert len(whole) == 17
+        assert [one.position for one in whole] == [Position(1, n) for n in range(1, 18)]
         for _, reader in readers:
             assert await followed(reader, run) == whole
             for cut, last in enumerate(whole, 1):

@@ -27,13 +27,17 @@ from tests.support.runs import (
 from tests.unit.core.admission import minting
 from tests.unit.engine.sub_agents import helper, lead_worker
 
+from passback.context.compaction import Compaction
+from passback.core.deltas import UsageChunk
 from passback.core.events import (
     Completed,
     Failed,
     RunFinished,
     TextDelta,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
+    innermost_event,
 )
 from passback.core.imported import split_history
 from passback.core.messages import (
@@ -46,13 +50,15 @@ from passback.core.messages import (
     RunId,
     RunRef,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.transcript import innermost_message
-from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
+from passback.toolsets.agents import AgentTools
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -293,6 +299,37 @@ async def test_answers_and_results_of_the_servers_tools_say_how_long_they_took(
     assert (unknown.synthetic, unknown.duration) == ("invalid", 0)
     told = {each.call_id: each.duration for each in seen if isinstance(each, ToolResulted)}
     assert told == {each.call_id: each.duration for each in (worked, invalid)}
+
+
+async def test_the_events_say_of_each_answer_what_its_message_says(store: Store) -> None:
+    """Also of one that was stopped, and of those of a sub-agent."""
+    asks = calls(("look", {}), ("helper", {"task": "find it"}))
+    script: list[list[Step]] = [
+        [*asks[:-1], UsageChunk(Usage(7, 3)), asks[-1]],
+        ["half", anyio.Event()],
+    ]
+    agents = [helper(ScriptedModel([words("here")]))]
+    since = now()
+    async with worker(
+        store, ScriptedModel(script), look, toolsets=[AgentTools(agents)], context=Compaction(9_000)
+    ) as runs:
+        run = await post(runs, says())
+        await until(runs, run, TextDelta)
+        await runs.cancel(run)
+        seen = [innermost_event(event) for event in await events(runs, run)]
+        messages = [innermost_message(each) for each in await record(runs)]
+    answers = [each for each in messages if isinstance(each, AssistantMessage)]
+    assert [each.partial for each in answers] == [False, False, True]
+    assert answers[0].usage == Usage(7, 3)
+    assert [each.window for each in answers] == [9_000, 0, 9_000]
+    assert all(since <= each.started <= each.created for each in answers)
+    assert {each.message_id: each.started for each in seen if isinstance(each, TurnStarted)} == {
+        each.id: each.started for each in answers
+    }
+    ends = [each for each in seen if isinstance(each, TurnEnded)]
+    assert [(each, each.window, each.duration) for each in ends] == [
+        (TurnEnded(each.id, "scripted", each.usage), each.window, each.duration) for each in answers
+    ]
 
 
 async def test_a_clients_result_has_no_duration(store: Store) -> None:

@@ -44,6 +44,7 @@ from passback.core.events import (
     ToolCallStarted,
     ToolProgressed,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
 )
 from passback.core.messages import (
@@ -92,11 +93,13 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
             TextDelta("Let me see. "),
             ToolCallStarted(call_id, "add", client=False),
             ToolCallArguments(call_id, '{"a": 2, "b": 3}'),
+            TurnEnded(turns[0], "scripted"),
             ToolCallEnded(call_id),
             ToolBegan(call_id),
             ToolResulted(call_id, "5"),
             TurnStarted(turns[1]),
             TextDelta("5"),
+            TurnEnded(turns[1], "scripted"),
             RunFinished(Completed()),
         ]
         assert outcome_of_call == ToolMessage(outcome_of_call.id, call_id, "5")

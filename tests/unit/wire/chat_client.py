@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from passback.wire.chat.projections import JsonDict
 from passback.wire.chat.said import Said
 
-TIMES = ("started_at", "duration_ms", "context_window", "model", "usage")
-"""Fields of a turn of the agent of which record and log do not know the same."""
+KNOWN_AT_END = ("model", "usage", "duration_ms", "context_window")
+"""Fields of a turn that no patch tells: `turn:end` has them."""
 
 
-def timeless(turn: JsonDict) -> JsonDict:
-    """A turn without the fields that its log and its record tell differently."""
-    return {name: value for name, value in turn.items() if name not in TIMES}
+def patched(turn: JsonDict) -> JsonDict:
+    """A turn without the fields that no patch tells."""
+    return {name: value for name, value in turn.items() if name not in KNOWN_AT_END}
 
 
 class ChatClient:
@@ -55,7 +55,7 @@ class ChatClient:
 
     def _end(self, turn: JsonDict) -> None:
         before = {**self.turns[turn["id"]], "status": turn["status"]}
-        assert timeless(before) == timeless(turn)
+        assert patched(before) == patched(turn)
         self.turns[turn["id"]] = copy.deepcopy(turn)
         self.open.remove(turn["id"])
 
@@ -80,7 +80,7 @@ class ChatClient:
     def kept(self) -> dict[str, JsonDict]:
         """The turns that said something."""
         return {
-            turn["id"]: timeless(turn)
+            turn["id"]: turn
             for turn in self.turns.values()
             if turn["role"] != "assistant" or turn["tool_calls"] or _says_text(turn)
         }

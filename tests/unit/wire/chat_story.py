@@ -21,6 +21,7 @@ from passback.core.events import (
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
 )
 from passback.core.messages import (
@@ -39,6 +40,7 @@ from passback.wire.chat.said import Said
 from passback.wire.chat.turns import Turns
 
 TURN = TurnStarted(MessageId("m"))
+TURN_ENDED = TurnEnded(MessageId("m"))
 COMPLETED = Completed()
 ASK = '{"questions":[{"question":"Which?","options":[{"label":"a","description":"A"},{"label":"b"}]}]}'
 ASKED = (
@@ -125,6 +127,7 @@ EARLIER = UserMessage(MessageId("u0"), "go", run_id=RunId("run_0"))
 
 
 def helper_asks(story: Story) -> None:
-    story.tell(TURN, *call("h", "helper", '{"task": "find it"}'), ended("h"))
-    story.tell(*nested("h", TURN, TextDelta("I ask."), *call("i", "inner"), ended("i")))
+    story.tell(TURN, *call("h", "helper", '{"task": "find it"}'), TURN_ENDED, ended("h"))
+    inner = (TURN, TextDelta("I ask."), *call("i", "inner"), TURN_ENDED, ended("i"))
+    story.tell(*nested("h", *inner))
     story.tell(*nested("h i", TURN, *call("q", "ask_user", ASK, client=True), ended("q")))

@@ -18,7 +18,7 @@ from tests.unit.engine.test_takeover_beside import (
     reading_for_a_while,
 )
 from tests.unit.engine.test_watching import until_expired
-from tests.unit.wire.chat_client import ChatClient, timeless
+from tests.unit.wire.chat_client import ChatClient
 from tests.unit.wire.test_chat_plain import told
 from tests.unit.wire.test_chat_resume import shown, take
 from typing_extensions import override
@@ -150,7 +150,7 @@ async def test_every_client_has_what_is_recorded_after_a_take_over() -> None:
         await heir.status(KEY)
         await early.until("chat:end")
         await late.until("chat:end")
-        whole = {turn["id"]: timeless(turn) for turn in project(await record(heir))}
+        whole = {turn["id"]: turn for turn in project(await record(heir))}
         assert shown(early.events).kept == whole
         assert {**shown(early.events).kept, **kept_by_late(late.events)} == whole
         for cut in range(1, len(void) + 1):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.runs import KEY, PAINT, record, worker
 from tests.unit.engine.sub_agents import erase, helper
-from tests.unit.wire.chat_client import ChatClient, timeless
+from tests.unit.wire.chat_client import ChatClient
 
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
 from passback.core.errors import ModelError
@@ -191,7 +191,7 @@ async def test_patches_add_up_to_turns_and_turns_to_the_record(
         for reaction in [*reactions, ""]:
             assert isinstance(run, RunRef)
             await watcher.follow(run)
-            recorded = {turn["id"]: timeless(turn) for turn in project(await record(runs))}
+            recorded = {turn["id"]: turn for turn in project(await record(runs))}
             assert watcher.client.kept == recorded
             if reaction:
                 run = await _react(runs, (await runs.status(KEY)).owed, reaction)

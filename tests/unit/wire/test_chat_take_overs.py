@@ -11,7 +11,7 @@ from tests.unit.engine.test_takeover_beside import (
     half_said,
     reading_for_a_while,
 )
-from tests.unit.wire.chat_client import ChatClient, timeless
+from tests.unit.wire.chat_client import ChatClient
 
 from passback.core.events import Logged, Rewound, RunStarted
 from passback.core.messages import RunRef
@@ -63,7 +63,7 @@ async def assert_told_as_recorded(
     """Check clients that left the first worker at any place: those that the second one knows what
     they have, and those of whom it knows the last number only.
     """
-    recorded = {turn["id"]: timeless(turn) for turn in project(await record(runs))}
+    recorded = {turn["id"]: turn for turn in project(await record(runs))}
     for count in range(1, len(seen) + 1):
         rest = await followed(runs, run, seen[count - 1].position)
         known, numbered = Reader(runs, run), Reader(runs, run)

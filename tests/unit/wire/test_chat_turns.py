@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support.logged_runs import RUN, LoggedRuns
-from tests.unit.wire.chat_client import ChatClient, timeless
+from tests.unit.wire.chat_client import ChatClient
 from tests.unit.wire.chat_story import (
     COMPLETED,
     TURN,
@@ -31,6 +31,8 @@ from passback.core.events import (
     RunQueued,
     TextDelta,
     ToolCallArguments,
+    TurnEnded,
+    TurnStarted,
     UsageReported,
 )
 from passback.core.messages import (
@@ -50,6 +52,10 @@ from passback.wire.chat.said import join_said, number_of, position_of
 from passback.wire.chat.turns import Turns
 
 pytestmark = pytest.mark.anyio
+
+
+def answer_ended() -> TurnEnded:
+    return TurnEnded(MessageId("m"), "m", Usage(5, 2), window=100, duration=40)
 
 
 # ---------------------------------------------------------------- numbers
@@ -111,7 +117,7 @@ def test_neighbouring_pieces_of_a_text_are_joined() -> None:
 def test_a_chat_is_told_turn_by_turn() -> None:
     story = Story(posted=[user(created=1_769_860_680_000)])
     story.tell(TURN, TextDelta("On "), TextDelta("it."), *call("c", title="Look around"))
-    story.tell(UsageReported(Usage(5, 2), model="m", window=100), ended("c"), resulted("c"))
+    story.tell(answer_ended(), ended("c"), resulted("c"))
     story.tell(TURN, TextDelta("Done."))
     assert story.end() == {
         "status": "completed",
@@ -140,7 +146,7 @@ def test_a_chat_is_told_turn_by_turn() -> None:
 def test_a_turn_has_all_fields_of_the_protocol() -> None:
     story = Story(posted=[user(created=1_769_860_680_000)])
     story.tell(TURN, *call("c", title="Look around"))
-    story.tell(UsageReported(Usage(5, 2), model="m", window=100), ended("c"), resulted("c"))
+    story.tell(answer_ended(), ended("c"), resulted("c"))
     story.tell(TURN, TextDelta("Done."))
     story.end()
     assert story.turn("u") == {
@@ -173,15 +179,26 @@ def test_a_turn_has_all_fields_of_the_protocol() -> None:
             "duration_ms": 0,
         }
     ]
-    shown = ("sequence", "model", "usage", "context_window", "status")
+    shown = ("sequence", "model", "usage", "duration_ms", "context_window", "status")
     assert [first[name] for name in shown] == [
         2,
         "m",
         {"input_tokens": 5, "output_tokens": 2},
+        40,
         100,
         "completed",
     ]
-    assert [second[name] for name in shown] == [3, None, None, 0, "completed"]
+    assert [second[name] for name in shown] == [3, None, None, 0, 0, "completed"]
+
+
+def test_the_time_of_a_turn_is_known_from_its_start() -> None:
+    story = Story(posted=[user()])
+    begun = TurnStarted(MessageId("m"), 1_769_860_680_000)
+    said = story.tell(begun, TextDelta("Done."), answer_ended())
+    assert said[0].data["started_at"] == "2026-01-31T11:58:00.000Z"
+    assert said[0].data["usage"] is None
+    story.end()
+    assert story.turn("run_1.1")["started_at"] == said[0].data["started_at"]
 
 
 def test_parts_of_a_message_are_blocks_of_text() -> None:
@@ -341,7 +358,7 @@ def test_an_imported_history_has_the_ids_of_its_messages() -> None:
 
 def test_a_recorded_turn_has_its_times() -> None:
     message = AssistantMessage(
-        MessageId("a"), "hi", run_id=RUN.run_id, created=1_769_860_680_500, duration=500
+        MessageId("a"), "hi", run_id=RUN.run_id, started=1_769_860_680_000, duration=500
     )
     [turn] = project([message])
     assert (turn["started_at"], turn["duration_ms"]) == ("2026-01-31T11:58:00.000Z", 500)
@@ -401,4 +418,4 @@ def test_what_is_told_is_what_the_record_has() -> None:
     story.end(Cancelled())
     partial = AssistantMessage(MessageId("m"), "a", partial=True, run_id=RUN.run_id)
     recorded = project([user(), partial])
-    assert [*story.client.kept.values()] == [*map(timeless, recorded)]
+    assert [*story.client.kept.values()] == recorded

@@ -105,7 +105,7 @@ class TurnBook:
             loop = self._loops[path] = Loop(path, self._calls.get(path[-1]))
         return loop
 
-    def _begin_turn(self, loop: Loop) -> Turn:
+    def _begin_turn(self, loop: Loop, started: int = 0) -> Turn:
         turn, is_void = loop.turn, False
         if turn is not None and not turn.ended:
             if turn.is_empty:  # it came to nothing: the next one has its place
@@ -115,7 +115,7 @@ class TurnBook:
             else:
                 self._end_turn(turn)
         begun = loop.next_turn(self._run_id)
-        begun.is_void = is_void
+        begun.is_void, begun.started = is_void, started
         self._turns[begun.id] = begun
         return begun
 
@@ -197,9 +197,7 @@ class TurnBook:
             turn = loop.turn
             if turn is None:
                 continue
-            # the record has no answer that an agent did not end; those with calls were ended
-            is_lost = fails and turn.usage is None and not turn.shown
-            if not turn.ended and (turn.is_empty or is_lost):
+            if not turn.ended and (turn.is_empty or (fails and not turn.is_recorded)):
                 self._drop_turn(turn)
                 continue
             self._cancel_calls(turn, interrupted=result.synthetic in {None, "interrupted"})

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from passback.core.events import TurnEnded
 from passback.core.messages import (
+    AssistantMessage,
     CallId,
     Content,
     MediaPart,
@@ -226,7 +228,10 @@ class Turn:
         told: `turn:start` was sent.
         is_void: clients know a turn of its id that came to nothing.
         patches: the number of patches sent in the run that it belongs to.
-        created: when it began, in milliseconds since 1970; 0 if unknown.
+        is_recorded: its answer is in the record.
+        model, usage, duration, window: of its answer, once that is in the record, as in
+            `AssistantMessage`.
+        started: when it began, in milliseconds since 1970; 0 if unknown.
     """
 
     id: str
@@ -245,11 +250,18 @@ class Turn:
     told: bool = False
     is_void: bool = False
     patches: int = 0
+    is_recorded: bool = False
     model: str = ""
     usage: Usage | None = None
     duration: int = 0
-    created: int = 0
     window: int = 0
+    started: int = 0
+
+    def note_answer(self, answer: AssistantMessage | TurnEnded, /) -> None:
+        """Set what is known of an answer once it is in the record."""
+        self.is_recorded = True
+        self.model, self.usage = answer.model, answer.usage
+        self.duration, self.window = answer.duration, answer.window
 
     @property
     def is_empty(self) -> bool:
@@ -281,7 +293,7 @@ class Turn:
             if usage is None
             else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
             "duration_ms": self.duration,
-            "started_at": utc_timestamp(self.created) if self.created else None,
+            "started_at": utc_timestamp(self.started) if self.started else None,
             "context_window": self.window,
             "memory_refs": None,
             "parent_fork_tool_call_id": self.loop.path[-1] if self.loop.path else None,

@@ -25,8 +25,8 @@ from passback.core.events import (
     ToolCallEnded,
     ToolCallStarted,
     ToolResulted,
+    TurnEnded,
     TurnStarted,
-    UsageReported,
     unwrap_event,
 )
 from passback.core.messages import (
@@ -205,7 +205,7 @@ class Turns(TurnBook):
         root = self._loops[()]
         root.sequence, root.turn = index + 1, None
         turn = Turn(message.id, root, root.sequence, message.run_id, message.role)
-        turn.given, turn.created = text_blocks(message.content), message.created
+        turn.given, turn.started = text_blocks(message.content), message.created
         turn.told = turn.ended = True
         turn.status = "completed"
         self._turns[turn.id] = turn
@@ -219,8 +219,8 @@ class Turns(TurnBook):
         turn.words = [shown_text(message.content)] if message.content else []
         # a sub-agent's stream does not tell
         turn.partial = message.partial and not loop.path
-        turn.model, turn.usage, turn.duration = message.model, message.usage, message.duration
-        turn.created = max(0, message.created - message.duration)
+        turn.note_answer(message)
+        turn.started = message.started
         turn.told = turn.ended = True
         for made in message.tool_calls:
             call = Call(made.id, turn, made.name, made.title, made.client)
@@ -272,7 +272,9 @@ class Turns(TurnBook):
     def _feed_turn(self, path: Path, event: RunEvent) -> None:
         match event:
             case TurnStarted():
-                self._begin_turn(self._loop(path))
+                self._begin_turn(self._loop(path), event.started)
+            case TurnEnded():
+                self._open_turn(path).note_answer(event)
             case ToolCallStarted(call_id, name, client, title):
                 turn = self._open_turn(path)
                 self._calls[call_id] = Call(call_id, turn, name, title, client)
@@ -280,8 +282,6 @@ class Turns(TurnBook):
             case ToolCallArguments() | ToolCallEnded() | ToolResulted():
                 if (call := self._calls.get(event.call_id)) is not None:
                     self._feed_call(call, event)
-            case UsageReported():
-                self._note_usage(self._loop(path).turn, event)
             case _:  # the protocol has no event for it
                 pass
 
@@ -308,11 +308,6 @@ class Turns(TurnBook):
         self._tell_start(turn)
         (turn.words if kind == "text" else turn.thoughts).append(text)
         self._patch(turn, "add_content", {"type": kind, "text_delta": text})
-
-    def _note_usage(self, turn: Turn | None, reported: UsageReported) -> None:
-        if turn is not None and not turn.ended and turn.usage is None:
-            turn.usage, turn.model = reported.usage, reported.model
-            turn.window = reported.window or 0
 
     def _finish_run(self, run_id: RunId, outcome: Outcome) -> None:
         if self._running:
