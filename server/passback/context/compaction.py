@@ -5,6 +5,8 @@ The cheapest step comes first; see docs/explanation/context.md.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic, time_ns
 from typing import Final
 
 from passback.context.shown import (
@@ -25,8 +27,15 @@ from passback.context.summary import (
 from passback.core.context import Context, CountUsage, Fitted
 from passback.core.deltas import ModelRequest
 from passback.core.errors import ContextTooLarge, MessageTooLarge, ModelError
-from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
+from passback.core.events import (
+    Compacted,
+    CompactionStep,
+    ContextWarned,
+    RunEvent,
+    UsageReported,
+)
 from passback.core.messages import (
+    CompactionTrigger,
     Message,
     ModelMessage,
     SummaryMessage,
@@ -78,6 +87,7 @@ class _RunWindow:
         self._asked_estimate = 0
         self._warned = False
         self._gave_up = False
+        self._refused = False
 
     @property
     def estimate(self) -> int:
@@ -116,7 +126,7 @@ class _RunWindow:
         events: list[RunEvent] = []
         append: tuple[SummaryMessage, ...] = ()
         if division is not None and division.is_possible:
-            append = await self._append_summary(messages, division, events, count)
+            append = await self._append_summary(messages, division, events, count, trigger="manual")
         return self._fit_window(append, events)
 
     def counted(self, usage: Usage, /) -> None:
@@ -126,6 +136,7 @@ class _RunWindow:
         if self._automatic:
             window = min(self._shown.levels.window, self._shown.scale.used(self._asked_estimate))
             self._shown.levels = Levels(window)
+            self._refused = True
         return self._automatic
 
     def refuse(self, messages: Sequence[Message], /) -> None:
@@ -148,7 +159,7 @@ class _RunWindow:
         return used >= levels.compact or (used >= levels.warn and not self._warned)
 
     def _shown_messages(self) -> Sequence[ModelMessage]:
-        self._asked_estimate = self._shown.estimate
+        self._asked_estimate, self._refused = self._shown.estimate, False
         return self._shown.messages()
 
     def _fit_window(self, append: tuple[SummaryMessage, ...], events: list[RunEvent]) -> Fitted:
@@ -192,7 +203,10 @@ class _RunWindow:
         must = shown.used > shown.levels.stop
         if not must and (self._gave_up or not worth):
             return ()
-        return await self._append_summary(messages, division, events, count, must=must)
+        trigger: CompactionTrigger = "forced_retry" if self._refused else "auto"
+        return await self._append_summary(
+            messages, division, events, count, must=must, trigger=trigger
+        )
 
     async def _append_summary(
         self,
@@ -201,9 +215,11 @@ class _RunWindow:
         events: list[RunEvent],
         count: CountUsage,
         *,
+        trigger: CompactionTrigger,
         must: bool = False,
     ) -> tuple[SummaryMessage, ...]:
         shown, before = self._shown, self._shown.used
+        started, began = time_ns() // 1_000_000, monotonic()
         written = SideAnswer() if self._gave_up else await self._ask_model(division, count)
         if written.spent is not None:
             events.append(UsageReported(written.spent, model=written.model or self._model.name))
@@ -212,7 +228,19 @@ class _RunWindow:
             return ()
         summary = summary_message(division, new_message_id(), written.text, written.usage)
         shown.feed([*messages, summary])
-        events.append(Compacted("summary" if written.text else "cut", before, shown.used))
+        summary = replace(
+            summary,
+            model=written.model or self._model.name if written.text else "",
+            duration=round((monotonic() - began) * 1000),
+            started=started,
+            window=self.window or 0,
+            turns=division.turns,
+            before=before,
+            after=shown.used,
+            trigger=trigger,
+        )
+        step: CompactionStep = "summary" if written.text else "cut"
+        events.append(Compacted(step, before, shown.used, summary))
         events += shown.ease()
         return (summary,)
 

@@ -88,6 +88,12 @@ class Division:
         """Tokens that the summary saves at least."""
         return sum(entry.tokens for entry in self.older) - self.room
 
+    @property
+    def turns(self) -> int:
+        """Messages of the user and answers among those to summarise."""
+        older = self.older[1:] if self.before else self.older
+        return sum(isinstance(entry.message, UserMessage | AssistantMessage) for entry in older)
+
 
 def divide(shown: Shown, recorded: int, /, *, again: bool = False) -> Division | None:
     """Cut a transcript of `recorded` messages between two turns.

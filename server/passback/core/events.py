@@ -17,6 +17,7 @@ from passback.core.messages import (
     Owed,
     Plan,
     RunId,
+    SummaryMessage,
     Synthetic,
     ToolKind,
     Usage,
@@ -255,12 +256,14 @@ class ContextWarned:
 class Compacted:
     """The model is shown less from here on: estimated tokens before and after.
 
-    The record is unchanged.
+    The record keeps what it has. `summary` is the message that is added to it in place of others;
+    None if none is. It does not take part in comparisons.
     """
 
     step: CompactionStep
     before: int
     after: int
+    summary: SummaryMessage | None = field(default=None, compare=False)
     type: Literal["compacted"] = "compacted"
 
 

@@ -447,6 +447,12 @@ class ApprovalMessage(Recorded):
     role: Literal["approval"] = "approval"
 
 
+CompactionTrigger: TypeAlias = Literal["auto", "manual", "forced_retry"]
+"""Why a summary was made: the window was filling, the user asked for it, or the model's service
+refused a request as too long.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryMessage(Recorded):
     """A summary, shown to the model in place of the messages before it.
@@ -457,6 +463,10 @@ class SummaryMessage(Recorded):
     Attributes:
         asked: the text of the user's last message, if that is not among the messages kept.
         usage: of the model call that wrote the summary.
+        model, duration, started, window: likewise, as in `AssistantMessage`.
+        turns: the number of messages of the user and answers that are not shown any more.
+        before, after: estimated tokens of the context without it and with it; 0 if unknown.
+        trigger: why it was made.
     """
 
     id: MessageId
@@ -465,6 +475,14 @@ class SummaryMessage(Recorded):
     asked: str = ""
     usage: "Usage | None" = None
     role: Literal["summary"] = "summary"
+    model: str = field(default="", compare=False, kw_only=True)
+    duration: int = field(default=0, compare=False, kw_only=True)
+    started: int = field(default=0, compare=False, kw_only=True)
+    window: int = field(default=0, compare=False, kw_only=True)
+    turns: int = field(default=0, compare=False, kw_only=True)
+    before: int = field(default=0, compare=False, kw_only=True)
+    after: int = field(default=0, compare=False, kw_only=True)
+    trigger: CompactionTrigger = field(default="auto", compare=False, kw_only=True)
 
     @property
     def is_blank(self) -> bool:

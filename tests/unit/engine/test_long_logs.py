@@ -133,7 +133,7 @@ async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Store)
             async with reading(runs, run) as late, reading(runs, run, Position(1, 5000)) as middle:
                 chatter.last.set()
             slow += [logged async for batch in batches for logged in batch]
-        total = 12 * AT_ONCE + 3
+        total = 12 * AT_ONCE + 4
         for seen in (slow, along.seen, late.seen, await followed(other, run)):
             assert_whole(seen, total)
         assert middle.seen == slow[5000:]
@@ -169,7 +169,7 @@ async def test_a_reader_reads_past_what_is_forgotten_while_it_reads(store: Store
             await chatter.go_on(12)
             chatter.last.set()
             seen += [logged async for batch in batches for logged in batch]
-        assert_whole(seen, 24 * AT_ONCE + 3)
+        assert_whole(seen, 24 * AT_ONCE + 4)
 
 
 @pytest.mark.promise("P3", "P10")
@@ -189,7 +189,7 @@ async def test_a_long_run_that_was_taken_over_is_read_whole(store: Store) -> Non
             chatter.last.set()
         assert reader.events[0] == RunStarted(run.run_id)
         assert [one.position for one in reader.seen[1:]] == [
-            Position(2, number) for number in range(2, 12 * AT_ONCE + 4)
+            Position(2, number) for number in range(2, 12 * AT_ONCE + 5)
         ]
         assert isinstance(reader.events[-1], RunFinished)
 
@@ -226,7 +226,7 @@ async def test_a_cursor_into_the_trimmed_part_is_an_error(small: Store) -> None:
             await assert_expired(other, run, Position(1, 500))
             async with reading(other, run, Position(1, 8 * AT_ONCE)) as near:
                 chatter.last.set()
-        assert_whole(here.seen, 8 * AT_ONCE + 3)
+        assert_whole(here.seen, 8 * AT_ONCE + 4)
         assert near.seen == here.seen[8 * AT_ONCE :]
         await assert_expired(other, run, START)
         assert await followed(other, run, here.seen[-1].position) == []

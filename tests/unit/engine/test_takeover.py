@@ -195,7 +195,7 @@ async def test_a_reader_where_the_run_goes_on_reads_the_past_from_the_store_and_
         early_seen = await seen_until(other, run, TextDelta("void"))
         await dying.kill()
         await other.status(KEY)
-        (committed,) = [n for n, one in enumerate(early_seen) if one.position == Position(1, 8)]
+        (committed,) = [n for n, one in enumerate(early_seen) if one.position == Position(1, 9)]
         async with (
             reading(other, run) as fresh,
             reading(other, run, early_seen[2].position) as past,
@@ -209,7 +209,7 @@ async def test_a_reader_where_the_run_goes_on_reads_the_past_from_the_store_and_
         assert fresh.seen == await followed(other, run)
         assert [*early_seen[:3], *past.seen] == fresh.seen
         assert [*early_seen[: committed + 1], *edge.seen] == fresh.seen
-        assert rewinds(void.seen) == [Rewound(Position(1, 8))]
+        assert rewinds(void.seen) == [Rewound(Position(1, 9))]
         assert standing([*early_seen, *void.seen]) == fresh.seen
 
 

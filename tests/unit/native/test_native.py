@@ -21,6 +21,7 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     TextDelta,
+    TurnEnded,
 )
 from passback.core.messages import (
     ApprovalMessage,
@@ -92,7 +93,7 @@ def test_the_vectors_have_every_event_and_every_native_type() -> None:
 
 
 def test_every_event_is_converted_and_has_a_known_include() -> None:
-    converted_elsewhere = {TextDelta, RunFinished, Nested, Rewound}
+    converted_elsewhere = {TextDelta, TurnEnded, RunFinished, Nested, Rewound}
     assert CONVERSIONS.keys() == {*get_args(RunEvent)} - converted_elsewhere
     assert {word for word, _ in CONVERSIONS.values()} <= {ALWAYS, *INCLUDABLE}
 

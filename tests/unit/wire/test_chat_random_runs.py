@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
-from tests.support.runs import KEY, PAINT, record, worker
+from tests.support.runs import KEY, PAINT, worker
 from tests.unit.engine.sub_agents import erase, helper
-from tests.unit.wire.chat_client import ChatClient
+from tests.unit.wire.chat_watcher import HANG, Watcher, recorded_turns
 
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
 from passback.core.errors import ModelError
-from passback.core.events import RunEvent, RunFinished, RunStarted, TextDelta, innermost_event
 from passback.core.messages import (
     ApprovalMessage,
-    Message,
     MessageId,
     Owed,
     PostedMessage,
@@ -35,13 +33,10 @@ from passback.models.scripted import ScriptedModel, Step, calls, says
 from passback.stores.open import open_store
 from passback.toolsets.agents import AgentTools
 from passback.toolsets.functions import ToolError, tool
-from passback.wire.chat.history import project, read_messages, read_turns_before
 from passback.wire.chat.projections import JsonDict
-from passback.wire.chat.turns import Turns
 
 pytestmark = pytest.mark.anyio
 
-HANG = "wait for ever"
 QUESTIONS = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
 
 
@@ -119,34 +114,6 @@ TURNS = st.lists(WHOLE | WHOLE | ODD, min_size=1, max_size=6)
 REACTIONS = st.lists(st.sampled_from(["answer", "deny", "go on", "close"]), min_size=3, max_size=3)
 
 
-class Watcher:
-    """Two ways to be told: one that follows the conversation, and one made anew for each run."""
-
-    def __init__(self, runs: RunService) -> None:
-        self.runs = runs
-        self.turns = Turns()
-        self.client = ChatClient()
-
-    async def follow(self, run: RunRef) -> RunFinished:
-        fresh = Turns()
-        event: RunEvent | None = None
-        async with self.runs.follow(run) as batches:
-            async for batch in batches:
-                for logged in batch:
-                    posted: tuple[Message, ...] = ()
-                    event = logged.event
-                    if isinstance(event, RunStarted):
-                        fresh = await read_turns_before(self.runs, KEY, event.first)
-                        posted = await read_messages(self.runs, KEY, event.first, event.posted)
-                    said = self.turns.feed(run, logged, posted)
-                    assert fresh.feed(run, logged, posted) == said
-                    self.client.take(said)
-                    if innermost_event(event) == TextDelta(HANG):
-                        await self.runs.cancel(run)
-        assert isinstance(event, RunFinished)
-        return event
-
-
 def _answer(owed: Owed, denies: bool) -> PostedMessage:
     if owed.kind == "approval":
         return ApprovalMessage(new_message_id(), owed.id, not denies)
@@ -191,7 +158,6 @@ async def test_patches_add_up_to_turns_and_turns_to_the_record(
         for reaction in [*reactions, ""]:
             assert isinstance(run, RunRef)
             await watcher.follow(run)
-            recorded = {turn["id"]: turn for turn in project(await record(runs))}
-            assert watcher.client.kept == recorded
+            assert watcher.client.kept == await recorded_turns(runs)
             if reaction:
                 run = await _react(runs, (await runs.status(KEY)).owed, reaction)

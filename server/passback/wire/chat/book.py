@@ -134,6 +134,16 @@ class TurnBook:
             turn.status = status
             self._patch(turn, "set_status", {"status": status})
 
+    def _close_turn(self, loop: Loop) -> None:
+        """End the open turn of an agent, or take it back if it came to nothing."""
+        turn = loop.turn
+        if turn is None or turn.ended:
+            return
+        if turn.is_empty:
+            self._drop_turn(turn)
+        else:
+            self._end_turn(turn)
+
     def _drop_turn(self, turn: Turn) -> None:
         """Take back a turn that came to nothing."""
         self._turns.pop(turn.id, None)

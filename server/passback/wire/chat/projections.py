@@ -16,6 +16,7 @@ from passback.core.messages import (
     Content,
     MediaPart,
     RunId,
+    SummaryMessage,
     Synthetic,
     Usage,
     as_text,
@@ -39,6 +40,7 @@ QUESTION_TOOL: Final = "AskUserQuestion"
 _OPEN: Final = frozenset[CallStatus]({"pending", "awaiting_answer", "awaiting_result"})
 _CANCELLING: Final = frozenset[Synthetic]({"superseded", "interrupted", "timeout", "unanswered"})
 _SHOWN_TASK: Final = 200  # characters of a sub-agent's task beside its questions
+_PREVIEW: Final = 200  # characters of a summary
 
 
 def describe_media(part: MediaPart, /) -> str:
@@ -214,6 +216,21 @@ def _task_of(arguments: str) -> str:
     return task[:_SHOWN_TASK] if isinstance(task, str) else ""
 
 
+def compaction_view(summary: SummaryMessage, /) -> JsonDict:
+    """Return the fields that only the turn of a compaction has."""
+    known = summary.before > 0
+    return {
+        "compaction_id": summary.id,
+        "summary_preview": summary.content[:_PREVIEW],
+        "summary_full": summary.content,
+        "archived_count": summary.turns if known else None,
+        "tokens_before": summary.before if known else None,
+        "tokens_after": summary.after if known else None,
+        "saved_ratio": round(max(0, 1 - summary.after / summary.before), 3) if known else None,
+        "trigger": summary.trigger if known else None,
+    }
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One turn.
@@ -227,6 +244,7 @@ class Turn:
         ended: `turn:end` was sent.
         told: `turn:start` was sent.
         is_void: clients know a turn of its id that came to nothing.
+        summary: of a compaction, which has nothing else.
         patches: the number of patches sent in the run that it belongs to.
         is_recorded: its answer is in the record.
         model, usage, duration, window: of its answer, once that is in the record, as in
@@ -250,6 +268,7 @@ class Turn:
     told: bool = False
     is_void: bool = False
     patches: int = 0
+    summary: SummaryMessage | None = None
     is_recorded: bool = False
     model: str = ""
     usage: Usage | None = None
@@ -257,7 +276,7 @@ class Turn:
     window: int = 0
     started: int = 0
 
-    def note_answer(self, answer: AssistantMessage | TurnEnded, /) -> None:
+    def note_answer(self, answer: AssistantMessage | SummaryMessage | TurnEnded, /) -> None:
         """Set what is known of an answer once it is in the record."""
         self.is_recorded = True
         self.model, self.usage = answer.model, answer.usage
@@ -278,12 +297,12 @@ class Turn:
     def view(self) -> JsonDict:
         """The whole turn (TurnProjection)."""
         usage = self.usage
-        return {
+        view: JsonDict = {
             "id": self.id,
             "sequence": self.sequence,
             "turn_id": self.id,
             "loop_id": self.loop_id,
-            "kind": "message",
+            "kind": "compaction" if self.summary else "message",
             "role": self.role,
             "status": self.status,
             "blocks": self._blocks(),
@@ -298,6 +317,7 @@ class Turn:
             "memory_refs": None,
             "parent_fork_tool_call_id": self.loop.path[-1] if self.loop.path else None,
         }
+        return view if self.summary is None else view | compaction_view(self.summary)
 
     @property
     def loop_id(self) -> str:

@@ -5,11 +5,13 @@ same: ids of turns come from the order of model calls, numbers from positions in
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from passback.core.errors import ModelAstray, OutputInvalid
 from passback.core.events import (
     Cancelled,
+    Compacted,
     Completed,
     Failed,
     HandedBack,
@@ -35,6 +37,7 @@ from passback.core.messages import (
     Message,
     RunId,
     RunRef,
+    SummaryMessage,
     SystemMessage,
     ToolMessage,
     UserMessage,
@@ -196,7 +199,9 @@ class Turns(TurnBook):
                     refused.partial = False
             case UserMessage() | SystemMessage() if not path:
                 self._read_input(inner, index)
-            case _:  # the task of a sub-agent, a summary, a decision that has a result
+            case SummaryMessage(forgets=False):
+                self._add_compaction(self._loop(path), inner)
+            case _:  # the task of a sub-agent, a decision that has a result
                 pass
 
     def _read_input(self, message: UserMessage | SystemMessage, index: int) -> None:
@@ -229,6 +234,16 @@ class Turns(TurnBook):
             self._calls[call.id] = call
         turn.shown = len(turn.calls)
         self._turns[turn.id] = turn
+
+    def _add_compaction(self, loop: Loop, summary: SummaryMessage) -> None:
+        loop.sequence += 1
+        turn = Turn(summary.id, loop, loop.sequence, summary.run_id, "system", summary=summary)
+        turn.note_answer(summary)
+        turn.started = summary.started
+        turn.told = turn.ended = True
+        turn.status = "completed"
+        self._turns[turn.id] = turn
+        self._tell_whole(turn)
 
     def _read_result(self, result: ToolMessage) -> None:
         call = self._calls.get(result.call_id)
@@ -273,6 +288,10 @@ class Turns(TurnBook):
         match event:
             case TurnStarted():
                 self._begin_turn(self._loop(path), event.started)
+            case Compacted(summary=SummaryMessage() as summary):
+                self._close_turn(self._loop(path))
+                summary = replace(summary, run_id=self._run_id)
+                self._add_compaction(self._loop(path), summary)
             case TurnEnded():
                 self._open_turn(path).note_answer(event)
             case ToolCallStarted(call_id, name, client, title):
@@ -328,13 +347,7 @@ class Turns(TurnBook):
             elif _is_stopped(outcome):
                 self._stop_turn(last, outcome)
         for loop in sorted(self._loops.values(), key=depth, reverse=True):
-            turn = loop.turn
-            if turn is None or turn.ended:
-                continue
-            if turn.is_empty:
-                self._drop_turn(turn)
-            else:
-                self._end_turn(turn)
+            self._close_turn(loop)
 
     def _stop_turn(self, turn: Turn, outcome: Outcome) -> None:
         """End the last turn of a run that was stopped, as the record has it.
