@@ -117,7 +117,7 @@ export function questionForm(questions, onReply) {
  * @param {string} name
  * @returns {{field: HTMLElement, read: () => QuestionAnswer}}
  */
-function questionField({ question: asked, options, multiple, freeText }, name) {
+function questionField({ question: asked, header, options, multiple, freeText }, name) {
   const question = escapeProse(asked);
   const inputs = options.map(() => choice(multiple, name));
   const rows = options.map(({ label, description }, index) =>
@@ -133,7 +133,7 @@ function questionField({ question: asked, options, multiple, freeText }, name) {
   const field = el(
     "fieldset",
     {},
-    el("legend", {}, question),
+    el("legend", {}, ...(header ? [el("strong", {}, escapeProse(header)), " "] : []), question),
     ...rows,
     ...(freeText ? [words] : []),
   );

@@ -252,6 +252,13 @@ async def test_a_choice_can_be_taken_back_and_a_question_passed_over(page: Playg
     assert page.posts[1]["messages"][0]["content"] == {"answers": [{}, {}]}
 
 
+async def test_the_header_of_a_question_stands_before_it(page: Playground) -> None:
+    await page.say(asking({**ONE, "header": HOSTILE}))
+    legend = card(page.page, "ask_user").locator("legend")
+    await expect(legend).to_have_text(f"{HOSTILE} Which size?")
+    await expect(legend.locator("strong")).to_have_text(HOSTILE)
+
+
 async def test_a_question_is_there_after_a_reload_and_may_be_refused(page: Playground) -> None:
     await page.say(asking(COLOURS))
     await page.page.reload()

@@ -328,7 +328,7 @@ for (const [what, given, read] of [
   [
     "defaults",
     { questions: [{ question: "Who?" }] },
-    [{ question: "Who?", options: [], multiple: false, freeText: true }],
+    [{ question: "Who?", header: "", options: [], multiple: false, freeText: true }],
   ],
   [
     "options",
@@ -336,6 +336,7 @@ for (const [what, given, read] of [
       questions: [
         {
           question: "?",
+          header: "Letters",
           options: [{ label: "a", description: "b" }, { label: "c" }],
           multiple: true,
           freeText: false,
@@ -345,6 +346,7 @@ for (const [what, given, read] of [
     [
       {
         question: "?",
+        header: "Letters",
         options: [{ label: "a", description: "b" }, { label: "c" }],
         multiple: true,
         freeText: false,
@@ -353,8 +355,8 @@ for (const [what, given, read] of [
   ],
   [
     "what would have no answer",
-    { questions: [{ question: "?", options: [{ label: 1 }], freeText: false }] },
-    [{ question: "?", options: [], multiple: false, freeText: true }],
+    { questions: [{ question: "?", header: 1, options: [{ label: 1 }], freeText: false }] },
+    [{ question: "?", header: "", options: [], multiple: false, freeText: true }],
   ],
   ["nothing", { questions: [] }, null],
   ["no text", { questions: [{ question: 1 }] }, null],

@@ -5,6 +5,7 @@ import { asRecord, parseJson } from "./json.js";
 /**
  * @typedef {object} Question
  * @property {string} question
+ * @property {string} [header] a short title; default: ""
  * @property {{label: string, description?: string}[]} [options] if there are none, the answer is
  *   free text
  * @property {boolean} [multiple] whether several options may be chosen; default: false
@@ -35,10 +36,11 @@ export function readQuestions(text) {
   if (!Array.isArray(questions) || questions.length === 0) return null;
   const read = questions.map(asRecord);
   if (read.some(({ question }) => typeof question !== "string")) return null;
-  return read.map(({ question, options, multiple, freeText }) => {
+  return read.map(({ question, header, options, multiple, freeText }) => {
     const known = optionsOf(options);
     return {
       question: String(question),
+      header: typeof header === "string" ? header : "",
       options: known,
       multiple: multiple === true,
       freeText: freeText !== false || known.length === 0,

@@ -2,6 +2,10 @@
 export type Question = {
     question: string;
     /**
+     * a short title; default: ""
+     */
+    header?: string;
+    /**
      * if there are none, the answer is
      * free text
      */
@@ -32,6 +36,7 @@ export type Answers = {
 /**
  * @typedef {object} Question
  * @property {string} question
+ * @property {string} [header] a short title; default: ""
  * @property {{label: string, description?: string}[]} [options] if there are none, the answer is
  *   free text
  * @property {boolean} [multiple] whether several options may be chosen; default: false

@@ -32,12 +32,14 @@ class Question:
         options: to choose from; if there are none, the answer is a text.
         multiple: whether several options may be chosen.
         free_text: whether a text may be given instead of options, or beside them.
+        header: a short title; empty if it has none.
     """
 
     question: str
     options: tuple[Option, ...] = ()
     multiple: bool = False
     free_text: bool = True
+    header: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def _question(fields: JsonObject) -> Question:
         tuple(Option(text(e, "label"), optional_text(e, "description") or "") for e in options),
         multiple=fields.get("multiple") is True,
         free_text=fields.get("freeText") is not False,
+        header=optional_text(fields, "header") or "",
     )
 
 

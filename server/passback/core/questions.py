@@ -28,10 +28,11 @@ class Option(_StrictModel):
 class Question(_StrictModel):
     """One question, answered by an option, by several if `multiple`, or in the user's own words.
 
-    `free_text` allows own words beside options.
+    `free_text` allows own words beside options. `header` is a short title; empty if it has none.
     """
 
     question: _LongText
+    header: Annotated[str, Field(min_length=1, max_length=80)] = ""
     options: Annotated[list[Option], Field(max_length=20)] = []
     multiple: bool = False
     free_text: bool = True
@@ -74,6 +75,12 @@ ASK_USER: Final = ToolSpec(
                     "type": "object",
                     "properties": {
                         "question": {"type": "string", "minLength": 1, "maxLength": 4000},
+                        "header": {
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 80,
+                            "description": "A title of a few words.",
+                        },
                         "options": {
                             "type": "array",
                             "maxItems": 20,

@@ -306,6 +306,7 @@ ARGUMENTS: dict[str, Any] = {
         {"question": "Which city?"},
         {
             "question": "Which days?",
+            "header": "Days",
             "options": [{"label": "Sat", "description": "the 6th"}, {"label": "Sun"}],
             "multiple": True,
         },
@@ -314,7 +315,9 @@ ARGUMENTS: dict[str, Any] = {
 }
 QUESTIONS = [
     Question("Which city?"),
-    Question("Which days?", (Option("Sat", "the 6th"), Option("Sun")), multiple=True),
+    Question(
+        "Which days?", (Option("Sat", "the 6th"), Option("Sun")), multiple=True, header="Days"
+    ),
     Question("Sure?", (Option("Yes"), Option("No")), free_text=False),
 ]
 NO_REPLY = Reply()

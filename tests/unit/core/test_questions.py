@@ -63,6 +63,7 @@ OPTION = required("label", TEXT, description=TEXT)
 QUESTION = required(
     "question",
     TEXT,
+    header=TEXT,
     options=st.lists(OPTION, max_size=2),
     multiple=st.booleans(),
     freeText=st.booleans(),
@@ -90,6 +91,9 @@ LIMITS: list[tuple[dict[str, Any], bool]] = [
     (asking(question="x" * 4000), True),
     (asking(question="😀" * 4000), True),
     (asking(question="x" * 4001), False),
+    (asking(header="x" * 80), True),
+    (asking(header="x" * 81), False),
+    (asking(header=""), False),
     (asking(options=options(*"x" * 20)), True),
     (asking(options=options(*"x" * 21)), False),
     (asking(options=options("x" * 400)), True),

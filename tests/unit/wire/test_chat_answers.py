@@ -1,5 +1,7 @@
 """Turns of the chat socket that wait for their client, and those of sub-agents."""
 
+import json
+
 import pytest
 from tests.support.logged_runs import RUN
 from tests.unit.wire.chat_story import (
@@ -215,6 +217,17 @@ def test_a_call_below_one_that_is_closed_is_cancelled() -> None:
     turns = {turn["id"]: turn for turn in project([*before, *skipped])}
     assert turns["run_0.h.1"]["status"] == "completed"
     assert turns["run_0.h.1"]["tool_calls"][0]["status"] == "cancelled"
+
+
+def test_a_question_may_have_a_header() -> None:
+    asked = json.dumps({"questions": [{"question": "Which?", "header": "Size"}]})
+    story = Story(posted=[user()])
+    story.tell(TURN, *call("q", "ask_user", asked, client=True), ended("q"))
+    story.end(HandedBack((owed("q", "question"),)))
+    [shown] = story.turn("run_1.1")["tool_calls"]
+    assert json.loads(shown["arguments"])["questions"] == [
+        {"question": "Which?", "header": "Size", "options": [], "multiSelect": False}
+    ]
 
 
 def test_the_first_of_several_questions_bubbles_up() -> None:

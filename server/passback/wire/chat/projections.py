@@ -156,6 +156,7 @@ class Call:
             "questions": [
                 {
                     "question": each.question,
+                    **({"header": each.header} if each.header else {}),
                     "options": [
                         {"label": option.label, "description": option.description}
                         if option.description
