@@ -92,11 +92,14 @@ class RunStarted:
     Attributes:
         first: the position in the record of the first message behind those of earlier runs.
         posted: the number of messages from there on, before the run's own.
+        rolled_back: the run before it, and the message of the user that it answered, were removed
+            from the record for this one.
     """
 
     run_id: RunId
     first: int = field(default=0, compare=False)
     posted: int = field(default=0, compare=False)
+    rolled_back: bool = field(default=False, compare=False)
     type: Literal["run-started"] = "run-started"
 
 

@@ -440,7 +440,8 @@ async def new_run(
     messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
     posted = posted_count(messages)
     first = loaded.start + len(messages) - posted
-    opening: list[RunEvent] = [RunStarted(run_id, first, posted)]
+    rolled_back = change.keep_messages is not None
+    opening: list[RunEvent] = [RunStarted(run_id, first, posted, rolled_back)]
     for message in change.append:
         path, inner = unwrap_message(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":

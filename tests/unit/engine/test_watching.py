@@ -246,6 +246,8 @@ async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: S
             await until(runs, third, TextDelta)
             await post(runs, says(message_id="u3"), on_busy="rollback")
         assert starts_of(seen) == [(0, 1), (2, 1), (4, 1), (4, 1)]
+        started = [each.logged.event for each in seen if isinstance(each.logged.event, RunStarted)]
+        assert [each.rolled_back for each in started] == [False, False, False, True]
         kept = await record(runs)
         assert [message.id for message in kept[4:5]] == [MessageId("u3")]
 

@@ -50,8 +50,21 @@ class ChatClient:
                 case "chat:end":
                     assert not self.open
                     self.ends.append(each.data)
+                case "session:updated":
+                    self._roll_back(each.data["rolled_back_to"])
                 case _:
                     assert each.name == "chat:start"
+
+    def _roll_back(self, sequence: int) -> None:
+        """Drop the turns behind one of the user, and those of their sub-agents."""
+        assert not self.open
+        calls: dict[str, bool] = {}  # whether the turn of a call is kept
+        for turn in [*self.turns.values()]:
+            above = turn["parent_fork_tool_call_id"]
+            kept = calls.get(above, False) if above else turn["sequence"] <= sequence
+            calls |= {call["id"]: kept for call in turn["tool_calls"]}
+            if not kept:
+                del self.turns[turn["id"]]
 
     def _end(self, turn: JsonDict) -> None:
         before = {**self.turns[turn["id"]], "status": turn["status"]}

@@ -1,28 +1,50 @@
 """A client of the chat socket that follows real runs, and the record that it is compared with."""
 
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
 from tests.support.runs import KEY, record
 from tests.unit.wire.chat_client import ChatClient
 
 from passback.core.events import RunEvent, RunFinished, RunStarted, TextDelta, innermost_event
-from passback.core.messages import Message, RunRef
+from passback.core.messages import Message, RunRef, UserMessage, new_message_id
+from passback.core.posts import StartRun
 from passback.engine.service import RunService
 from passback.wire.chat.history import project, read_messages, read_turns_before
 from passback.wire.chat.projections import JsonDict
 from passback.wire.chat.turns import Turns
 
 HANG = "wait for ever"
-"""The text at which a run is cancelled."""
+"""The text at which a run is stopped."""
+
+Stop: TypeAlias = Literal["cancel", "interrupt", "rollback"]
+"""How: by a cancellation, or by another message."""
 
 
 class Watcher:
-    """Two ways to be told: one that follows the conversation, and one made anew for each run."""
+    """Two ways to be told: one that follows the conversation, and one made anew for each run.
 
-    def __init__(self, runs: RunService) -> None:
+    Args:
+        runs: the worker.
+        stops: how runs are stopped, one after the other; the rest are cancelled.
+    """
+
+    def __init__(self, runs: RunService, stops: Sequence[Stop] = ()) -> None:
         self.runs = runs
         self.turns = Turns()
         self.client = ChatClient()
+        self._stops = iter(stops)
+        self._next: RunRef | None = None
 
-    async def follow(self, run: RunRef) -> RunFinished:
+    async def follow(self, run: RunRef) -> None:
+        """Follow a run, and those by which it is stopped."""
+        following: RunRef | None = run
+        while following is not None:
+            self._next = None
+            await self._follow_one(following)
+            following = self._next
+
+    async def _follow_one(self, run: RunRef) -> None:
         fresh = Turns()
         event: RunEvent | None = None
         async with self.runs.follow(run) as batches:
@@ -32,14 +54,25 @@ class Watcher:
                     event = logged.event
                     if isinstance(event, RunStarted):
                         fresh = await read_turns_before(self.runs, KEY, event.first)
+                        if event.rolled_back:
+                            self.turns = await read_turns_before(self.runs, KEY, event.first)
                         posted = await read_messages(self.runs, KEY, event.first, event.posted)
                     said = self.turns.feed(run, logged, posted)
                     assert fresh.feed(run, logged, posted) == said
                     self.client.take(said)
                     if innermost_event(event) == TextDelta(HANG):
-                        await self.runs.cancel(run)
+                        await self._stop(run)
         assert isinstance(event, RunFinished)
-        return event
+
+    async def _stop(self, run: RunRef) -> None:
+        how = next(self._stops, "cancel")
+        if how == "cancel":
+            await self.runs.cancel(run)
+            return
+        instead = UserMessage(new_message_id(), "instead")
+        started = await self.runs.start(StartRun(KEY, (instead,), on_busy=how))
+        assert isinstance(started, RunRef)
+        self._next = started
 
 
 async def recorded_turns(runs: RunService) -> dict[str, JsonDict]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.runs import KEY, PAINT, worker
 from tests.unit.engine.sub_agents import erase, helper
-from tests.unit.wire.chat_watcher import HANG, Watcher, recorded_turns
+from tests.unit.wire.chat_watcher import HANG, Stop, Watcher, recorded_turns
 
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
 from passback.core.errors import ModelError
@@ -112,6 +112,9 @@ def _odd(text: str) -> dict[str, list[Step]]:
 ODD = st.builds(lambda kind, text: _odd(text)[kind], st.sampled_from([*_odd("")]), TEXTS)
 TURNS = st.lists(WHOLE | WHOLE | ODD, min_size=1, max_size=6)
 REACTIONS = st.lists(st.sampled_from(["answer", "deny", "go on", "close"]), min_size=3, max_size=3)
+STOPS: st.SearchStrategy[list[Stop]] = st.lists(
+    st.sampled_from(["rollback", "rollback", "interrupt", "cancel"]), max_size=3
+)
 
 
 def _answer(owed: Owed, denies: bool) -> PostedMessage:
@@ -134,9 +137,9 @@ async def _react(runs: RunService, owed: Sequence[Owed], reaction: str) -> RunRe
 
 
 @examples(60)
-@given(TURNS, TURNS, REACTIONS)
+@given(TURNS, TURNS, REACTIONS, STOPS)
 async def test_patches_add_up_to_turns_and_turns_to_the_record(
-    script: list[list[Step]], helpers: list[list[Step]], reactions: list[str]
+    script: list[list[Step]], helpers: list[list[Step]], reactions: list[str], stops: list[Stop]
 ) -> None:
     model = ScriptedModel(script)
     agent = helper(ScriptedModel(helpers), look, erase)
@@ -152,7 +155,7 @@ async def test_patches_add_up_to_turns_and_turns_to_the_record(
             offers=[ASK_USER],
         ) as runs,
     ):
-        watcher = Watcher(runs)
+        watcher = Watcher(runs, stops)
         first = StartRun(KEY, (UserMessage(MessageId("u"), "go"),), (PAINT,))
         run: object = await runs.start(first)
         for reaction in [*reactions, ""]:

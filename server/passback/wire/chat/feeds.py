@@ -100,7 +100,7 @@ class TurnReader:
         posted: Sequence[Message] = ()
         if isinstance(event, RunStarted):
             posted = await read_messages(self._runs, self._key, event.first, event.posted)
-            if self._turns is None:
+            if self._turns is None or event.rolled_back:
                 self._turns = await read_turns_before(self._runs, self._key, event.first)
             self._headless = HeadlessResult(await self._asked(posted, event.first))
         return self._feed(run, logged, posted)

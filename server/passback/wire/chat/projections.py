@@ -284,6 +284,11 @@ class Turn:
         self.duration, self.window = answer.duration, answer.window
 
     @property
+    def is_input(self) -> bool:
+        """True if it is a message of the user or the operator."""
+        return self.role != "assistant" and self.summary is None
+
+    @property
     def is_empty(self) -> bool:
         """True if the record has nothing of it: thoughts alone are no answer."""
         return self.role == "assistant" and not (self.words or self.calls)

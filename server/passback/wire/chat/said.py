@@ -11,7 +11,8 @@ class Said(NamedTuple):
     """One event for the clients.
 
     Attributes:
-        name: `chat:start`, `turn:start`, `turn:patch`, `turn:end` or `chat:end`.
+        name: `chat:start`, `turn:start`, `turn:patch`, `turn:end`, `chat:end` or
+            `session:updated`.
         data: its payload, without `session_id`, which its sender adds.
         number: its `stream_sequence`: it grows over all runs of the conversation.
     """

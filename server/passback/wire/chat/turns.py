@@ -50,6 +50,7 @@ from passback.core.transcript import (
 )
 from passback.wire.chat.book import Path, TurnBook, depth
 from passback.wire.chat.projections import (
+    NO_RUN,
     Call,
     JsonDict,
     Loop,
@@ -92,7 +93,8 @@ class Turns(TurnBook):
     def feed(self, run: RunRef, logged: Logged, posted: Sequence[Message] = (), /) -> list[Said]:
         """Return the events that an event of a run becomes.
 
-        Runs are fed one after the other, each from its start, without `Rewound`.
+        Runs are fed one after the other, each from its start, without `Rewound`. One for which
+        another was rolled back is fed to turns that were made anew from the record before it.
 
         Args:
             run: the run.
@@ -106,7 +108,7 @@ class Turns(TurnBook):
         elif isinstance(event, ReasoningDelta):
             self._add_content(path, "thinking", event.text)
         elif isinstance(event, RunStarted):
-            self._begin_run(run.run_id, event.first, posted)
+            self._begin_run(event, posted)
         elif isinstance(event, RunFinished):
             self._finish_run(run.run_id, event.outcome)
         else:
@@ -265,15 +267,19 @@ class Turns(TurnBook):
             self._turns.pop(turn.id, None)
             turn.loop.drop_turn()
 
-    def _begin_run(self, run_id: RunId, first: int, posted: Sequence[Message]) -> None:
-        self._run_id, self._running = run_id, True
+    def _begin_run(self, started: RunStarted, posted: Sequence[Message]) -> None:
+        self._run_id, self._running = started.run_id, True
+        own = {started.run_id, NO_RUN}
+        runs = [unwrap_message(message)[1].run_id for message in posted]
+        earlier = next((at for at, run_id in enumerate(runs) if run_id in own), len(runs))
+        self._muted = True  # clients know what belongs to an earlier run
+        self._read_posted(posted[:earlier], started.first)
+        self._muted = False
+        if started.rolled_back:
+            self._tell_rollback()
         self._say("chat:start", {})
         known = len(self._turns)
-        for index, message in enumerate(posted, first):
-            # clients know what belongs to an earlier run
-            self._muted = unwrap_message(message)[1].run_id not in {run_id, ""}
-            self._read(message, index)
-        self._muted = False
+        self._read_posted(posted[earlier:], started.first + earlier)
         for call in self._calls.values():
             if call.question is not None and call.is_open:
                 self._set_status(call, "pending")
@@ -283,6 +289,25 @@ class Turns(TurnBook):
             self._calls.clear()
             self._loops = {(): self._loops[()]}
             self._closed.clear()
+
+    def _read_posted(self, messages: Sequence[Message], start: int) -> None:
+        for index, message in enumerate(messages, start):
+            self._read(message, index)
+
+    def _tell_rollback(self) -> None:
+        """Tell that turns are gone: all behind the last message of the user that is in the record.
+
+        Those behind it that are kept are told anew.
+        """
+        asked, kept = 0, list[Turn]()
+        for turn in self._turns.values():
+            if turn.is_input:
+                asked, kept = turn.sequence, []
+            else:
+                kept.append(turn)
+        self._say("session:updated", {"rolled_back_to": asked})
+        for turn in kept:
+            self._tell_whole(turn)
 
     def _feed_turn(self, path: Path, event: RunEvent) -> None:
         match event:
