@@ -25,7 +25,10 @@ function emit(event, data) { socket?.send(JSON.stringify({ event, data })); }
 
 /** @param {{ event: string, data: any }} heard */
 function hear({ event, data }) {
+  if (event === "session:updated" && "rolled_back_to" in data) rollBack(data.rolled_back_to);
   if (event === "turn:start" || event === "turn:end") {
+    const isAgents = data.parent_fork_tool_call_id === null;
+    if (isAgents) line(data.turn_id).dataset.sequence = data.sequence;
     const texts = data.blocks.filter((/** @type {any} */ block) => block.type === "text");
     line(data.turn_id).textContent = texts.map((/** @type {any} */ one) => one.content).join("");
   }
@@ -33,6 +36,15 @@ function hear({ event, data }) {
     line(data.turn_id).append(data.data.text_delta);
   }
   if (event === "system:error") line("error").textContent = data.message;
+}
+
+// What is kept behind that turn is told anew.
+/** @param {number} sequence */
+function rollBack(sequence) {
+  const shown = /** @type {HTMLElement[]} */ ([...turns.children]);
+  const isGone = (/** @type {HTMLElement} */ one) => Number(one.dataset.sequence) > sequence;
+  const first = shown.findIndex(isGone);
+  if (first >= 0) for (const one of shown.slice(first)) one.remove();
 }
 
 /** @param {string} id */

@@ -6,7 +6,14 @@ from typing import Literal, TypeAlias
 from tests.support.runs import KEY, record
 from tests.unit.wire.chat_client import ChatClient
 
-from passback.core.events import RunEvent, RunFinished, RunStarted, TextDelta, innermost_event
+from passback.core.events import (
+    Logged,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    innermost_event,
+)
 from passback.core.messages import Message, RunRef, UserMessage, new_message_id
 from passback.core.posts import StartRun
 from passback.engine.service import RunService
@@ -50,22 +57,30 @@ class Watcher:
         async with self.runs.follow(run) as batches:
             async for batch in batches:
                 for logged in batch:
-                    posted: tuple[Message, ...] = ()
                     event = logged.event
                     if isinstance(event, RunStarted):
-                        fresh = await read_turns_before(self.runs, KEY, event.first)
-                        if event.rolled_back:
-                            self.turns = await read_turns_before(self.runs, KEY, event.first)
-                        posted = await read_messages(self.runs, KEY, event.first, event.posted)
-                    said = self.turns.feed(run, logged, posted)
-                    assert fresh.feed(run, logged, posted) == said
-                    self.client.take(said)
-                    if innermost_event(event) == TextDelta(HANG):
-                        await self._stop(run)
+                        fresh = await self._begin(event)
+                    await self._hear(run, logged, fresh)
         assert isinstance(event, RunFinished)
 
+    async def _begin(self, started: RunStarted) -> Turns:
+        if started.rolled_back:
+            self.turns = await read_turns_before(self.runs, KEY, started.first)
+        return await read_turns_before(self.runs, KEY, started.first)
+
+    async def _hear(self, run: RunRef, logged: Logged, fresh: Turns) -> None:
+        posted: tuple[Message, ...] = ()
+        event = logged.event
+        if isinstance(event, RunStarted):
+            posted = await read_messages(self.runs, KEY, event.first, event.posted)
+        said = self.turns.feed(run, logged, posted)
+        assert fresh.feed(run, logged, posted) == said
+        self.client.take(said)
+        if innermost_event(event) == TextDelta(HANG):
+            await self._stop(run)
+
     async def _stop(self, run: RunRef) -> None:
-        how = next(self._stops, "cancel")
+        how: Stop = next(self._stops, None) or "cancel"
         if how == "cancel":
             await self.runs.cancel(run)
             return

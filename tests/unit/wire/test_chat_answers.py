@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.support.chat_site import ANYBODY, chat_site
 from tests.support.logged_runs import RUN
 from tests.unit.wire.chat_story import (
     ASK,
@@ -23,7 +24,9 @@ from tests.unit.wire.chat_story import (
     resulted,
     user,
 )
+from tests.unit.wire.test_chat_plain import delete_file, say
 
+from passback import Agent
 from passback.core.events import (
     Cancelled,
     HandedBack,
@@ -37,13 +40,18 @@ from passback.core.messages import (
     AssistantMessage,
     CallId,
     ChildMessage,
+    ConversationId,
+    ConversationKey,
     Message,
     MessageId,
     RunId,
     ToolCall,
+    ToolMessage,
     Usage,
     UserMessage,
 )
+from passback.models.scripted import ScriptedModel, calls
+from passback.models.scripted import says as words
 from passback.wire.chat.history import project
 
 pytestmark = pytest.mark.anyio
@@ -245,3 +253,34 @@ def test_a_sub_agent_that_says_nothing_has_no_turn() -> None:
     story.tell(*nested("h", UsageReported(Usage(1, 1))), resulted("h", "nothing"))
     assert names(story.tell(RunFinished(COMPLETED))) == ["turn:end", "chat:end"]
     assert [*story.client.turns] == ["u", "run_1.1"]
+
+
+# ---------------------------------------------------------------- denials
+async def test_the_reason_of_a_denial_is_in_the_record_and_the_model_is_told_it() -> None:
+    model = ScriptedModel([calls(("delete_file", {"path": "a"})), words("Kept.")])
+    async with chat_site(Agent(model=model, tools=[delete_file])) as site:
+        session = await site.create()
+        async with site.subscribed(session) as client:
+            events = await say(client, session)
+            [call_id] = events[-1]["data"]["pending_tool_call_ids"]
+            denial = {
+                "tool_call_id": call_id,
+                "selections": {"0": [1]},
+                "custom": {"0": "Not now."},
+            }
+            events = await say(client, session, "", askuser_answer=denial)
+        page = await site.runs.messages(
+            ConversationKey(ANYBODY, ConversationId(session)), start=2, limit=2
+        )
+        decision, result = page.messages
+        assert isinstance(decision, ApprovalMessage)
+        assert (decision.approved, decision.reason) == (False, "Not now.")
+        assert isinstance(result, ToolMessage)
+        assert (result.call_id, result.synthetic) == (call_id, "denied")
+        assert "Not now." in str(result.content)
+        assert model.requests[-1].messages[-1] == result
+        [patch] = [each for each in events if each["data"].get("patch_type") == "tool_result"]
+        assert (patch["data"]["data"]["status"], patch["data"]["data"]["result"]) == (
+            "error",
+            result.content,
+        )
