@@ -80,7 +80,8 @@ class Watcher:
             await self._stop(run)
 
     async def _stop(self, run: RunRef) -> None:
-        how: Stop = next(self._stops, None) or "cancel"
+        cancel: Stop = "cancel"
+        how = next(self._stops, cancel)
         if how == "cancel":
             await self.runs.cancel(run)
             return
