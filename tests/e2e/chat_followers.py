@@ -16,7 +16,7 @@ from tests.support.chat_site import PlainChat, plain_client
 from tests.support.model_server import ModelServer, Reply, Request
 from tests.support.socketio_client import SocketIoChat, socketio_client
 from tests.support.wire import Json
-from tests.unit.wire.chat_client import ChatClient, timeless
+from tests.unit.wire.chat_client import ChatClient
 from typing_extensions import override
 
 from passback.wire.chat.said import Said
@@ -149,7 +149,7 @@ async def recorded_turns(url: str, session: str) -> dict[str, Json]:
     async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
         answer = await http.get(f"/api/sessions/{session}/messages")
         turns: list[Json] = answer.json()
-    return {turn["id"]: timeless(turn) for turn in turns}
+    return {turn["id"]: turn for turn in turns}
 
 
 # ---------------------------------------------------------------- the model
