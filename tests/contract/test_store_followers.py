@@ -66,9 +66,13 @@ async def test_a_write_says_whether_somebody_waits_for_what_it_brings(redis_url:
         assert store.sees_followers
         held = await begin_run(store, new_key())
         assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
-        async with peer.watch(held.run.key):
-            await appended(store, held, "followed")
-            assert await store.renew([held], lease=LONG) == ["held"]
+        async with store.watch(held.run.key):
+            seq = (await store.status(held.run.key)).logged.seq + 1
+            assert await store.append([texts(held, seq, "a")], lease=LONG) == ["held"]
+            async with peer.watch(held.run.key):
+                await appended(store, held, "followed")
+                assert await store.renew([held], lease=LONG) == ["held"]
+            await appended(store, held, "held")
         await appended(store, held, "held")
 
 

@@ -29,8 +29,8 @@ class Lease:
 LeaseState: TypeAlias = Literal["held", "followed", "cancelled", "lost"]
 """The answer of a store to a write under a lease.
 
-`followed`: held, and somebody has a `watch` on the conversation. `cancelled`: still held, and
-somebody asked to cancel the run.
+`followed`: held, and another process has a `watch` on the conversation. `cancelled`: still held,
+and somebody asked to cancel the run.
 """
 
 

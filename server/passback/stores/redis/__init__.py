@@ -397,7 +397,8 @@ class RedisStore:
                 tag = conversation_tag(held.run.key)
                 keys += (self._names.state(tag), self._names.log(tag, held.run.run_id))
                 channel = self._names.channel(tag)
-                given += (held.fence, channel, *scripts.next_entry_arguments(entry))
+                own = int(self._hints.listens(tag))
+                given += (held.fence, channel, own, *scripts.next_entry_arguments(entry))
             calls.append(ScriptCall(scripts.APPEND, keys, given))
         answers = await self._link.run_all(calls)
         return [

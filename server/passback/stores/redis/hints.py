@@ -55,6 +55,11 @@ class Hints:
                 await confirmed.wait()
             yield waiter
 
+    def listens(self, tag: str, /) -> bool:
+        """Return whether Redis counts this process among a conversation's listeners."""
+        confirmed = self._confirmed.get(tag)
+        return self._subscriber is not None and confirmed is not None and confirmed.is_set()
+
     async def listen(self) -> None:
         """Keep a connection once the first reader watches; run until cancelled."""
         await self._needed.wait()

@@ -1,10 +1,11 @@
 -- Add events to the logs of runs and renew their leases; without a record renew the lease only.
--- KEYS (state log)* | ARGV lease log_ttl max_log_bytes (fence channel first last record)*
+-- KEYS (state log)* | ARGV lease log_ttl max_log_bytes (fence channel own first last record)*
+-- `own` is 1 if the writer itself listens on the channel.
 -- Return the state of each run's lease, or the error that its conversation met: one damaged
 -- conversation does not stop the others.
 local lease, log_ttl, max_log_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local function append(state, log, fence, channel, first, last, record)
+local function append(state, log, fence, channel, own, first, last, record)
   local known_fence, running, epoch, seq, cancelled, log_bytes = unpack(redis.call('HMGET', state,
     'fence', 'running', 'epoch', 'seq', 'cancelled', 'log_bytes'))
   if known_fence ~= fence or running ~= '1' then return 'lost' end
@@ -23,13 +24,13 @@ local function append(state, log, fence, channel, first, last, record)
     redis.call('HSET', state, 'lease_expires', lease_expires)
   end
   if cancelled == '1' then return 'cancelled' end
-  return listeners > 0 and 'followed' or 'held'
+  return listeners > tonumber(own) and 'followed' or 'held'
 end
 
 local answers = {}
 for run = 1, #KEYS / 2 do
   local done, answer = pcall(
-    append, KEYS[2 * run - 1], KEYS[2 * run], unpack(ARGV, 5 * run - 1, 5 * run + 3))
+    append, KEYS[2 * run - 1], KEYS[2 * run], unpack(ARGV, 6 * run - 2, 6 * run + 3))
   -- Redis raises tables with `err`, Lua raises strings
   if not done then
     answer = redis.error_reply(type(answer) == 'table' and answer.err or answer)
