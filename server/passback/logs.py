@@ -122,8 +122,9 @@ def log_to_stderr(level: str, form: str = "text", *, several: bool = False) -> N
     # Python writes a warning as two lines, which no reader of JSON lines can parse
     logging.captureWarnings(form == "json")
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # uvicorn writes a line for each malformed request, and any client without a key can send those
-    logging.getLogger("uvicorn.error").filters = [OncePerMinute()]
+    # these write a line for what is malformed, and any client without a key can send that
+    for name in ("uvicorn.error", "passback.wire.chat.socketio"):
+        logging.getLogger(name).filters = [OncePerMinute()]
     # at INFO these log the URL of each request to the model or to an MCP server
     for name in ("httpx", "httpx2"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -16,7 +16,8 @@ from passback.logs import OncePerMinute, log_to_stderr
 def _restore_logging() -> object:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    names = ("uvicorn.error", "httpx", "httpx2", "mcp", "client")
+    chat = "passback.wire.chat.socketio"
+    names = ("uvicorn.error", chat, "httpx", "httpx2", "mcp", "client")
     before = {
         name: (logging.getLogger(name).level, logging.getLogger(name).filters) for name in names
     }
@@ -83,6 +84,18 @@ def test_as_json_several_processes_log_their_ids(capsys: pytest.CaptureFixture[s
     log_to_stderr("warning", "json", several=True)
     logging.getLogger("passback").warning("here")
     assert json.loads(capsys.readouterr().err)["process"] == os.getpid()
+
+
+@pytest.mark.parametrize("name", ["uvicorn.error", "passback.wire.chat.socketio"])
+def test_what_clients_without_a_key_send_fills_no_log(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_to_stderr("warning")
+    for number in range(5):
+        logging.getLogger(name).warning("malformed: %s", number)
+    assert [line.rsplit(": ", 2)[1:] for line in capsys.readouterr().err.splitlines()] == [
+        ["malformed", "0"]
+    ]
 
 
 def filtered(

@@ -157,7 +157,7 @@ def check_question_answer(arguments: str, answer: ToolMessage, /) -> None:
             f"give one answer to each question: {len(questions)} expected, {len(answers)} given"
         )
     for position, (question, given) in enumerate(zip(questions, answers, strict=True)):
-        if problem := _answer_problem(question, given):
+        if problem := find_answer_problem(question, given):
             raise InvalidAnswer(f"answers.{position}: {problem}")
 
 
@@ -188,7 +188,8 @@ def _first_error(error: ValidationError, whole: str) -> str:
     return f"{place}: {describe_validation_error(first)}"
 
 
-def _answer_problem(question: Question, answer: Answer) -> str | None:
+def find_answer_problem(question: Question, answer: Answer, /) -> str | None:
+    """Return why an answer does not fit its question, or None if it does."""
     labels = [option.label for option in question.options]
     if any(label not in labels for label in answer.selected):
         return "what is selected is none of the options"

@@ -80,9 +80,9 @@ FRAMES = {
     "a long id": Row(event("chat:stop", {}, id="x" * 129), "invalid_request", "id"),
 }
 SESSIONS = {
-    "no data": Row(event("session:subscribe"), "invalid_request"),
-    "data that are a list": Row(event("chat:send", []), "invalid_request"),
-    "data that are a text": Row(event("chat:stop", SESSION), "invalid_request"),
+    "no data": Row(event("session:subscribe"), "invalid_request", "data: "),
+    "data that are a list": Row(event("chat:send", []), "invalid_request", "data: "),
+    "data that are a text": Row(event("chat:stop", SESSION), "invalid_request", "data: "),
     "no session": Row(event("session:subscribe", {}), "invalid_request", "session_id"),
     "a session that is null": Row(subscribe(session_id=None), "invalid_request", "session_id"),
     "a session that is a number": Row(send(session_id=1), "invalid_request", "session_id"),

@@ -229,6 +229,7 @@ async def test_wrong_answers_change_nothing() -> None:
                 error = await client.next()
                 assert error["event"] == "system:error", why
                 assert error["data"]["code"] == "invalid_answer", (why, error)
+                assert error["data"]["message"].startswith("askuser_answer"), (why, error)
                 assert error["data"]["session_id"] == session
             unknown = {"tool_call_id": "call_nowhere", **ANSWER}
             await client.emit("chat:send", session_id=session, askuser_answer=unknown)

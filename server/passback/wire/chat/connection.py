@@ -15,11 +15,17 @@ from passback.core.errors import (
 )
 from passback.core.messages import ConversationKey, OwnerId, RunRef
 from passback.core.posts import Parked
-from passback.http.requests import validate_model
 from passback.http.wires import Services
 from passback.wire.chat.feeds import Feeds, Subscription
 from passback.wire.chat.outgoing import Client, refusal, refusal_data
-from passback.wire.chat.posted import ChatSend, OfSession, Subscribe, read_send, session_key
+from passback.wire.chat.posted import (
+    ChatSend,
+    OfSession,
+    Subscribe,
+    read_payload,
+    read_send,
+    session_key,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +99,7 @@ class Connection:
         return found
 
     async def _subscribe(self, owner: OwnerId, data: JsonValue) -> Ack:
-        sent = validate_model(Subscribe, data)
+        sent = read_payload(Subscribe, data)
         key = session_key(owner, sent)
         one = self._subscriptions.get(key)
         if one is None:
@@ -117,7 +123,7 @@ class Connection:
         return dict(_OK)
 
     async def _unsubscribe(self, owner: OwnerId, data: JsonValue) -> Ack:
-        key = session_key(owner, validate_model(OfSession, data))
+        key = session_key(owner, read_payload(OfSession, data))
         one = self._subscriptions.get(key)
         if one is not None:
             one.count -= 1
@@ -127,7 +133,7 @@ class Connection:
         return dict(_OK)
 
     async def _send(self, owner: OwnerId, data: JsonValue) -> Ack:
-        sent = validate_model(ChatSend, data)
+        sent = read_payload(ChatSend, data)
         key = session_key(owner, sent)
         if key not in self._subscriptions:  # which is of a conversation that exists
             await self._runs.status(key)
@@ -138,7 +144,7 @@ class Connection:
 
     async def _stop(self, owner: OwnerId, data: JsonValue) -> Ack:
         """Stop what goes on and what waits; without either, go on without what is owed."""
-        key = session_key(owner, validate_model(OfSession, data))
+        key = session_key(owner, read_payload(OfSession, data))
         for _ in range(_STOP_ATTEMPTS):
             status = await self._runs.status(key)
             going_on = [status.run_id] if status.running and status.run_id else []
@@ -158,6 +164,6 @@ class Connection:
         raise ConversationBusy("other chats begin all the time", retry_after=1)
 
     async def _compact(self, owner: OwnerId, data: JsonValue) -> Ack:
-        key = session_key(owner, validate_model(OfSession, data))
+        key = session_key(owner, read_payload(OfSession, data))
         run = await self._runs.compact(key)
         return {**_OK, "chat_run_id": run.run_id}

@@ -8,13 +8,12 @@ from passback.core.errors import BadRequest, InvalidRequest, PassbackError, Shut
 from passback.core.values import value
 from passback.http.answers import write_json
 from passback.http.body import parse_json
-from passback.http.requests import validate_model
 from passback.http.wires import Services
 from passback.streams.sockets import Socket
 from passback.wire.chat.connection import Connection
 from passback.wire.chat.feeds import Feeds
 from passback.wire.chat.outgoing import Outgoing, refusal, refusal_data
-from passback.wire.chat.posted import Auth
+from passback.wire.chat.posted import Auth, read_payload
 
 _ID_CHARACTERS: Final = 128
 
@@ -101,12 +100,12 @@ class PlainTransport:
             raise InvalidRequest("event: it is missing")
         frame_id = given.get("id")
         if not _is_frame_id(frame_id):
-            raise InvalidRequest(f"id: it is a text of {_ID_CHARACTERS} characters, or a number")
+            raise InvalidRequest(f"id: it is a text of up to {_ID_CHARACTERS} characters, or a whole number below 2^53")
         return _Frame(given["event"], given.get("data"), frame_id)
 
     def _authenticate(self, socket: Socket, client: PlainClient, frame: _Frame) -> dict[str, Any]:
         try:
-            socket.present_key(validate_model(Auth, frame.data).token)
+            socket.present_key(read_payload(Auth, frame.data).token)
         except PassbackError as error:
             if frame.id is None:
                 client.send(refusal(error))

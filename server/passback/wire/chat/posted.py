@@ -1,9 +1,9 @@
 """Models of what clients send over the socket, and how a `chat:send` becomes a command."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from passback.core.errors import InvalidAnswer, InvalidRequest, NothingToDo, UnknownToolCall
 from passback.core.messages import (
@@ -30,7 +30,8 @@ from passback.core.messages import (
 )
 from passback.core.ports import Runs
 from passback.core.posts import OnBusy, StartRun
-from passback.core.questions import Question, Questions
+from passback.core.questions import Answer as Choice
+from passback.core.questions import Question, Questions, find_answer_problem
 from passback.http.requests import PostedId, check_conversation_id, validate_model
 from passback.http.wires import Services
 from passback.native.declarations import DeclaredTool, parse_tools
@@ -53,6 +54,7 @@ _PAGE = 100  # messages
 
 _ToolCallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Sequence: TypeAlias = Annotated[int, Field(ge=0)]
+SentT = TypeVar("SentT", bound=BaseModel)
 
 
 class SnakeCased(Posted):
@@ -142,6 +144,15 @@ class ChatSend(PostedContext):
     on_busy: OnBusy | None = None
     whatif: JsonValue = None
     replay_decision: JsonValue = None
+
+
+def read_payload(model: type[SentT], data: JsonValue, /) -> SentT:
+    """Return the payload of an event as a model. Raise InvalidRequest if it does not fit."""
+    if not isinstance(data, dict):
+        problem = "Input should be an object"
+        problems: list[JsonValue] = [{"at": "data", "problem": problem}]
+        raise InvalidRequest(f"data: {problem}", details={"problems": problems})
+    return validate_model(model, data)
 
 
 def session_key(owner: OwnerId, sent: OfSession | ChatSend, /) -> ConversationKey:
@@ -295,8 +306,10 @@ def _read_choice(number: str, question: Question, sent: QuestionAnswer) -> JsonV
         raise InvalidAnswer(f"askuser_answer: question {number} needs selections or custom")
     if any(not 0 <= at < len(question.options) for at in chosen):
         raise InvalidAnswer(f"{place}: there are {len(question.options)} options, numbered from 0")
-    labels: list[JsonValue] = [question.options[at].label for at in chosen]
-    return {"selected": labels, "text": text}
+    answer = Choice(selected=[question.options[at].label for at in chosen], text=text)
+    if problem := find_answer_problem(question, answer):
+        raise InvalidAnswer(f"askuser_answer: question {number}: {problem}")
+    return {"selected": [*answer.selected], "text": text}
 
 
 def _read_decision(call_id: CallId, sent: QuestionAnswer) -> ApprovalMessage:
