@@ -100,7 +100,9 @@ class PlainTransport:
             raise InvalidRequest("event: it is missing")
         frame_id = given.get("id")
         if not _is_frame_id(frame_id):
-            raise InvalidRequest(f"id: it is a text of up to {_ID_CHARACTERS} characters, or a whole number below 2^53")
+            raise InvalidRequest(
+                f"id: it is a text of up to {_ID_CHARACTERS} characters, or a whole number"
+            )
         return _Frame(given["event"], given.get("data"), frame_id)
 
     def _authenticate(self, socket: Socket, client: PlainClient, frame: _Frame) -> dict[str, Any]:
