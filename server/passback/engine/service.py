@@ -409,7 +409,13 @@ class RunService:
         take: TakeRunBatch | None = None,
     ) -> ConversationReader:
         return ConversationReader(
-            self._store, key, after, follow=self._follow_from, status=self.status, take=take
+            self._store,
+            key,
+            after,
+            follow=self._follow_from,
+            status=self.status,
+            recover=self._recovery.recover,
+            take=take,
         )
 
     def _follow_from(self, run: RunRef, position: Position, take: TakeBatch | None) -> Reader:

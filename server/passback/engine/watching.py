@@ -34,6 +34,7 @@ class ConversationReader(
             run. None: from the start of the run that goes on, or else from now.
         follow: reads a run from a position to its end, and offers its batches.
         status: returns the conversation's status; raises UnknownConversation.
+        recover: called for a conversation that no worker may own.
         quiet: seconds after which a silent conversation is looked at, in case a hint was lost.
             Such readers may be many.
         take: is offered the events of a run of this process while the reader waits.
@@ -50,6 +51,7 @@ class ConversationReader(
         *,
         follow: Callable[[RunRef, Position, TakeBatch | None], Reader],
         status: Callable[[ConversationKey], Awaitable[Status]],
+        recover: Callable[[ConversationKey], Awaitable[None]],
         quiet: float = 20.0,
         take: TakeRunBatch | None = None,
     ) -> None:
@@ -58,12 +60,14 @@ class ConversationReader(
         self._after = after
         self._follow = follow
         self._status = status
+        self._recover = recover
         self._quiet = quiet
         self._take = take
         self._position = START
         self._begun_epoch = 0  # of the last run that was seen and has begun
         self._version: int | None = None  # when no run was found
         self._reader: Reader | None = None
+        self._is_next = False  # the run that is read was found by what it says next
         self._watching = AsyncExitStack()
 
     @override
@@ -89,7 +93,10 @@ class ConversationReader(
         if isinstance(after, Cursor):
             self._position = after.position
             try:
-                await self._open(RunRef(self._key, after.run_id), after.position)
+                run = RunRef(self._key, after.run_id)
+                await self._open(run, after.position)
+                if await self._is_queued(run, after.position):
+                    await self._close_run()  # others may come before it
             except UnknownRun:
                 self._refuse_unless_last(status, is_last_run=after.run_id == run_id)
         elif after is not None:
@@ -98,6 +105,14 @@ class ConversationReader(
             await self._open(RunRef(self._key, run_id), START)
         else:
             self._position = status.logged
+
+    async def _is_queued(self, run: RunRef, position: Position) -> bool:
+        """Return whether a run was put into the queue at a position."""
+        before = position._replace(seq=max(0, position.seq - 1))
+        if position.seq != 1:
+            return False
+        following = await self._store.read_log(run, after=before, limit=1)
+        return bool(following) and isinstance(following[0].event, RunQueued)
 
     async def _find_position(self, after: Position, status: Status) -> None:
         """Find the run that has a position, and begin at its start; behind a void position, at the
@@ -153,6 +168,10 @@ class ConversationReader(
             reader = self._reader or await self._open_next()
             batch: Sequence[Logged] | None = await anext(reader, None)
             if batch is not None:
+                if self._is_next and isinstance(batch[0].event, RunQueued):
+                    # what it says later may come behind other runs that wait longer
+                    batch = batch[:1]
+                    await self._close_run()
                 # a batch that was taken is never a run's last
                 self._position = batch[-1].position
                 # no status has one that was taken out of the queue
@@ -171,14 +190,19 @@ class ConversationReader(
             if status.version != self._version:
                 found = await self._store.next_run(self._key, after=self._position)
                 if found is not None:
-                    return await self._open(RunRef(self._key, found.run_id), self._position)
+                    reader = await self._open(RunRef(self._key, found.run_id), self._position)
+                    self._is_next = True
+                    return reader
                 if status.logged > self._position:  # of a run whose log has expired since
                     raise CursorExpired(TRIMMED)
                 self._version = status.version
+            # nobody else begins a queued run whose conversation is idle
+            if status.lapsed or (status.queued and not status.running and not status.owed):
+                await self._recover(self._key)
             await self._watch.wait(self._quiet)
 
     async def _open(self, run: RunRef, position: Position) -> Reader:
-        take = self._take
+        take, self._is_next = self._take, False
         offer: TakeBatch | None = None if take is None else lambda batch: take(RunBatch(run, batch))
         self._reader = await self._follow(run, position, offer).__aenter__()
         return self._reader

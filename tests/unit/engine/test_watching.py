@@ -39,7 +39,7 @@ from passback.core.events import (
     RunStarted,
     TextDelta,
 )
-from passback.core.messages import MessageId, RunId, RunRef
+from passback.core.messages import ConversationKey, MessageId, RunId, RunRef
 from passback.core.ports import RunBatch, Store, TakeBatch
 from passback.engine.reader import CONVERSATION_DELETED, Reader
 from passback.engine.service import RunService
@@ -83,6 +83,10 @@ def starts_of(seen: list[Seen]) -> list[tuple[int, int]]:
     """Return where the messages of each run begin, and how many were posted for it."""
     events = [each.logged.event for each in seen]
     return [(event.first, event.posted) for event in events if isinstance(event, RunStarted)]
+
+
+async def nothing(_: ConversationKey) -> None:
+    """Nothing is to be recovered."""
 
 
 ANSWERS = [words("one ", "and "), words("two ", "and "), words("three")]
@@ -435,7 +439,7 @@ async def test_a_run_is_found_though_its_hint_was_lost(tmp_path: Path) -> None:
 
         async def watch() -> None:
             async with ConversationReader(
-                other, KEY, None, follow=follow, status=runs.status, quiet=0.001
+                other, KEY, None, follow=follow, status=runs.status, recover=nothing, quiet=0.001
             ) as batches:
                 found.append((await anext(batches)).run)
 
@@ -444,3 +448,37 @@ async def test_a_run_is_found_though_its_hint_was_lost(tmp_path: Path) -> None:
             await let_pass(runs)
             run = await post(owner, says(message_id="u1"))
         assert found == [run]
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_message_that_is_queued_before_an_earlier_one_begins_hides_no_run(
+    store: Store, *, late: bool
+) -> None:
+    gates = [anyio.Event() for _ in range(4)]
+    answers = [["a", gate, *words(text)] for gate, text in zip(gates, "1234", strict=True)]
+    async with worker(store, ScriptedModel(answers)) as runs:
+        first = await post(runs, says(message_id="u0"))
+        await until(runs, first, TextDelta)
+        seen = list[Seen]()
+
+        async def read() -> None:
+            seen.extend(await watched(runs, after=Cursor(first.run_id, START), ends=4))
+
+        async with at_once() as tasks:
+            if not late:
+                tasks.start_soon(read)
+                await let_pass(runs)
+            second = await post(runs, says(message_id="u1"), on_busy="enqueue")
+            third = await post(runs, says(message_id="u2"), on_busy="enqueue")
+            gates[0].set()
+            await until(runs, second, TextDelta)
+            fourth = await post(runs, says(message_id="u3"), on_busy="enqueue")
+            gates[1].set()
+            for run, gate in ((third, gates[2]), (fourth, gates[3])):
+                await until(runs, run, TextDelta)
+                gate.set()
+            await outcome(runs, fourth)
+            with anyio.fail_after(5):
+                if late:
+                    await read()
+        assert text_of(seen) == "a1a2a3a4"
