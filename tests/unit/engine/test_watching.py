@@ -36,6 +36,7 @@ from passback.core.events import (
     Position,
     Rewound,
     RunFinished,
+    RunQueued,
     RunStarted,
     TextDelta,
 )
@@ -482,3 +483,24 @@ async def test_a_message_that_is_queued_before_an_earlier_one_begins_hides_no_ru
                 if late:
                     await read()
         assert text_of(seen) == "a1a2a3a4"
+
+
+async def test_behind_the_place_where_a_run_was_queued_come_the_runs_that_begin_before_it(
+    store: Store,
+) -> None:
+    gates = [anyio.Event(), anyio.Event()]
+    script = [["1", gates[0], *words()], ["2", gates[1], *words()], words("3"), words("4")]
+    async with worker(store, ScriptedModel(script)) as runs:
+        first = await post(runs, says(message_id="u0"))
+        await until(runs, first, TextDelta)
+        second = await post(runs, says(message_id="u1"), on_busy="enqueue")
+        third = await post(runs, says(message_id="u2"), on_busy="enqueue")
+        gates[0].set()
+        await until(runs, second, TextDelta)
+        fourth = await post(runs, says(message_id="u3"), on_busy="enqueue")
+        queued = await until(runs, fourth, RunQueued)
+        gates[1].set()
+        await outcome(runs, fourth)
+        with anyio.fail_after(5):
+            seen = await watched(runs, after=Cursor(fourth.run_id, queued.position), ends=2)
+        assert list(dict.fromkeys(each.run for each in seen)) == [third, fourth]
