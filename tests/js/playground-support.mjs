@@ -136,6 +136,7 @@ export function recordingView() {
     "setModel",
     "setCallState",
     "setDecision",
+    "settle",
     "setResult",
     "setQueued",
     "supersede",

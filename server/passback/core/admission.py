@@ -13,6 +13,7 @@ from passback.core.errors import (
     InvalidRequest,
     NothingToDo,
     Reused,
+    UnknownConversation,
     UnknownToolCall,
 )
 from passback.core.messages import (
@@ -69,10 +70,6 @@ from passback.core.values import value
 
 BUSY = "a run of this conversation is going on"
 NOT_WAITING = "no such tool call is waiting in this conversation"
-_NEEDS_CONVERSATION = (
-    "a new conversation cannot begin with what the agent said: "
-    "name the one in which it was said, or leave these messages out"
-)
 
 
 @value
@@ -147,7 +144,8 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
     """Decide what a post means; `mint` makes ids for messages that the server adds.
 
     Raises:
-        InvalidRequest: it continues a conversation that does not exist, or adds too many lasting
+        UnknownConversation: it continues one that does not exist.
+        InvalidRequest: it cannot begin a conversation (`StartRun.flaw`), or adds too many lasting
             denials.
         NothingToDo: it has no message.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
@@ -200,7 +198,9 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
 
 def _refuse_without_conversation(snapshot: ConversationSnapshot, post: StartRun) -> None:
     if post.continues and not snapshot.exists:
-        raise InvalidRequest(post.flaw or _NEEDS_CONVERSATION)
+        if post.flaw:
+            raise InvalidRequest(post.flaw)
+        raise UnknownConversation("there is no such conversation")
     refuse_empty(post)
 
 

@@ -60,10 +60,10 @@ class StartRun:
         on_busy: policy while a run goes on.
         on_disconnect: policy for a run that nobody follows.
         resends: the client may repeat unanswered messages without ids.
-        continues: the post contains messages of the agent, so the conversation must already exist.
+        continues: the conversation must already exist.
         history: messages that a trusted client imports into a conversation that has none, ready to
             be stored. If the client `resends`, it is ignored where the conversation has messages.
-        flaw: with `continues`, why the post cannot begin a conversation.
+        flaw: with `continues`, why the post cannot begin a conversation, if it is to blame.
     """
 
     key: ConversationKey

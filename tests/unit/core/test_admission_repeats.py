@@ -39,6 +39,7 @@ from passback.core.errors import (
     PassbackError,
     ResultConflict,
     Reused,
+    UnknownConversation,
     UnknownToolCall,
 )
 from passback.core.messages import (
@@ -384,8 +385,10 @@ def test_what_goes_on_needs_a_conversation() -> None:
     posted = replace(post(ONE), continues=True)
     assert judge([], posted, exists=True) == Begins((ONE,), {})
     for refused in (posted, replace(post(), continues=True)):
-        with pytest.raises(InvalidRequest, match="cannot begin with what the agent said"):
+        with pytest.raises(UnknownConversation):
             judge([], refused, exists=False)
+        with pytest.raises(InvalidRequest, match="it is to blame"):
+            judge([], replace(refused, flaw="it is to blame"), exists=False)
 
 
 # ---------------------------------------------------------------- commands

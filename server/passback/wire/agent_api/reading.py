@@ -67,6 +67,10 @@ T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=SnakeCased)
 
 _AUDIO_TYPES: Final = {"mp3": "audio/mpeg"}
+_NEEDS_CONVERSATION = (
+    "a new conversation cannot begin with what the agent said: "
+    "name the one in which it was said, or leave these messages out"
+)
 
 
 async def read_request(
@@ -106,7 +110,7 @@ async def read_request(
         resends=True,
         continues=not history and any(each.is_from_agent for each in post.input),
         history=history,
-        flaw=flaw,
+        flaw=flaw or _NEEDS_CONVERSATION,
     )
 
 

@@ -1,7 +1,7 @@
 """Models of what clients send over the socket, and how a `chat:send` becomes a command."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -48,7 +48,6 @@ from passback.native.parts import (
     read_result,
 )
 
-_NO_CONVERSATION: Final = "there is no such conversation"
 _LAST_MESSAGES = 1_000  # of the record, among which the call of a repeated answer is looked for
 _PAGE = 100  # messages
 
@@ -197,7 +196,6 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
         named=named,
         on_busy=sent.on_busy or services.on_busy,
         continues=True,  # sessions are created before the first message
-        flaw=_NO_CONVERSATION,
     )
 
 
