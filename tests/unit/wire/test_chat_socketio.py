@@ -115,8 +115,15 @@ MALFORMED = [
     "", "x", "7", "0", "6", "2", "2hello", "b4aGk=", "4", "42", "42[", "42{}", "42[]", "42[1]", "42[[]]",
     '42["connect"]', '42["disconnect",1]', '42/admin,["chat:send"]', "42x", "43[1]", "44{}", "45", '451-["a"]',
     "46", "48", "4\u0661", "40[]", "40{", "407{}", "41[]", "42" + "1" * 50 + '["a"]', "42" + "[" * 20_000,
-    '42["a",1e999]',
+    "42" + "[" * 20_000 + "]" * 20_000,
 ]  # fmt: skip
+REFUSED = {
+    "half of an emoji": '["chat:stop","\\ud83d"]',
+    "not a number": '["chat:stop",NaN]',
+    "a number too large": '["chat:stop",1e999]',
+    "deep": '["chat:stop",' + "[" * 100 + "]" * 100 + "]",
+}
+STOP = '["chat:stop",{"session_id":"nothing"}]'
 
 
 @pytest.mark.parametrize("packet", [*MALFORMED, b"binary"], ids=lambda one: str(one)[:16])
@@ -138,6 +145,45 @@ async def test_malformed_packets_end_the_connection(
         assert [each.getMessage().split(":")[0] for each in lines] == [
             "a client of Socket.IO sent a malformed packet"
         ]
+
+
+@pytest.mark.parametrize("event", REFUSED.values(), ids=REFUSED)
+async def test_an_event_of_refused_json_is_answered_and_the_connection_goes_on(event: str) -> None:
+    async with chat_site() as site:
+        socket, _ = await handshake(site)
+        async with socket:
+            await socket.send("40")
+            await socket.recv()
+            await socket.send(f"42{event}")
+            name, data = json.loads(str(await socket.recv())[2:])
+            assert (name, data["code"]) == ("system:error", "bad_request")
+            for number, sent, code in (
+                (7, event, "bad_request"),
+                (8, STOP, "conversation_not_found"),
+            ):
+                await socket.send(f"42{number}{sent}")
+                answer = str(await socket.recv())
+                [ack] = json.loads(answer[3:])
+                assert answer.startswith(f"43{number}")
+                assert (ack["status"], ack["code"]) == ("error", code)
+
+
+async def test_an_event_of_refused_json_in_a_payload_leaves_the_others() -> None:
+    async with chat_site() as site, httpx.AsyncClient(base_url=site.url, timeout=30) as http:
+        opened = await http.get(OPEN)
+        address = f"{OPEN}&sid={json.loads(opened.text[1:])['sid']}"
+        await http.post(address, content=b"40")
+        await http.get(address)
+        refused = f"427{REFUSED['half of an emoji']}"
+        heard: list[str] = []
+        for payload, numbers in ((refused, ["437"]), (f"{refused}\x1e428{STOP}", ["437", "438"])):
+            assert (await http.post(address, content=payload.encode())).status_code == 200
+            heard.clear()
+            with anyio.fail_after(30):
+                while len(heard) < len(numbers):
+                    packets = (await http.get(address)).text.split("\x1e")
+                    heard += [each[:3] for each in packets if each.startswith("43")]
+            assert sorted(heard) == numbers
 
 
 async def test_an_event_before_the_connection_ends_it() -> None:

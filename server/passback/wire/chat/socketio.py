@@ -22,6 +22,7 @@ test_chat_library.py` checks each of it, and `pyproject.toml` has an upper bound
 
 import asyncio
 import importlib
+import json
 import logging
 import re
 from collections import deque
@@ -40,7 +41,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from passback.core.errors import BadRequest, PassbackError, ShuttingDown
 from passback.core.messages import OwnerId
-from passback.http.answers import error_answer, known_owner, request_id
+from passback.http.answers import error_answer, known_owner, request_id, write_json
 from passback.http.body import parse_json, read_body
 from passback.http.requests import validate_model
 from passback.http.wires import Services
@@ -59,6 +60,7 @@ _HOLDER_KEY: Final = "passback.chat"
 _RESERVED: Final = frozenset({"connect", "disconnect", "connect_error", "*"})
 _SEPARATOR: Final = "\x1e"
 _CLOSE: Final = "1"
+_PONG: Final = "3"
 # what may follow the type: a namespace, the number for an ack, and JSON
 _PACKET: Final = re.compile(r"(?:(/[^,?]{0,128})(?:,|\Z))?([0-9]{0,15})(?=[^0-9]|\Z)", re.ASCII)
 
@@ -72,11 +74,13 @@ class SentPacket(NamedTuple):
 
     Attributes:
         is_event: it is an event, for a handler.
-        wants_ack: the event wants an ack.
+        ack: the number for an ack of the event; empty if it wants none.
+        refusal: why its JSON, which the library could read, is refused.
     """
 
     is_event: bool = False
-    wants_ack: bool = False
+    ack: str = ""
+    refusal: BadRequest | None = None
 
 
 def check_packet(text: str, /, *, depth: int) -> SentPacket:
@@ -85,7 +89,7 @@ def check_packet(text: str, /, *, depth: int) -> SentPacket:
     Raises:
         BadRequest: it cannot, or the packet is one that no client sends here.
     """
-    if text in {_CLOSE, "2probe", "3", "5"}:  # the probe of an upgrade, a pong, the upgrade
+    if text in {_CLOSE, _PONG, "2probe", "5"}:  # the probe of an upgrade, a pong, the upgrade
         return SentPacket()
     if text[:1] != "4" or text[1:2] not in {"0", "1", "2"}:
         raise BadRequest("this is no packet of Socket.IO that this server takes")
@@ -93,16 +97,31 @@ def check_packet(text: str, /, *, depth: int) -> SentPacket:
     found = _PACKET.match(rest)
     if found is None:
         raise BadRequest("the namespace or the number of a packet is malformed")
-    content = rest[found.end() :]
-    data = parse_json(content.encode(errors="surrogatepass"), depth=depth) if content else None
-    namespace, number = found[1], found[2]
+    namespace, number, content = found[1], found[2], rest[found.end() :]
     if kind == "2":
-        if namespace not in {None, "/"} or not _is_event(data):
-            raise BadRequest("an event is a list: its name, and its payload")
-        return SentPacket(is_event=True, wants_ack=bool(number))
+        if namespace not in {None, "/"}:
+            raise BadRequest("an event is one of the main namespace")
+        return _check_event(content, number, depth)
+    data = _parse(content, depth) if content else None
     if number or not (data is None or isinstance(data, dict)):
         raise BadRequest("the payload of a connection is an object")
     return SentPacket()
+
+
+def _check_event(content: str, number: str, depth: int) -> SentPacket:
+    try:
+        data = _parse(content, depth)
+    except BadRequest as error:
+        if not _is_lax_event(content):
+            raise
+        return SentPacket(is_event=True, ack=number, refusal=error)
+    if not _is_event(data):
+        raise BadRequest("an event is a list: its name, and its payload")
+    return SentPacket(is_event=True, ack=number)
+
+
+def _parse(content: str, depth: int) -> JsonValue:
+    return parse_json(content.encode(errors="surrogatepass"), depth=depth)
 
 
 def _is_event(data: JsonValue) -> bool:
@@ -113,6 +132,14 @@ def _is_event(data: JsonValue) -> bool:
             return False
 
 
+def _is_lax_event(content: str) -> bool:
+    """Return whether a lax parser reads an event, such as one with half of an emoji in a text."""
+    try:
+        return _is_event(json.loads(content))
+    except (ValueError, RecursionError):
+        return False
+
+
 @dataclass(eq=False, slots=True)
 class Holder:
     """One client, from its first request on.
@@ -121,7 +148,8 @@ class Holder:
         socket: its WebSocket; None while it polls.
         owner: who presented the key.
         token: the key, for the WebSocket that takes the place of polling.
-        connection: handles its events, once it is connected.
+        client: gets what is sent, once it is connected.
+        connection: handles its events, likewise.
         acks: whether events that are checked and not yet handled want an ack.
         timer: ends a client that polls without a key, until it has connected.
     """
@@ -130,6 +158,7 @@ class Holder:
     socket: Socket | None = None
     owner: OwnerId | None = None
     token: str = ""
+    client: "SocketIoClient | None" = None
     connection: Connection | None = None
     acks: deque[bool] = field(default_factory=deque[bool])
     timer: asyncio.TimerHandle | None = None
@@ -170,7 +199,16 @@ class SocketIoClient:
         self._queued = 0
 
     def send(self, event: Outgoing, /) -> None:
-        text = event.packet
+        self._send_packet(event.packet)
+
+    def refuse(self, error: BadRequest, ack: str, /) -> None:
+        """Answer an event that is refused before it is handled: by its ack, if it wants one."""
+        if ack:
+            self._send_packet(f"3{ack}[{write_json({'status': 'error', **refusal_data(error)})}]")
+        else:
+            self.send(refusal(error))
+
+    def _send_packet(self, text: str) -> None:
         while len(self._sizes) > self._queue.qsize():
             self._queued -= self._sizes.popleft()
         if self._sizes and self._queued + len(text) > self._transport.most_queued:
@@ -267,26 +305,37 @@ class SocketIoTransport:
         self, socket: Socket, holder: Holder, scope: Scope, receive: Receive, send: Send
     ) -> None:
         async def receive_checked() -> Message:
-            message = await receive()
-            if message["type"] == "websocket.receive":
+            while True:
+                message = await receive()
                 try:
-                    self._check(holder, message.get("text"))
+                    if message["type"] != "websocket.receive" or self._check(
+                        holder, message.get("text")
+                    ):
+                        return message
                 except BadRequest as error:
                     self._log_malformed(scope)
                     socket.close(1008, f"{error.code}: {error.message}")
                     return {"type": "websocket.disconnect", "code": 1008}
-            return message
 
         await self._application(scope, receive_checked, send)
 
-    def _check(self, holder: Holder, text: str | None) -> None:
+    def _check(self, holder: Holder, text: str | None) -> bool:
+        """Return whether a packet is for the library: an event may have been refused already.
+
+        Raises:
+            BadRequest: it is malformed.
+        """
         if text is None:
             raise BadRequest("a packet is a text")
         packet = check_packet(text, depth=self._services.limits.depth)
         if packet.is_event:
-            if holder.connection is None:
+            if holder.client is None:
                 raise BadRequest("an event comes behind the connection")
-            holder.acks.append(packet.wants_ack)
+            if packet.refusal is not None:
+                holder.client.refuse(packet.refusal, packet.ack)
+                return False
+            holder.acks.append(bool(packet.ack))
+        return True
 
     def _log_malformed(self, scope: Scope) -> None:
         logger.warning("a client of Socket.IO sent a malformed packet: %s", request_id(scope))
@@ -326,8 +375,8 @@ class SocketIoTransport:
             if len(packets) > MOST_PACKETS:
                 raise BadRequest(f"a payload has at most {MOST_PACKETS} packets")
             if holder is not None:
-                for packet in packets:
-                    self._check(holder, packet)
+                packets = [each for each in packets if self._check(holder, each)] or [_PONG]
+                body = _SEPARATOR.join(packets).encode()
         except BadRequest as error:
             self._log_malformed(scope)
             if holder is not None:
@@ -366,7 +415,7 @@ class SocketIoTransport:
         holder.stop_timer()
         queue: asyncio.Queue[Any] = self._server.eio.sockets[engine_id].queue
         client = SocketIoClient(self, holder, engine_id, queue)
-        holder.connection = Connection(self._services, self._feeds, client)
+        holder.client, holder.connection = client, Connection(self._services, self._feeds, client)
         self._clients[engine_id] = client
 
     def _owner_of(self, holder: Holder, scope: Scope, auth: object) -> OwnerId:
