@@ -78,7 +78,8 @@ async def socketio_client(
     """Connect a client with a token."""
     auth = {"token": token, "sdk": "a-test", "sdk_version": "1"} if token is not None else None
     async with aiohttp.ClientSession() as http:
-        library = _library.AsyncClient(reconnection=False, http_session=http)
+        # its handler cancels all tasks of the loop, also those of other tests
+        library = _library.AsyncClient(reconnection=False, http_session=http, handle_sigint=False)
         client = SocketIoChat(library)
         try:
             await library.connect(
