@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.runs import KEY, post, says, worker
 from tests.unit.engine.small_windows import WINDOW, look, small_window_worker
-from tests.unit.wire.chat_story import TURN, Story, names, nested, user
+from tests.unit.wire.chat_story import TURN, Story, call, ended, names, nested, resulted, user
 from tests.unit.wire.chat_watcher import Watcher, recorded_turns
 
 from passback.context.compaction import Compaction
@@ -120,6 +120,20 @@ def test_a_sub_agents_compaction_belongs_to_it() -> None:
     [turn] = project([recorded])
     assert turn == story.turn("s")
     assert (turn["loop_id"], turn["parent_fork_tool_call_id"]) == ("h", "h")
+
+
+def test_an_agent_may_fail_right_behind_its_compaction() -> None:
+    story = Story(posted=[user()])
+    story.tell(TURN, *call("h", "helper"), ended("h"))
+    story.tell(*nested("h", TURN, Compacted("summary", 1_500, 500, SUMMARY)))
+    story.tell(resulted("h", "broken", is_error=True))
+    story.end()
+    kept = story.client.kept.values()
+    assert [(each["id"], each["loop_id"], each["status"]) for each in kept] == [
+        ("u", "root", "completed"),
+        ("run_1.1", "root", "completed"),
+        ("s", "h", "completed"),
+    ]
 
 
 def test_a_turn_that_came_to_nothing_before_a_compaction_is_void() -> None:

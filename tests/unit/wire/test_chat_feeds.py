@@ -34,7 +34,9 @@ from passback.core.errors import (
 from passback.core.events import (
     START,
     Completed,
+    Logged,
     Position,
+    Rewound,
     RunFinished,
     RunStarted,
     TextDelta,
@@ -70,6 +72,15 @@ SECONDS = 30
 STARTED = RunStarted(RUN.run_id)
 TURN = TurnStarted(MessageId("m"))
 FINISHED = RunFinished(Completed())
+
+
+async def test_a_beginning_that_is_void_is_not_read() -> None:
+    """It was not stored yet when the place was looked for; a take-over came before it was read."""
+    runs = LoggedRuns(STARTED, TURN, TextDelta("void"))
+    reader = TurnReader(runs, KEY)
+    rewound = Logged(Position(2, 1), Rewound(Position(1, 2)))
+    await reader.read_beginning(RunBatch(RUN, [rewound]), Position(1, 3))
+    assert reader.snapshot() == ()
 
 
 class Listener:

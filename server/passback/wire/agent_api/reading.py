@@ -93,6 +93,7 @@ async def read_request(
         for at, each in new
     ]
     history, flaw = await _read_history(services, post)
+    continues = not history and any(each.is_from_agent for each in post.input)
     conversation = ConversationKey(
         owner, posted_conversation_id(owner, key, post.session_id or None)
     )
@@ -108,9 +109,9 @@ async def read_request(
         on_disconnect=post.on_disconnect or "continue",
         # a client of this protocol sends the conversation each time, and most give no ids
         resends=True,
-        continues=not history and any(each.is_from_agent for each in post.input),
+        continues=continues,
         history=history,
-        flaw=flaw or _NEEDS_CONVERSATION,
+        flaw=flaw or (_NEEDS_CONVERSATION if continues else ""),
     )
 
 
