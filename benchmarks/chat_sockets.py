@@ -8,15 +8,9 @@ chat, whose model says a word each second. Prints one JSON object, see `IdleStre
 `SlowStreams` in `benchmarks.open_streams`; how late an event is counts from its first client.
 """
 
-import argparse
 import asyncio
-import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict
-
-import uvloop
 
 from benchmarks.chat_client import ChatConnection
 from benchmarks.open_streams import (
@@ -27,8 +21,10 @@ from benchmarks.open_streams import (
     IdleStreams,
     SlowStreams,
     percentiles,
+    require_open,
+    run_command,
 )
-from benchmarks.processes import cpu_seconds, raise_file_limit, resident_kib, waited_seconds
+from benchmarks.processes import cpu_seconds, resident_kib, waited_seconds
 from benchmarks.workloads import SLOW
 
 
@@ -85,26 +81,5 @@ async def measure_slow(url: str, streams: int, pid: int) -> SlowStreams:
     return SlowStreams(streams, len(late), percentiles(late), cpu_share, waited / cpu)
 
 
-def require_open(connections: Sequence[ChatConnection], /) -> None:
-    if any(connection.is_closed for connection in connections):
-        raise SystemExit("the server closed sockets that should have stayed open")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="hold many chat sockets open")
-    parser.add_argument("kind", choices=("idle", "slow"))
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--streams", type=int, required=True)
-    parser.add_argument("--pid", type=int, required=True)
-    options = parser.parse_args()
-    raise_file_limit()
-    measured: IdleStreams | SlowStreams
-    if options.kind == "idle":
-        measured = uvloop.run(measure_idle(options.url, options.streams, options.pid))
-    else:
-        measured = uvloop.run(measure_slow(options.url, options.streams, options.pid))
-    print(json.dumps(asdict(measured)))
-
-
 if __name__ == "__main__":
-    main()
+    run_command("hold many chat sockets open", measure_idle, measure_slow)

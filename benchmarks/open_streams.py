@@ -12,8 +12,9 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import uvloop
 from typing_extensions import override
@@ -93,7 +94,14 @@ async def open_streams(url: str, streams: int, answer: Answer) -> list[TimedConn
     return await asyncio.gather(*(open_one() for _ in range(streams)))
 
 
-def require_open(connections: Sequence[Connection], /) -> None:
+class Closable(Protocol):
+    """A connection that the server may have closed."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+
+def require_open(connections: Sequence[Closable], /) -> None:
     if any(connection.is_closed for connection in connections):
         raise SystemExit("the server closed streams that should have stayed open")
 
@@ -144,8 +152,14 @@ def percentiles(late: Sequence[float], /) -> tuple[float, float, float]:
     return late[len(late) // 2], late[int(0.99 * (len(late) - 1))], late[-1]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="hold many streams open")
+def run_command(
+    description: str,
+    idle: Callable[[str, int, int], Coroutine[Any, Any, IdleStreams]],
+    slow: Callable[[str, int, int], Coroutine[Any, Any, SlowStreams]],
+    /,
+) -> None:
+    """Run one of two measurements, as the command line says, and print what it gives."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("kind", choices=("idle", "slow"))
     parser.add_argument("--url", required=True)
     parser.add_argument("--streams", type=int, required=True)
@@ -154,11 +168,11 @@ def main() -> None:
     raise_file_limit()
     measured: IdleStreams | SlowStreams
     if options.kind == "idle":
-        measured = uvloop.run(measure_idle(options.url, options.streams, options.pid))
+        measured = uvloop.run(idle(options.url, options.streams, options.pid))
     else:
-        measured = uvloop.run(measure_slow(options.url, options.streams, options.pid))
+        measured = uvloop.run(slow(options.url, options.streams, options.pid))
     print(json.dumps(asdict(measured)))
 
 
 if __name__ == "__main__":
-    main()
+    run_command("hold many streams open", measure_idle, measure_slow)

@@ -108,10 +108,9 @@ class ConversationReader(
 
     async def _is_queued(self, run: RunRef, position: Position) -> bool:
         """Return whether a run was put into the queue at a position."""
-        before = position._replace(seq=max(0, position.seq - 1))
         if position.seq != 1:
             return False
-        following = await self._store.read_log(run, after=before, limit=1)
+        following = await self._store.read_log(run, after=position._replace(seq=0), limit=1)
         return bool(following) and isinstance(following[0].event, RunQueued)
 
     async def _find_position(self, after: Position, status: Status) -> None:
