@@ -25,6 +25,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.store_values import LONG, begin_run, ending, waiting
 
 from passback.core.errors import CursorExpired, InvalidCursor, UnknownConversation, UnknownRun
 from passback.core.events import (
@@ -42,7 +43,7 @@ from passback.core.events import (
 )
 from passback.core.messages import ConversationKey, MessageId, RunId, RunRef
 from passback.core.ports import RunBatch, Store, TakeBatch
-from passback.engine.reader import CONVERSATION_DELETED, Reader
+from passback.engine.reader import CONVERSATION_DELETED, Reader, StoredLog
 from passback.engine.service import RunService
 from passback.engine.watching import ConversationReader
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -504,3 +505,31 @@ async def test_behind_the_place_where_a_run_was_queued_come_the_runs_that_begin_
         with anyio.fail_after(5):
             seen = await watched(runs, after=Cursor(fourth.run_id, queued.position), ends=2)
         assert list(dict.fromkeys(each.run for each in seen)) == [third, fourth]
+
+
+async def test_a_queue_that_no_worker_begins_is_recovered(memory: Store) -> None:
+    """Its worker was lost between the end of a run and the beginning of the next one."""
+    held = await begin_run(memory, KEY)
+    assert await memory.enqueue(waiting(KEY)) == "queued"
+    assert await memory.commit(ending(held, 1, 2), lease=LONG)
+    recovered = anyio.Event()
+
+    async def recover(key: ConversationKey) -> None:
+        assert key == KEY
+        recovered.set()
+
+    def follow(run: RunRef, position: Position, take: TakeBatch | None) -> Reader:
+        stored = StoredLog(memory, run, nothing, LONG)
+        return Reader(stored, run, position, lambda _: None, take=take)
+
+    async with (
+        ConversationReader(
+            memory, KEY, None, follow=follow, status=memory.status, recover=recover
+        ) as batches,
+        at_once() as tasks,
+    ):
+        assert isinstance((await anext(batches)).events[-1].event, RunQueued)
+        tasks.start_soon(anext, batches)
+        with anyio.fail_after(10):
+            await recovered.wait()
+        tasks.cancel_scope.cancel()
