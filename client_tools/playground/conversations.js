@@ -1,6 +1,7 @@
 /** The list of conversations beside the chat: search, open, rename, delete. */
 
 import { ApiError, escapeProse } from "../js/src/index.js";
+import { ConfirmDialog } from "./confirm.js";
 import { button, el, icon, need } from "./dom.js";
 import { Listing } from "./listing.js";
 import { Poller } from "./poller.js";
@@ -25,7 +26,7 @@ export class ConversationList {
   #status = need("#list-status", HTMLElement);
   #remedy = need("#list-remedy", HTMLButtonElement);
   #more = need("#more", HTMLButtonElement);
-  #dialog = need("#delete", HTMLDialogElement);
+  #deletion = new ConfirmDialog("#delete", "#delete-title");
   #connect;
   #on;
   #listing;
@@ -215,7 +216,7 @@ export class ConversationList {
   /** @param {string} id */
   async #delete(id) {
     const row = this.#byId.get(id);
-    if (!row || !(await this.#isConfirmed(row.title))) return row?.focus();
+    if (!row || !(await this.#deletion.ask(row.title))) return row?.focus();
     const rows = [...this.#byId.values()];
     const at = rows.indexOf(row);
     try {
@@ -228,20 +229,6 @@ export class ConversationList {
     this.#tell("Deleted");
     (rows[at + 1] ?? rows[at - 1] ?? this.#search).focus();
     this.#on.onDeleted(id);
-  }
-
-  /**
-   * @param {string} title
-   * @returns {Promise<boolean>}
-   */
-  #isConfirmed(title) {
-    need("#delete-title", HTMLElement).textContent = title;
-    this.#dialog.returnValue = "";
-    this.#dialog.showModal();
-    return new Promise((resolve) => {
-      const onClose = () => resolve(this.#dialog.returnValue === "delete");
-      this.#dialog.addEventListener("close", onClose, { once: true });
-    });
   }
 }
 

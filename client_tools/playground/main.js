@@ -49,7 +49,7 @@ const counters = [need("#events-count", HTMLElement), need("#events-badge", HTML
 const inspector = new Inspector(need("#events", HTMLElement), counters, () => recorder.steps);
 const record = new ServerRecord(() => ({ client: connect({ tools: {} }), id: conversation.id }));
 const runnable = new RunnableConversations();
-const confirm = new ConfirmDialog();
+const confirm = new ConfirmDialog("#confirm", "#confirm-question");
 const actions = {
   /** @param {string} color */
   setBackground(color) {

@@ -199,6 +199,23 @@ async def test_all_can_be_done_by_the_keyboard(tab: Playground, raw: Client) -> 
     await expect_text(tab, "I am only passback's demo model")
 
 
+async def test_a_deletion_asked_for_while_the_last_question_closes_is_asked_for(
+    tab: Playground, raw: Client
+) -> None:
+    page = tab.page
+    await raw.post("one", user("first"))
+    await open_list(page)
+    delete = page.get_by_role("button", name="Delete: first")
+    await delete.click()
+    dialog = page.get_by_role("dialog", name="Delete this conversation?")
+    await expect(dialog).to_be_visible()
+    # the browser tells of the end of the first question when the second is on its way
+    await delete.evaluate("button => { document.querySelector('#delete').close(); button.click() }")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(rows(page)).to_have_count(0)
+    assert (await raw.http.get("/conversations/one")).status_code == 404
+
+
 async def test_a_title_that_the_server_refuses_can_be_mended(tab: Playground, raw: Client) -> None:
     page = tab.page
     await raw.post("one", user("first"))

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -90,12 +90,11 @@ async def running_server(
                     url, banner = await _address(process)
                 yield Server(url, process, banner)
             finally:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
-                    if process.returncode is None:
-                        process.send_signal(signal.SIGCONT)  # a frozen one would not stop
-                        process.terminate()
-                    await process.wait()
-                if process.returncode is None:
+                with suppress(ProcessLookupError):  # as soon as it has ended
+                    process.send_signal(signal.SIGCONT)  # a frozen one would not stop
+                    process.terminate()
+                    with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):
+                        await process.wait()
                     process.kill()
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_SECONDS):

@@ -1,5 +1,6 @@
 """The published client of Socket.IO, as tests of the chat socket use it."""
 
+import http
 import importlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -71,15 +72,21 @@ class SocketIoChat:
         self._events.close()
 
 
+async def _read(response: aiohttp.ClientResponse) -> None:
+    """Read what the library leaves unread, which would keep its connection open."""
+    if response.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
+        await response.read()
+
+
 @asynccontextmanager
 async def socketio_client(
     url: str, *, token: Any = "", transports: Sequence[str] = ("polling", "websocket"), **more: Any
 ) -> AsyncGenerator[SocketIoChat]:
     """Connect a client with a token."""
     auth = {"token": token, "sdk": "a-test", "sdk_version": "1"} if token is not None else None
-    async with aiohttp.ClientSession() as http:
+    async with aiohttp.ClientSession(raise_for_status=_read) as session:
         # its handler cancels all tasks of the loop, also those of other tests
-        library = _library.AsyncClient(reconnection=False, http_session=http, handle_sigint=False)
+        library = _library.AsyncClient(reconnection=False, http_session=session, handle_sigint=False)
         client = SocketIoChat(library)
         try:
             await library.connect(
