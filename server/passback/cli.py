@@ -335,9 +335,13 @@ def _listen_by_settings(settings: Settings) -> socket.socket:
 def _open_socket(host: str, port: int, names: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigurationError(f"{names}: cannot listen: {error.strerror}") from error
+    # asyncio's own loop leaves it out for such a socket: the second answer of a connection would
+    # then wait 40 ms for the client's system
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 class _Server(uvicorn.Server):

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 import anyio
 import uvicorn
-from tests.support.socket_site import QuietServer
+from tests.support.socket_site import QuietServer, listening_socket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -162,7 +161,7 @@ async def chat_site(
 
     @asynccontextmanager
     async def serve() -> AsyncGenerator[ChatSite]:
-        with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+        with listening_socket() as listening:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             async with application.running(), anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(server.serve, sockets=[listening]))

@@ -98,7 +98,7 @@ class SocketSite:
         )
         server = QuietServer(config)
         self.state = server.server_state
-        with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
+        with listening_socket() as listening:
             self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(server.serve, sockets=[listening]))
@@ -122,6 +122,13 @@ class SocketSite:
         with anyio.fail_after(20):
             while self.sockets.count or self.state.connections or self.state.tasks:
                 await anyio.lowlevel.checkpoint()
+
+
+def listening_socket() -> socket.socket:
+    """Listen at a free port, as `passback serve` does."""
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 class QuietServer(uvicorn.Server):

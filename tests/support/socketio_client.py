@@ -86,7 +86,9 @@ async def socketio_client(
     auth = {"token": token, "sdk": "a-test", "sdk_version": "1"} if token is not None else None
     async with aiohttp.ClientSession(raise_for_status=_read) as session:
         # its handler cancels all tasks of the loop, also those of other tests
-        library = _library.AsyncClient(reconnection=False, http_session=session, handle_sigint=False)
+        library = _library.AsyncClient(
+            reconnection=False, http_session=session, handle_sigint=False
+        )
         client = SocketIoChat(library)
         try:
             await library.connect(

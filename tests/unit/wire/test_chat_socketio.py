@@ -186,6 +186,18 @@ async def test_an_event_of_refused_json_in_a_payload_leaves_the_others() -> None
             assert sorted(heard) == numbers
 
 
+async def test_a_client_that_polls_and_leaves_the_namespace_is_ended() -> None:
+    async with chat_site() as site, httpx.AsyncClient(base_url=site.url, timeout=30) as http:
+        opened = await http.get(OPEN)
+        address = f"{OPEN}&sid={json.loads(opened.text[1:])['sid']}"
+        for content in ("40", "41"):
+            assert (await http.post(address, content=content)).status_code == 200
+        with anyio.fail_after(10):
+            while (await http.get(address)).status_code == 200:
+                pass
+        assert site.application.sockets.count == 0
+
+
 async def test_an_event_before_the_connection_ends_it() -> None:
     async with chat_site() as site:
         socket, _ = await handshake(site)

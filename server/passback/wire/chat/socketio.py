@@ -443,6 +443,8 @@ class SocketIoTransport:
         connection, holder.connection = holder.connection, None
         assert connection is not None, "clients that were refused do not disconnect"
         connection.close()
+        # a client that has left the main namespace, the only one, may never close its connection
+        self._start(self._server.eio.disconnect, engine_id)
 
     async def _handle_event(self, name: str, sid: str, *given: JsonValue) -> Ack:
         environ = self._server.get_environ(sid)
