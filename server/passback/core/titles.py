@@ -143,13 +143,17 @@ def _modifies(character: str) -> bool:
     return unicodedata.category(character).startswith("M") or "🏻" <= character <= "🏿"
 
 
-def check_title(text: str, /) -> str:
-    """Return a title that a person gives, folded. Raise InvalidRequest if it cannot be one."""
+def check_title(text: str, /, *, field: str = "title") -> str:
+    """Return a title that a person gives, folded.
+
+    Raises:
+        InvalidRequest: it cannot be one; says so of the posted field.
+    """
     title = fold_title(text)
     if not title:
-        raise InvalidRequest("title: it needs at least one character that can be seen")
+        raise InvalidRequest(f"{field}: it needs at least one character that can be seen")
     if len(title) > MAX_TITLE:
-        raise InvalidRequest(f"title: it has {len(title)} characters, {MAX_TITLE} at most")
+        raise InvalidRequest(f"{field}: it has {len(title)} characters, {MAX_TITLE} at most")
     return title
 
 

@@ -85,15 +85,22 @@ def _answer_unrouted(takes_socket: Callable[[str], bool] | None) -> ASGIApp:
 
 def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
     """Return the site, in which each error has the form of its wire, also at the gate."""
-    forms = [(each, wire.error_body) for wire in wires if wire.error_body for each in wire.routes]
+    forms = [(wire, wire.error_body) for wire in wires if wire.error_body]
     if not forms:
         return site
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        # a path with another method is the wire's, too
-        found = (form for route, form in forms if route.matches(scope)[0] is not Match.NONE)
+        found = (form for wire, form in forms if _is_address_of(wire, scope))
         if (form := next(found, None)) is not None:
             set_error_body(scope, form)
         await site(scope, receive, send)
 
     return serve
+
+
+def _is_address_of(wire: Wire, scope: Scope) -> bool:
+    """Return whether a wire has the address of a request, be it with another method."""
+    below = wire.error_root
+    if below is not None and scope["type"] != "lifespan" and sent_path(scope).startswith(below):
+        return True
+    return any(route.matches(scope)[0] is not Match.NONE for route in wire.routes)

@@ -136,6 +136,8 @@ class Wire:
             ends with a slash. The gate lets requests and WebSockets without a key through there,
             and the wire gives them an owner by `Services.resolve_key`. A wrong key is refused.
         error_body: the body of its errors, where the protocol has a form of its own.
+        error_root: the beginning of addresses whose errors have that form, too, if no route has
+            them.
         running: returns a context that is open while the wire is served, where it has tasks.
     """
 
@@ -145,6 +147,7 @@ class Wire:
     public: frozenset[str] = frozenset()
     late_keys: frozenset[str] = frozenset()
     error_body: ErrorBody | None = None
+    error_root: str | None = None
     running: Callable[[], AbstractAsyncContextManager[None]] | None = None
 
 

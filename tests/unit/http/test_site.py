@@ -66,7 +66,10 @@ def _renamed(error: ErrorView) -> dict[str, object]:
 
 
 FORMED = build_site(
-    [Wire([_says("/own/{id}", "own")], error_body=_renamed), Wire([_says("/a", "a")])],
+    [
+        Wire([_says("/own/{id}", "own")], error_body=_renamed, error_root="/own/"),
+        Wire([_says("/a", "a")]),
+    ],
     Access(keys={"the-key-of-alice": OwnerId("alice")}),
 )
 
@@ -77,6 +80,7 @@ FORMED = build_site(
         ("GET", "/own/1", {}, "unauthenticated"),
         ("GET", "/own/1", {"host": "evil.example"}, "foreign_host"),
         ("POST", "/own/1", {"authorization": "Bearer the-key-of-alice"}, "method_not_allowed"),
+        ("GET", "/own/1/2", {"authorization": "Bearer the-key-of-alice"}, "not_found"),
     ],
 )
 async def test_the_errors_of_a_wire_have_its_own_form_at_the_gate_too(

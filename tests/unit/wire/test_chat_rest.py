@@ -459,6 +459,21 @@ async def test_a_wrong_body_is_refused(
     assert runs.posts == []
 
 
+@pytest.mark.parametrize("intent", [" ", "a" * 201])
+async def test_a_refused_title_is_named_as_it_was_posted(intent: str) -> None:
+    runs = LoggedRuns()
+    runs.known[RUN.key] = Status(1)
+    answer = await ask_json(site(runs), "PATCH", "/api/sessions/c", {"intent": intent})
+    assert answer.json["detail"].startswith("intent: ")
+
+
+@pytest.mark.parametrize("path", ["/api/", "/api/session", "/api/sessions/c/turns"])
+async def test_an_address_that_nothing_has_answers_in_the_form_of_the_protocol(path: str) -> None:
+    answer = await ask(site(LoggedRuns()), "GET", path)
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+    assert set(answer.json) == {"detail", "code", "request_id"}
+
+
 @pytest.mark.parametrize("path", ["", "/messages"])
 async def test_an_unknown_session_is_not_found(path: str) -> None:
     answer = await ask(site(LoggedRuns()), "GET", f"/api/sessions/none{path}")

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
@@ -10,11 +11,11 @@ from passback.core.errors import (
     ConversationBusy,
     InvalidRequest,
     PassbackError,
-    TooManySockets,
     Unauthenticated,
 )
 from passback.core.messages import ConversationKey, OwnerId, RunRef
 from passback.core.posts import Parked
+from passback.http.requests import check_conversation_id
 from passback.http.wires import Services
 from passback.wire.chat.feeds import Feeds, Subscription
 from passback.wire.chat.outgoing import Client, refusal, refusal_data
@@ -77,8 +78,7 @@ class Connection:
         except Exception:  # the event's boundary: the log gets the error, the client does not
             logger.exception("an event of a chat socket failed")
             failure = PassbackError("the server met an unexpected error")
-        session_id = data.get("session_id") if isinstance(data, dict) else None
-        named = session_id if isinstance(session_id, str) else None
+        named = _named_session(data)
         if not wants_ack:
             self._client.send(refusal(failure, session_id=named))
         return {"status": "error", **refusal_data(failure, session_id=named)}
@@ -104,7 +104,9 @@ class Connection:
         one = self._subscriptions.get(key)
         if one is None:
             if len(self._subscriptions) >= SUBSCRIPTIONS:
-                raise TooManySockets(f"a client can follow {SUBSCRIPTIONS} sessions at once")
+                raise InvalidRequest(
+                    f"session_id: a client follows {SUBSCRIPTIONS} sessions; unsubscribe one"
+                )
             one = Subscription(self._client, key)
         else:
             self._feeds.leave(one)
@@ -167,3 +169,13 @@ class Connection:
         key = session_key(owner, read_payload(OfSession, data))
         run = await self._runs.compact(key)
         return {**_OK, "chat_run_id": run.run_id}
+
+
+def _named_session(data: JsonValue) -> str | None:
+    """Return the session that an event names; None if it names none that can be one."""
+    session_id = data.get("session_id") if isinstance(data, dict) else None
+    if not isinstance(session_id, str):
+        return None
+    with suppress(InvalidRequest):
+        return check_conversation_id(session_id)
+    return None

@@ -25,7 +25,7 @@ from passback.core.messages import (
     new_message_id,
 )
 from passback.core.posts import Parked
-from passback.core.titles import MAX_TITLE, first_title
+from passback.core.titles import MAX_TITLE, check_title, first_title
 from passback.http.answers import (
     ErrorView,
     json_answer,
@@ -146,6 +146,7 @@ def build_rest(services: Services, /) -> Wire:
         ),
         public=frozenset({"/api/version", "/api/health"}),
         error_body=error_body,
+        error_root="/api/",
     )
 
 
@@ -223,7 +224,8 @@ class _Rest:
             return json_answer(request.scope, deleted)
         if request.method == "PATCH":
             body = await read_object(request, services.limits, services.bodies)
-            await self._runs.rename(key, validate_model(RenameSession, body).intent)
+            title = check_title(validate_model(RenameSession, body).intent, field="intent")
+            await self._runs.rename(key, title)
         return json_answer(request.scope, session_view(key.id, await self._runs.status(key)))
 
     async def get_turns(self, request: Request) -> Response:
