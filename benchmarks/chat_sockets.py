@@ -34,9 +34,7 @@ async def open_sockets(url: str, count: int, session_id: str | None = None) -> l
 
     async def open_one() -> ChatConnection:
         async with gate:
-            connection = await ChatConnection.open(url)
-            await connection.subscribe(session_id or await connection.create_session())
-        return connection
+            return await ChatConnection.open(url, session_id)
 
     return await asyncio.gather(*(open_one() for _ in range(count)))
 
@@ -55,8 +53,7 @@ async def measure_idle(url: str, streams: int, pid: int) -> IdleStreams:
 
 async def measure_slow(url: str, streams: int, pid: int) -> SlowStreams:
     first = await ChatConnection.open(url)
-    session_id = await first.create_session()
-    connections = await open_sockets(url, streams, session_id)
+    connections = [first, *await open_sockets(url, streams - 1, first.session_id)]
     times: dict[int, list[float]] = defaultdict(list)
 
     async def listen(connection: ChatConnection) -> None:
@@ -65,7 +62,7 @@ async def measure_slow(url: str, streams: int, pid: int) -> SlowStreams:
             times[number].append(time.perf_counter())
 
     tasks = [asyncio.create_task(listen(each)) for each in connections]
-    await first.send(session_id, SLOW.prompt)
+    await first.send(SLOW.prompt)
     await asyncio.sleep(SETTLE_SECONDS)
     since, cpu, waited = time.perf_counter(), -cpu_seconds(pid), -waited_seconds(pid)
     await asyncio.sleep(SLOW_SECONDS)

@@ -7,7 +7,7 @@ Each run gets a second reader with `--second-reader URL`: of the same server, or
 
 Prints one JSON object, see `Measured`. The CPU of the named processes is read right before the
 first request and a moment after the last answer, so that what a server still writes then is counted
-too.
+too, and connections are not; nor are a chat socket's session and its subscription.
 """
 
 import argparse
@@ -70,14 +70,21 @@ class StreamReplies:
     completed: list[float] = field(default_factory=list[float])
 
 
-async def run_stream(target: Target, work: Workload, index: int) -> StreamReplies:
+async def open_connection(
+    target: Target, work: Workload, index: int
+) -> Connection | ChatConnection:
+    """Connect a stream. Connections come one by one, which is fair to two workers."""
+    await asyncio.sleep(index * work.stagger_ms / 1000)
+    if target.dialect is CHAT:
+        return await ChatConnection.open(target.url)
+    return await Connection.open(target.url, target.dialect)
+
+
+async def run_stream(
+    target: Target, work: Workload, index: int, connection: Connection | ChatConnection
+) -> StreamReplies:
     """Ask one request after the other; a second reader comes when the first has the first text."""
     await asyncio.sleep(index * work.stagger_ms / 1000)
-    connection: Connection | ChatConnection
-    if target.dialect is CHAT:
-        connection = await ChatConnection.open(target.url)
-    else:
-        connection = await Connection.open(target.url, target.dialect)
     replies = StreamReplies(time.perf_counter())
     for _ in range(work.requests):
         async with asyncio.timeout(SECONDS_PER_ANSWER):
@@ -104,10 +111,13 @@ def answers_per_second(streams: Sequence[StreamReplies], /) -> float | None:
 
 
 async def measure(target: Target, work: Workload, pids: dict[str, int]) -> Measured:
+    connections = await asyncio.gather(
+        *(open_connection(target, work, index) for index in range(work.streams))
+    )
     cpu = {name: -cpu_seconds(pid) for name, pid in pids.items()}
     waited = {name: -waited_seconds(pid) for name, pid in pids.items()}
     streams = await asyncio.gather(
-        *(run_stream(target, work, index) for index in range(work.streams))
+        *(run_stream(target, work, index, each) for index, each in enumerate(connections))
     )
     await asyncio.sleep(SETTLE_SECONDS)
     for name, pid in pids.items():

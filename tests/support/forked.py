@@ -6,6 +6,7 @@ process that is forked.
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -26,7 +27,15 @@ import anyio
 import anyio.abc
 from typing_extensions import override
 
-IMPORTED = ("httptools", "passback.cli", "uvloop")
+IMPORTED = (
+    "anyio._backends._asyncio",
+    "engineio.async_drivers.asgi",
+    "httptools",
+    "passback.cli",
+    "passback.models.demo",
+    "socketio",
+    "uvloop",
+)
 """Modules that the forked process has; a program imports what else it needs itself."""
 ROOT = Path(__file__).parents[2]
 _ORDER_BYTES = 1 << 17
@@ -207,6 +216,9 @@ def _forking_process() -> socket.socket:
 def _take_orders(orders: socket.socket) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
+    # a process that ends would visit, and so copy, all of what it shares with this one
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever watches a program ends unnoticed
     while True:
         text, descriptors, _, _ = socket.recv_fds(orders, _ORDER_BYTES, 3)

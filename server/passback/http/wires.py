@@ -130,7 +130,7 @@ class Wire:
         routes: Starlette routes: `routing.Endpoint` for HTTP, `streams.sockets.SocketEndpoint` for
             WebSockets.
         paths: its part of the OpenAPI document's `paths`.
-        schemas: its part of `components.schemas`. Two wires may have one name for one schema.
+        types: what `paths` refers to, by their names: the document has a schema of each.
         public: paths that answer GET and HEAD without credentials.
         late_keys: paths where the key may come later, within the protocol; all below a path if it
             ends with a slash. The gate lets requests and WebSockets without a key through there,
@@ -143,7 +143,7 @@ class Wire:
 
     routes: Sequence[BaseRoute]
     paths: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    schemas: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    types: Sequence[Any] = ()
     public: frozenset[str] = frozenset()
     late_keys: frozenset[str] = frozenset()
     error_body: ErrorBody | None = None

@@ -167,7 +167,7 @@ def compose_document(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonO
         "security": [{}, {"bearer": []}],
         "paths": _merge_parts(wire.paths for wire in wires),
         "components": {
-            "schemas": _merge_parts([shared, *(wire.schemas for wire in wires)]),
+            "schemas": _merge_parts([shared, *(schemas_of(*wire.types) for wire in wires)]),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -223,7 +223,7 @@ class _Schemas(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-@cache  # takes milliseconds, and tests build an application each
+@cache  # takes milliseconds, and tests ask many applications
 def schemas_of(*types: type) -> Mapping[str, JsonValue]:
     """Return the schemas of classes and of all classes that they consist of, by name."""
     _, document = TypeAdapter.json_schemas(
@@ -231,7 +231,7 @@ def schemas_of(*types: type) -> Mapping[str, JsonValue]:
         ref_template=_REFERENCE_TEMPLATE,
         schema_generator=_Schemas,
     )
-    return MappingProxyType(document["$defs"])
+    return MappingProxyType(document.get("$defs", {}))
 
 
 def schema_reference(name: str, /) -> dict[str, JsonValue]:

@@ -65,7 +65,6 @@ from passback.native.openapi import (
     json_body,
     run_responses,
     schema_reference,
-    schemas_of,
 )
 from passback.native.parts import (
     MAX_ITEMS,
@@ -211,7 +210,7 @@ def build(services: Services, /) -> Wire:
             for path in _PATHS
         ],
         paths={path: {"post": _describe_post(path)} for path in _PATHS},
-        schemas=schemas_of(SendMessage, Questions),
+        types=(SendMessage, Questions),
     )
 
 

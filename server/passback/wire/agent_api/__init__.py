@@ -29,7 +29,6 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
-from passback.native.openapi import schemas_of
 from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOW_QUERY, followed_run
 from passback.setting_forms import PATH, setting
 from passback.streams.frames import EventId
@@ -77,7 +76,7 @@ def build(services: Services, settings: AgentApiSettings = AgentApiSettings(), /
             ),
         ],
         paths=describe_paths(path),
-        schemas=schemas_of(AgentRequest, AgentResponse, AgentMessage, AgentContent),
+        types=(AgentRequest, AgentResponse, AgentMessage, AgentContent),
     )
 
 

@@ -46,7 +46,6 @@ from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
 from passback.native.history import utc_timestamp
-from passback.native.openapi import schemas_of
 from passback.wire.chat.describe import (
     ApiError,
     ApiHealth,
@@ -129,7 +128,7 @@ def build_rest(services: Services, /) -> Wire:
             Endpoint("/api/health", rest.get_health, methods=["GET"], log_level=logging.DEBUG),
         ],
         paths=describe_paths(),
-        schemas=schemas_of(
+        types=(
             CreateSession,
             RenameSession,
             CreatedSession,

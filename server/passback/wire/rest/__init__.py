@@ -15,7 +15,6 @@ from passback.native.openapi import (
     describe_parameter,
     json_response,
     schema_reference,
-    schemas_of,
 )
 from passback.wire.rest import calls, conversations, listing
 
@@ -45,7 +44,7 @@ def build(services: Services, /) -> Wire:
     commands = Wire(
         routes=[Endpoint("/commands", get_commands, methods=["GET"], query={"GET": ["agentId"]})],
         paths=_PATHS,
-        schemas=schemas_of(CommandsView),
+        types=(CommandsView,),
     )
     parts = (
         listing.build(services),
@@ -56,7 +55,7 @@ def build(services: Services, /) -> Wire:
     return Wire(
         routes=[route for part in parts for route in part.routes],
         paths={path: item for part in parts for path, item in part.paths.items()},
-        schemas={name: schema for part in parts for name, schema in part.schemas.items()},
+        types=[each for part in parts for each in part.types],
         public=frozenset(path for part in parts for path in part.public),
     )
 

@@ -31,7 +31,6 @@ from passback.native.openapi import (
     json_body,
     json_response,
     schema_reference,
-    schemas_of,
 )
 from passback.native.parts import Posted
 from passback.wire.rest.conversations import (
@@ -115,7 +114,7 @@ def build(services: Services, /) -> Wire:
             ),
         ],
         paths=_PATHS,
-        schemas=schemas_of(ClaimCall, DropClaim, ClaimView, InboxView),
+        types=(ClaimCall, DropClaim, ClaimView, InboxView),
     )
 
 

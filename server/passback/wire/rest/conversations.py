@@ -38,7 +38,6 @@ from passback.native.openapi import (
     json_response,
     run_responses,
     schema_reference,
-    schemas_of,
 )
 from passback.native.parts import Posted
 from passback.native.responses import (
@@ -144,7 +143,7 @@ def build(services: Services, /) -> Wire:
             Endpoint("/readyz", wire.report_ready, methods=["GET"], log_level=logging.DEBUG),
         ],
         paths=_PATHS,
-        schemas=schemas_of(
+        types=(
             ConversationView,
             MessagesView,
             RenameConversation,

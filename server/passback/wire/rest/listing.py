@@ -23,7 +23,6 @@ from passback.native.openapi import (
     describe_parameter,
     json_response,
     schema_reference,
-    schemas_of,
 )
 
 _DEFAULT_LIMIT = 20
@@ -84,7 +83,7 @@ def build(services: Services, /) -> Wire:
             )
         ],
         paths=_PATHS,
-        schemas=schemas_of(ConversationsView),
+        types=(ConversationsView,),
     )
 
 
