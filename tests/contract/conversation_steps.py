@@ -19,6 +19,7 @@ from tests.support.transcript_rules import (
     calls_of,
     words_of,
 )
+from tests.support.waiting import moment
 
 from passback.core.changes import Change, Status
 from passback.core.deltas import Finish, FinishReason, TextChunk, ToolCallChunk, UsageChunk
@@ -256,7 +257,7 @@ async def nobody_follows(conversation: RandomConversation, pick: Pick) -> None:
     post = StartRun(conversation.key, words, TOOLS, on_disconnect="cancel")
     await send(conversation, a_worker(conversation, pick), post)
     while (await conversation.status()).running:
-        await anyio.lowlevel.checkpoint()
+        await moment()
 
 
 def a_worker(conversation: RandomConversation, pick: Pick) -> KillableWorker:

@@ -23,6 +23,7 @@ from tests.support.transcript_rules import (
     faults_of,
     words_of,
 )
+from tests.support.waiting import moment
 
 from passback.core.budgets import Spent
 from passback.core.changes import Status
@@ -289,7 +290,7 @@ class RandomConversation:
     async def settle(self) -> None:
         """Wait until nothing happens any more without a step of the test."""
         while not await self._rests():
-            await anyio.lowlevel.checkpoint()
+            await moment()
 
     async def _rests(self) -> bool:
         status = await self.status()

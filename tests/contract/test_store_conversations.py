@@ -20,6 +20,7 @@ from tests.support.store_values import (
     user,
     waiting,
 )
+from tests.support.waiting import moment
 
 from passback.core.budgets import Spent
 from passback.core.changes import (
@@ -340,7 +341,7 @@ async def test_one_that_has_expired_is_not_there(store: Store, brief: Store) -> 
     await begin_run(brief, key_of("runs"), user("go"))
     with anyio.fail_after(5):
         while (await brief.status(key_of("gone"))).version:
-            await anyio.lowlevel.checkpoint()
+            await moment()
     assert await listed(brief) == ["runs"]
     assert await listed(brief, search="gone") == []
     await create(brief, "new")

@@ -22,6 +22,7 @@ from tests.support.store_values import (
     user,
     waiting,
 )
+from tests.support.waiting import moment
 
 from passback.core.changes import Lease
 from passback.core.errors import (
@@ -268,7 +269,7 @@ async def test_logs_and_conversations_expire(path: Path) -> None:
 async def until_gone(store: SqliteStore, key: ConversationKey) -> None:
     with anyio.fail_after(5):
         while (await store.status(key)).version:
-            await anyio.lowlevel.checkpoint()
+            await moment()
 
 
 async def test_posts_that_wait_do_not_expire(path: Path) -> None:

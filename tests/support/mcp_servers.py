@@ -13,6 +13,7 @@ import uvicorn
 from pydantic import JsonValue
 from starlette.types import ASGIApp
 from tests.support.mcp_raw import Json
+from tests.support.waiting import moment
 
 from passback.core.messages import (
     CallId,
@@ -71,7 +72,7 @@ async def names(server: MCPServer) -> list[str]:
 
 async def until_it_has(server: MCPServer, name: str) -> None:
     while name not in await names(server):
-        await anyio.lowlevel.checkpoint()
+        await moment()
 
 
 @asynccontextmanager

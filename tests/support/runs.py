@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 from tests.support.transcript_rules import said_in
+from tests.support.waiting import moment
 
 from passback.core.context import ContextPolicy, Unbounded
 from passback.core.events import (
@@ -164,7 +165,7 @@ async def outcome(runs: RunService, run: RunRef) -> Outcome:
 async def over(store: Store, run: RunRef) -> None:
     """Wait for a run to have begun and ended, without following it."""
     while (status := await store.status(KEY)).running or status.run_id != run.run_id:
-        await anyio.lowlevel.checkpoint()
+        await moment()
 
 
 async def reply(runs: RunService, *messages: PostedMessage) -> str:

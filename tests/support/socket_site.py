@@ -11,6 +11,7 @@ import anyio
 import uvicorn
 from tests.support.echo_wire import echo_wire
 from tests.support.logged_runs import LoggedRuns
+from tests.support.waiting import wait_until
 from typing_extensions import override
 
 from passback.core.messages import OwnerId
@@ -119,9 +120,9 @@ class SocketSite:
 
     async def until_idle(self) -> None:
         """Wait until no WebSocket is open, and no connection."""
-        with anyio.fail_after(20):
-            while self.sockets.count or self.state.connections or self.state.tasks:
-                await anyio.lowlevel.checkpoint()
+        await wait_until(
+            lambda: not (self.sockets.count or self.state.connections or self.state.tasks)
+        )
 
 
 def listening_socket() -> socket.socket:

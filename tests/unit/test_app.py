@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from tests.support.asgi_client import Exchange, ask, exchange
+from tests.support.waiting import wait_until
 
 from passback.agent import Agent
 from passback.app import Application, create_app
@@ -179,8 +179,7 @@ async def test_the_time_of_a_run_without_a_reader_is_a_setting() -> None:
             async with post(application, onDisconnect="cancel") as one:
                 while b"half" not in await one.chunk():
                     assert not one.ended
-            while model.open_streams:
-                await anyio.lowlevel.checkpoint()
+            await wait_until(lambda: model.open_streams == 0)
 
 
 async def test_several_models_are_asked_in_turn() -> None:

@@ -1,10 +1,6 @@
 """The command line in processes of its own: what it prints, and how it ends."""
 
-import os
 import socket
-import subprocess
-import sys
-from itertools import takewhile
 from pathlib import Path
 
 import anyio
@@ -314,7 +310,7 @@ def test_workers_with_a_store_in_memory_are_refused(command: str) -> None:
 )
 def test_a_failure_to_start_is_reported_once(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "mine.py").write_text(text)
-    flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--port", "0", "--workers", "3")
+    flags = ("--store", f"sqlite:///{tmp_path}/passback.db", "--port", "0", "--workers", "2")
     ended = passback("serve", "mine:agent", *flags, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
     assert ended.stderr == f"passback: {error}\n"
@@ -444,6 +440,7 @@ async def test_serve_prints_its_address_and_stops_on_sigterm(tmp_path: Path) -> 
         assert server.process.returncode == 0
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("flags", "environment", "warned", "pages"),
     [
@@ -454,32 +451,19 @@ async def test_serve_prints_its_address_and_stops_on_sigterm(tmp_path: Path) -> 
         (["--host", "0.0.0.0"], {"PASSBACK_API_KEYS": "ann:0123456789abcdef"}, False, False),
     ],
 )
-def test_serving_everybody_without_authentication_is_a_warning(
+async def test_serving_everybody_without_authentication_is_a_warning(
     flags: list[str], environment: dict[str, str], warned: bool, pages: bool, tmp_path: Path
 ) -> None:
     """A flag wins over its variable, and the banner names the origins that may call."""
-    inherited = {
-        name: text for name, text in os.environ.items() if not name.startswith("PASSBACK_")
-    }
-    command = [sys.executable, "-m", "passback", "serve", "--port", "0"]
-    store = f"sqlite:///{tmp_path}/store.db"
-    with subprocess.Popen(
-        [*command, "--store", store, *flags],
-        env={**inherited, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            banner = list(takewhile(lambda line: line != "Ctrl-C stops it.\n", process.stdout))
-        finally:
-            process.terminate()
-        errors = process.stderr.read()
-        assert process.wait(20) == 0
+    store, log = f"sqlite:///{tmp_path}/store.db", tmp_path / "log"
+    with log.open("wb") as stderr:
+        arguments = ["--store", store, *flags]
+        async with running_server(*arguments, environment=environment, stderr=stderr) as server:
+            server.terminate()
+            assert await server.exit_code() == 0
+    banner = server.banner.splitlines()[:-1]
     assert banner[0].startswith(f"passback {__version__} is listening on http://")
     lines = dict(line.split()[:2] for line in banner[2:] if line.strip())
     assert list(lines) == ["page", "curl", "store", "model", *(["origins"] if pages else [])]
     assert lines["store"] == store
-    assert ("without authentication" in errors) is warned
+    assert ("without authentication" in log.read_text()) is warned

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
+from tests.support.waiting import wait_until
 
 from passback.agent import Agent
 from passback.core.deltas import UsageChunk
@@ -131,8 +131,7 @@ async def test_a_run_whose_iteration_is_left_goes_on_until_it_is_cancelled() -> 
             with pytest.raises(ConversationBusy):
                 await anext(session.submit("again"))
             assert await session.cancel()
-            while model.open_streams:
-                await anyio.lowlevel.checkpoint()
+            await wait_until(lambda: model.open_streams == 0)
             assert not await session.cancel()
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import anyio
-import anyio.lowlevel
 import pytest
 from tests.support.killable_worker import Faults
 from tests.support.runs import (
@@ -26,6 +25,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.waiting import moment
 from typing_extensions import override
 
 from passback.core.changes import Commit, LeaseState, LogWrite
@@ -306,7 +306,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
     model = ScriptedModel([words("one")])
     async with worker(store, model, timing=RECOVERING, toolsets=[Fragile("seen")]):
         while all([(await store.status(key)).running for key in (KEY, OTHER)]):
-            await anyio.lowlevel.checkpoint()
+            await moment()
         assert "conversation broken" in caplog.messages
         assert len(model.requests) == 1
 

@@ -30,6 +30,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.waiting import moment
 from tests.unit.engine.sub_agents import helper, lead_worker
 
 from passback.core.errors import ShuttingDown
@@ -300,7 +301,7 @@ async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(stor
         await until(leaving, run, TextDelta)
         await leaving.drain(0)
         while (await store.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
+            await moment()
         assert await outcome(other, run) == Completed()
         assert (await other.status(KEY)).attempt == 2
     assert faults.calls["release"] == 1
@@ -352,7 +353,7 @@ async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method
             run = await post(leaving, says())
             await until(leaving, run, TextDelta)
         while (await memory.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
+            await moment()
         assert await outcome(other, run) == Completed()
     assert faults.plan[method] == []
 

@@ -28,6 +28,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.waiting import moment
 
 from passback.core.changes import LoadedConversation, Status
 from passback.core.errors import (
@@ -314,7 +315,7 @@ async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(st
     async with worker(watched.store, model, timing=timing) as runs:
         await followed(runs, await post(runs, says("paint", "p"), tools=[PAINT]))
         while (await runs.status(KEY)).owed or (await runs.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
+            await moment()
         assert len(model.requests) == 2
 
 

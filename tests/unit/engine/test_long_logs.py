@@ -21,6 +21,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.waiting import moment
 
 from passback.core.changes import Change, Lease
 from passback.core.deltas import Finish, TextChunk
@@ -252,7 +253,7 @@ async def test_a_reader_overtaken_by_the_trimming_gets_an_error(small: Store) ->
                     await anext(batches)
         chatter.last.set()
         while (await small.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
+            await moment()
 
 
 @pytest.mark.promise("P10")
@@ -286,6 +287,6 @@ async def test_a_short_run_after_a_long_one_has_room(small: Store) -> None:
         await chatter.go_on(8)
         chatter.last.set()
         while (await small.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
+            await moment()
     async with worker(small, ScriptedModel([words("short")])) as runs:
         assert await outcome(runs, await post(runs, says("again"))) == Completed()

@@ -30,6 +30,7 @@ from tests.support.runs import (
     until,
     worker,
 )
+from tests.support.waiting import moment
 
 from passback.core.changes import Change, Commit, Lease, LogWrite
 from passback.core.errors import LeaseLost, ModelUnavailable, UnknownToolCall
@@ -140,7 +141,7 @@ async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
     ):
         run = await post(dying, says())
         while (await store.status(KEY)).running:
-            await anyio.lowlevel.checkpoint()
+            await moment()
         gate.set()
         assert await outcome(dying, run) == Completed()
         assert await contents(dying) == ["hi", "whole"]

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import anyio
-import anyio.lowlevel
 import pytest
 from tests.support.killable_worker import Fault, Faults, killable_worker
 from tests.support.runs import (
@@ -34,6 +33,7 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.transcript_rules import said_in
+from tests.support.waiting import moment
 from typing_extensions import override
 
 from passback.core.context import Context, Unbounded
@@ -321,7 +321,7 @@ async def test_a_worker_may_die_between_two_runs_of_the_queue(store: Store, who:
             await faults.until("load", looks + 1)
         if who == "scan":
             while (await store.status(KEY)).queued or (await store.status(KEY)).running:
-                await anyio.lowlevel.checkpoint()
+                await moment()
         if who == "post":
             assert await outcome(other, await enqueue(other, "c")) == Completed()
         assert await outcome(other, run) == Completed()
@@ -379,7 +379,7 @@ async def enqueue_unattended(runs: RunService) -> RunRef:
 
 async def nothing_waits(store: Store) -> None:
     while (await store.status(KEY)).queued:
-        await anyio.lowlevel.checkpoint()
+        await moment()
 
 
 @pytest.mark.promise("P15")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-import anyio.lowlevel
 import pytest
 from tests.support.killable_worker import killable_worker
 from tests.support.runs import (
@@ -26,6 +25,7 @@ from tests.support.runs import (
     worker,
 )
 from tests.support.store_values import LONG, begin_run, ending, waiting
+from tests.support.waiting import moment
 
 from passback.core.errors import CursorExpired, InvalidCursor, UnknownConversation, UnknownRun
 from passback.core.events import (
@@ -419,7 +419,7 @@ async def until_expired(store: Store, run: RunRef) -> None:
     """Wait until a run has ended and its log is gone."""
     with anyio.fail_after(10):
         while (await store.status(KEY)).running or await store.next_run(KEY, after=START):
-            await anyio.lowlevel.checkpoint()
+            await moment()
     with pytest.raises(UnknownRun):
         await store.read_log(run)
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-import anyio.lowlevel
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp
 from tests.support.http_connection import REQUEST, Clock, asked
 from tests.support.logged_runs import RUN
 from tests.support.sse_site import END, Site, done
+from tests.support.waiting import wait_until
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -223,10 +223,9 @@ async def test_a_client_that_does_not_read_an_answer_of_json_is_dropped() -> Non
     state = ServerState()
     async with connected(Endpoint("/", answer, methods=["GET"]), 0.1, state) as client:
         await asyncio.get_running_loop().sock_sendall(client, REQUEST)
-        while not state.connections:
-            await anyio.lowlevel.checkpoint()
-        while state.connections:  # the server drops it, whether or not anything is read
-            await anyio.lowlevel.checkpoint()
+        await wait_until(lambda: bool(state.connections))
+        # the server drops it, whether or not anything is read
+        await wait_until(lambda: not state.connections)
 
 
 @pytest.mark.promise("P11")

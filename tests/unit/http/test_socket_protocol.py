@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
-import anyio.lowlevel
 import pytest
 from tests.support.raw_socket import (
     BINARY,
@@ -22,6 +21,7 @@ from tests.support.raw_socket import (
     opened,
 )
 from tests.support.socket_site import OWN, SocketSite
+from tests.support.waiting import wait_until
 
 from passback.core.messages import OwnerId
 from passback.http.open_sockets import OpenSockets
@@ -124,9 +124,7 @@ async def test_messages_that_arrive_in_part_are_counted_with_the_bodies() -> Non
     async with site(bodies=bodies) as one, greeted(one) as socket, greeted(one) as second:
         large = frame(TEXT, b"x" * 90 * KIB)
         await socket.send(large[:-1])
-        with anyio.fail_after(10):
-            while bodies.held < 80 * KIB:
-                await anyio.lowlevel.checkpoint()
+        await wait_until(lambda: bodies.held >= 80 * KIB)
         await second.send(large[:-1])
         reason = "too many messages are arriving at once; send this one later"
         assert await second.close_frame() == (1013, reason)
@@ -134,9 +132,7 @@ async def test_messages_that_arrive_in_part_are_counted_with_the_bodies() -> Non
         assert len((await socket.frame()).content) == 5 + 90 * KIB
         assert bodies.held == 0
         await socket.send(large[:-1])
-        with anyio.fail_after(10):
-            while bodies.held < 80 * KIB:
-                await anyio.lowlevel.checkpoint()
+        await wait_until(lambda: bodies.held >= 80 * KIB)
         await socket.stream.aclose()
         await one.until_idle()
         assert bodies.held == 0
@@ -262,9 +258,7 @@ async def test_a_handshake_that_is_not_answered_gives_its_place() -> None:
     connections = OpenConnections(1)
     async with site(connections=connections) as one, connected(one.url) as waiting:
         await waiting.send(head("/slow", OWN))
-        with anyio.fail_after(10):
-            while not one.sockets.count:
-                await anyio.lowlevel.checkpoint()
+        await wait_until(lambda: one.sockets.count > 0)
         async with connected(one.url) as second:
             await second.send(HTTP)
             assert (await second.answer())[0] == 200

@@ -2,17 +2,17 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-import anyio.lowlevel
 import pytest
 from starlette.types import Message, Scope
 from tests.support.echo_wire import SECRET
 from tests.support.logged_runs import LoggedRuns
 from tests.support.raw_socket import TEXT, RawFrame, connected, frame, head, opened
 from tests.support.socket_site import KEY, OTHER_KEY, OWN, SocketSite
+from tests.support.waiting import wait_until
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
@@ -63,11 +63,6 @@ async def end_of(one: ClientConnection) -> tuple[int, str]:
             await one.recv()
     assert one.close_code is not None
     return one.close_code, one.close_reason or ""
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await anyio.lowlevel.checkpoint()
 
 
 async def refusal(site: SocketSite, path: str, **headers: str) -> tuple[int, str]:
@@ -279,18 +274,18 @@ async def test_a_client_that_reads_late_gets_everything() -> None:
     limits = RequestLimits(socket_queue_bytes=100_000_000)
     async with site(limits=limits) as one, opened(one.url, "/keyed", OWN) as socket:
         await socket.send(frame(TEXT, b"flood 300 100000"))
-        await until(lambda: one.sockets.queued > 0)
+        await wait_until(lambda: one.sockets.queued > 0)
         assert (await socket.frame()).content == b"hello alice"
         assert [len((await socket.frame()).content) for _ in range(300)] == [100_000] * 300
         assert await socket.frame() == RawFrame(TEXT, b"sent 300")
-        await until(lambda: one.sockets.queued == 0)
+        await wait_until(lambda: one.sockets.queued == 0)
 
 
 async def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:
     limits = RequestLimits(socket_queue_bytes=100_000_000)
     async with site(limits=limits) as one, opened(one.url, "/keyed", OWN, small=True) as socket:
         await socket.send(frame(TEXT, b"flood 100 100000"))
-        await until(lambda: one.sockets.queued > 0)
+        await wait_until(lambda: one.sockets.queued > 0)
         one.stopping.set()
         await one.until_idle()
 

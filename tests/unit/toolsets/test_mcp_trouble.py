@@ -24,6 +24,7 @@ from tests.support.mcp_servers import (
 )
 from tests.support.mcp_tools import tools as tool_server
 from tests.support.runs import events, post, says, worker
+from tests.support.waiting import moment
 
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.events import ToolResulted
@@ -83,7 +84,7 @@ async def test_an_http_server_that_comes_back_is_reconnected(
                 assert await server.ready() == []
             assert await called(server, "say") == LOST
             while await names(server):
-                await anyio.lowlevel.checkpoint()
+                await moment()
             async with serving(site.app, port):
                 await until_it_has(server, "t__say")
                 assert await called(server, "say") == ToolResult("say")
@@ -123,7 +124,7 @@ async def test_the_loss_of_an_idle_http_server_is_noticed_too(
                 async with serving(tool_server().streamable_http_app(), port):
                     await until_it_has(server, "t__add")
                 while await names(server):
-                    await anyio.lowlevel.checkpoint()
+                    await moment()
     assert logged_actions(caplog) == ["toolset_lost", "toolset_unavailable"] * 2
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.support.chat_site import ChatSite, chat_site
 from tests.support.logged_runs import LoggedRuns
 from tests.support.socketio_client import ConnectionRefused, socketio_client
+from tests.support.waiting import wait_until
 from tests.unit.wire.test_chat_plain import QUESTIONS, agent, told
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -99,9 +100,7 @@ async def test_a_key_may_come_in_the_header(transports: Sequence[str]) -> None:
             ack = await client.call("session:subscribe", session_id=session)
             assert ack == {"status": "ok"}
         # a client that has left is no longer counted
-        with anyio.fail_after(30):
-            while site.application.sockets.count:
-                await anyio.lowlevel.checkpoint()
+        await wait_until(lambda: site.application.sockets.count == 0)
 
 
 async def handshake(site: ChatSite) -> tuple[ClientConnection, str]:
