@@ -1,6 +1,5 @@
 """Settings, marks and fixtures of all tests."""
 
-import gc
 from collections.abc import Iterator
 
 import pytest
@@ -35,12 +34,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     items.sort(key=_rank)
-
-
-def pytest_collection_finish() -> None:
-    # what was collected stays to the end: each full collection of garbage would visit all of it
-    gc.collect()
-    gc.freeze()
 
 
 def _is_in_lane(item: pytest.Item) -> bool:

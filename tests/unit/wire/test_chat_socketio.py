@@ -235,6 +235,23 @@ async def test_a_client_that_polls_without_a_key_is_ended() -> None:
         assert site.application.sockets.count == 0
 
 
+@pytest.mark.parametrize("packets", [[], ["40", "41"]])
+async def test_a_client_that_is_ended_and_polls_no_more_leaves_nothing(packets: list[str]) -> None:
+    settings = {**KEYS, "timing": "key_timeout=0.1"} if not packets else {}
+    async with chat_site(settings=settings) as site, httpx.AsyncClient(base_url=site.url) as http:
+        engine_id = json.loads((await http.get(OPEN)).text[1:])["sid"]
+        for packet in packets:
+            await http.post(f"{OPEN}&sid={engine_id}", content=packet)
+        name = f"end of {engine_id}"
+        await wait_until(lambda: name in names_of_tasks())
+        await wait_until(lambda: name not in names_of_tasks())
+        assert site.application.sockets.count == 0
+
+
+def names_of_tasks() -> set[str | None]:
+    return {task.name for task in anyio.get_running_tasks()}
+
+
 async def test_polling_clients_are_counted_and_the_longest_keyless_one_gives_way() -> None:
     settings = {**KEYS, "limits": "sockets=2 owner_sockets=1"}
     async with chat_site(settings=settings) as site, httpx.AsyncClient(base_url=site.url) as http:

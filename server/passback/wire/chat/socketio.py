@@ -55,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 PATH: Final = "/socket.io/"
 KEYLESS_BYTES: Final = 16 * 1024  # of a payload, before the key has come
+_FINAL_SECONDS: Final = 2  # in which a client that is ended may poll what it has not read
 MOST_PACKETS: Final = 16  # in one payload: the library takes no more
 _HOLDER_KEY: Final = "passback.chat"
 _RESERVED: Final = frozenset({"connect", "disconnect", "connect_error", "*"})
@@ -273,13 +274,13 @@ class SocketIoTransport:
         if holder.socket is not None:
             holder.socket.abandon(*TOO_SLOW)
         else:
-            self._start(self._server.eio.disconnect, engine_id)
+            self._end(engine_id)
 
     def end_polling(self, holder: Holder, /) -> None:
         """End a client that has polled for too long without a key."""
         for engine_id, environ in self._server.environ.items():
             if environ["asgi.scope"].get(_HOLDER_KEY) is holder:
-                self._start(self._server.eio.disconnect, engine_id)
+                self._end(engine_id)
         self._leave(holder)
 
     # ---------------------------------------------------------------- WebSockets
@@ -444,7 +445,7 @@ class SocketIoTransport:
         assert connection is not None, "clients that were refused do not disconnect"
         connection.close()
         # a client that has left the main namespace, the only one, may never close its connection
-        self._start(self._server.eio.disconnect, engine_id)
+        self._end(engine_id)
 
     async def _handle_event(self, name: str, sid: str, *given: JsonValue) -> Ack:
         environ = self._server.get_environ(sid)
@@ -462,11 +463,17 @@ class SocketIoTransport:
             client.send(word)
         for engine_id, socket in self._server.eio.sockets.items():
             if not socket.upgraded:
-                self._start(self._server.eio.disconnect, engine_id)
+                self._end(engine_id)
 
-    def _start(self, work: Any, *given: object) -> None:
+    def _end(self, engine_id: str) -> None:
+        """End a connection. A client that polls no more is not waited for."""
+
+        async def disconnect() -> None:
+            with anyio.move_on_after(_FINAL_SECONDS):
+                await self._server.eio.disconnect(engine_id)
+
         assert self._tasks is not None
-        self._tasks.start_soon(work, *given)
+        self._tasks.start_soon(disconnect, name=f"end of {engine_id}")
 
 
 def _engine_id(scope: Scope) -> str:
