@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from coverage import Coverage
 from hypothesis import settings
 from tests.support.lanes import LANE
 from tests.support.redis_server import RedisServer, redis_cluster, redis_server
@@ -34,6 +35,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     items.sort(key=_rank)
+
+
+def pytest_sessionfinish() -> None:
+    # a process that takes long to end is killed, and what it has measured would be lost with it
+    if (measuring := Coverage.current()) is not None:
+        measuring.save()
 
 
 def _is_in_lane(item: pytest.Item) -> bool:
