@@ -100,6 +100,8 @@ class KillableWorker:
         self._scope.cancel()
         await self.dead.wait()
         self.faults.dead = False
+        # what it was writing is written now: nothing of it is a sign of life for who comes later
+        await self.faults.store.renew((), lease=0)
 
     async def expire(self) -> None:
         """End the leases of a worker that has vanished, as time would."""
