@@ -10,7 +10,7 @@ from tests.support.commands import passback
 from tests.support.server import running_server
 
 from passback import __version__
-from passback.cli import EXIT_USAGE, main
+from passback.cli import EXIT_USAGE, _open_socket, main
 from passback.workers import EXIT_FAILED
 
 AGENT = """
@@ -314,6 +314,12 @@ def test_a_failure_to_start_is_reported_once(tmp_path: Path, text: str, error: s
     ended = passback("serve", "mine:agent", *flags, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (EXIT_USAGE, "")
     assert ended.stderr == f"passback: {error}\n"
+
+
+def test_an_answer_is_not_held_back_until_the_client_has_the_one_before() -> None:
+    """Uvloop sees to it by itself, other event loops do not."""
+    with _open_socket("127.0.0.1", 0, "") as listening:
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
