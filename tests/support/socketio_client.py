@@ -1,5 +1,6 @@
 """The published client of Socket.IO, as tests of the chat socket use it."""
 
+import asyncio
 import http
 import importlib
 from collections.abc import AsyncGenerator, Sequence
@@ -78,6 +79,15 @@ async def _read(response: aiohttp.ClientResponse) -> None:
         await response.read()
 
 
+async def _end_tasks(library: Any) -> None:
+    """End what the library leaves waiting for 30 seconds where the server ends a connection."""
+    found = (library.write_loop_task, library.read_loop_task)
+    tasks = [task for task in found if task is not None]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @asynccontextmanager
 async def socketio_client(
     url: str, *, token: Any = "", transports: Sequence[str] = ("polling", "websocket"), **more: Any
@@ -98,4 +108,5 @@ async def socketio_client(
         finally:
             await library.disconnect()
             await library.eio.disconnect()  # which is connected where the key is refused
+            await _end_tasks(library.eio)
             client.close()
