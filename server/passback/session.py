@@ -31,8 +31,8 @@ from passback.core.messages import (
     ToolSpec,
     new_conversation_id,
 )
-from passback.core.ports import Runs
 from passback.core.posts import Parked, StartRun
+from passback.core.runs import Runs
 from passback.core.state import ConversationState, owner_view
 from passback.core.values import check_arguments
 from passback.http.requests import check_conversation_id as checked_id

@@ -34,6 +34,7 @@ from passback.core.changes import (
     WrittenTitle,
     dump_message,
 )
+from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
 from passback.core.errors import PassbackError
 from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, TextDelta
 from passback.core.messages import (
@@ -62,6 +63,7 @@ BATCHES: list[tuple[Message, ...]] = [
     (asking("a", "b"), answer("a")),
     (answer("b"),),
 ]
+SETTINGS = [NO_SETTINGS, ConversationSettings("/one", ("/two",)), ConversationSettings(mode="ask")]
 ON_BUSY: list[OnBusy] = ["enqueue", "interrupt"]
 
 
@@ -201,6 +203,7 @@ def a_change(
         a_state(pick, len(walk.messages[:keep]) + len(batch)),
         pick.of([None, "title", ""]),
         bool(pick.below(2)),
+        pick.of(SETTINGS) if pick.seldom() else None,
     )
 
 
@@ -361,6 +364,11 @@ async def rename(walk: RandomOperations, pick: Pick) -> None:
     await walk.send(lambda store: store.rename(walk.key, title))
 
 
+async def configure(walk: RandomOperations, pick: Pick) -> None:
+    settings = pick.of(SETTINGS)
+    await walk.send(lambda store: store.configure(walk.key, settings))
+
+
 async def write_title(walk: RandomOperations, pick: Pick) -> None:
     known, late = await walk.status(), pick.seldom()
     call = TitleCall(Usage(pick.below(9)), Spent(pick.below(9)))
@@ -419,6 +427,7 @@ OPERATIONS: list[Operation] = [
         take_due,
         inbox,
         rename,
+        configure,
         write_title,
         list_conversations,
         delete,

@@ -34,7 +34,7 @@ from passback.stores.layout import conversation_tag
 
 pytestmark = pytest.mark.anyio
 
-NEWER = b'{"role": "oracle", "hunter2": 1, "plan": 1}'
+NEWER = b'{"role": "oracle", "hunter2": 1, "plan": 1, "cwd": 1}'
 """Data that no part of a conversation can be read from."""
 
 
@@ -159,7 +159,7 @@ async def test_a_damaged_conversation_fails_alone_beside_other_callers(
     assert (await store.status(healthy.run.key)).message_count == 3
 
 
-@pytest.mark.parametrize("part", ["state", "owed", "title"])
+@pytest.mark.parametrize("part", ["state", "owed", "title", "settings"])
 @pytest.mark.parametrize("search", ["", "t"])
 async def test_a_damaged_conversation_does_not_hold_up_lists(
     store: Store, damage: Damage, part: str, search: str
@@ -192,6 +192,7 @@ Read = Callable[[Store, Lease], Awaitable[object]]
 READS: dict[str, Read] = {
     "owed": lambda store, held: store.status(held.run.key),
     "state": lambda store, held: store.status(held.run.key),
+    "settings": lambda store, held: store.status(held.run.key),
     "tools": lambda store, held: store.load(held.run.key),
     "messages": lambda store, held: store.load(held.run.key),
     "queue": lambda store, held: store.load(held.run.key),

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from passback.agent import Agent
 from passback.app import Application
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
-from passback.core.ports import Runs
+from passback.core.runs import Runs
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.http.socket_protocol import BoundedSocketProtocol
 from passback.session import ContextHolder

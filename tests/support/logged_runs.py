@@ -19,6 +19,7 @@ from passback.core.changes import (
     Page,
     Status,
 )
+from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings, check_settings
 from passback.core.errors import (
     CallClaimed,
     Conflict,
@@ -40,8 +41,8 @@ from passback.core.messages import (
     RunId,
     RunRef,
 )
-from passback.core.ports import Command, RunBatch, TakeBatch, TakeRunBatch
 from passback.core.posts import Parked, StartRun
+from passback.core.runs import Command, RunBatch, TakeBatch, TakeRunBatch
 from passback.core.titles import check_title
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
@@ -243,13 +244,23 @@ class LoggedRuns:
         ]
         return ConversationPage(tuple(found[-1:]), found[-1].place if found[:-1] else None)
 
-    async def create(self, key: ConversationKey, /, *, title: str = "") -> None:
+    async def create(
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        title: str = "",
+        settings: ConversationSettings = NO_SETTINGS,
+    ) -> None:
         if key in self.known:
             raise Conflict("there is a conversation with this id already")
-        self.known[key] = Status(1, title=title)
+        self.known[key] = Status(1, title=title, settings=settings)
 
     async def rename(self, key: ConversationKey, title: str, /) -> None:
         self.known[key] = replace(await self.status(key), title=check_title(title))
+
+    async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> None:
+        self.known[key] = replace(await self.status(key), settings=check_settings(settings))
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
 from passback.core.events import START, Position, RunEvent
 from passback.core.messages import CallId, ConversationKey, Message, Owed, RunId, RunRef, ToolSpec
 from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
@@ -112,6 +113,7 @@ class Status:
             if not counted yet.
         title: for people; empty if it has none.
         named: a client gave the title.
+        settings: what a client has set for the conversation.
         created: when its first change was written, in milliseconds of the store's clock.
         updated: when a client last changed it (`park`, `begin` or `enqueue`), by the same clock.
     """
@@ -140,6 +142,7 @@ class Status:
     history_bytes: int | None = field(default=0, compare=False)
     title: str = ""
     named: bool = False
+    settings: ConversationSettings = NO_SETTINGS
     created: int = field(default=0, compare=False)
     updated: int = field(default=0, compare=False)
 
@@ -205,6 +208,7 @@ class Change:
             it is beyond the messages that `keep_messages` leaves.
         title: the title, if the conversation has none yet; None keeps it.
         named: a client gives this title.
+        settings: replaces the conversation's settings; None keeps them.
     """
 
     key: ConversationKey
@@ -221,6 +225,7 @@ class Change:
     state: State | None = None
     title: str | None = None
     named: bool = False
+    settings: ConversationSettings | None = None
 
 
 @value

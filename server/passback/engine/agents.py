@@ -10,9 +10,10 @@ from pydantic import JsonValue
 from passback.core.budgets import Budget, Price
 from passback.core.context import ContextPolicy, ExtraPrompt, PromptBuilder, Unbounded
 from passback.core.deltas import ModelDelta, ModelRequest
-from passback.core.errors import UnknownAgent, UnknownModel
+from passback.core.errors import UnknownAgent, UnknownModel, UnsupportedAttachment
 from passback.core.messages import (
     JsonObject,
+    MediaPart,
     Message,
     MessageContext,
     SystemMessage,
@@ -86,6 +87,22 @@ class AgentSpec:
         last = append[-1] if append else None
         shown = isinstance(last, UserMessage | SystemMessage) and not is_command(last)
         return shown and self.context.is_large(self.seen(append))
+
+    def refuse_attachments(self, append: Sequence[Message]) -> None:
+        """Raise `UnsupportedAttachment` for the first attachment in new messages that the model
+        does not take.
+        """
+        for message in append:
+            if not isinstance(message, UserMessage | SystemMessage):
+                continue
+            if isinstance(message.content, str):
+                continue
+            for part in message.content:
+                if isinstance(part, MediaPart) and (why := self.model.refuses(part)):
+                    raise UnsupportedAttachment(
+                        f"this agent cannot take an attachment of type {part.type!r}: {why}",
+                        details={"type": part.type},
+                    )
 
     def request_frame(self, toolbox: Toolbox, extra: str = "") -> ModelRequest:
         """Return a request without messages: what all requests of a run share, whose extra prompt

@@ -18,8 +18,8 @@ from passback.core.messages import (
     new_message_id,
     single_text,
 )
-from passback.core.ports import Command
 from passback.core.posts import StartRun
+from passback.core.runs import Command
 from passback.core.text import replace_surrogates
 from passback.core.transcript import is_command
 from passback.core.values import value

@@ -14,7 +14,8 @@ from passback.core.changes import Status
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import START, Failed, Logged, Position, Rewound, RunFinished
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.ports import Store, TakeBatch, Watch
+from passback.core.ports import Store, Watch
+from passback.core.runs import TakeBatch
 from passback.engine.log import RunLog
 
 CONVERSATION_DELETED = Failed("run_not_found", "the conversation was deleted during this run")

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from time import monotonic
 from typing import TypeAlias, assert_never
 
 import anyio
@@ -41,6 +40,11 @@ from passback.core.changes import (
     QueuedPost,
     Status,
 )
+from passback.core.conversation_settings import (
+    NO_SETTINGS,
+    ConversationSettings,
+    check_settings,
+)
 from passback.core.errors import (
     CallClaimed,
     ClientError,
@@ -51,7 +55,6 @@ from passback.core.errors import (
     StoreError,
     UnknownConversation,
     UnknownToolCall,
-    UnsupportedAttachment,
 )
 from passback.core.events import (
     START,
@@ -68,17 +71,15 @@ from passback.core.messages import (
     Answer,
     CallId,
     ConversationKey,
-    MediaPart,
     Message,
     OwnerId,
     RunRef,
-    SystemMessage,
     UserMessage,
     new_message_id,
     new_nonce,
     new_run_id,
 )
-from passback.core.ports import Command, ModelClient, Store, TakeBatch, TakeRunBatch
+from passback.core.ports import Store
 from passback.core.posts import (
     Parked,
     Receipt,
@@ -88,6 +89,7 @@ from passback.core.posts import (
     receipt_names,
     with_arrival_time,
 )
+from passback.core.runs import Command, TakeBatch, TakeRunBatch
 from passback.core.titles import check_title
 from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
@@ -97,7 +99,7 @@ from passback.engine.log import record_messages
 from passback.engine.reader import Reader, StoredLog
 from passback.engine.recovery import Recovery, new_run, posted_change
 from passback.engine.spending import owner_spent
-from passback.engine.supervisor import Supervisor, Timing
+from passback.engine.supervisor import Readiness, Supervisor, Timing
 from passback.engine.watching import ConversationReader
 
 ATTEMPTS = 20  # of a change that other writers overtake
@@ -113,53 +115,6 @@ async def back_off(attempt: int, /) -> None:
     ever.
     """
     await anyio.sleep(_jitter.uniform(0, _BACK_OFF_STEP * attempt))
-
-
-# seconds for which an answer of the store counts: anybody may ask, and each ping is a write
-READY_SECONDS = 1.0
-
-
-class Readiness:
-    """Caches the last answer of `ping`; concurrent callers wait for the same one."""
-
-    def __init__(
-        self, ping: Callable[[], Awaitable[None]], /, *, seconds: float = READY_SECONDS
-    ) -> None:
-        self._ping = ping
-        self._seconds = seconds
-        self._asking = anyio.Lock()
-        self._counts_until = 0.0
-        self._error: StoreError | None = None
-
-    async def check(self) -> None:
-        """Return if the store can be used. Raises StoreError otherwise."""
-        async with self._asking:
-            if monotonic() >= self._counts_until:
-                self._error = None
-                try:
-                    await self._ping()
-                except StoreError as failure:
-                    self._error = failure
-                self._counts_until = monotonic() + self._seconds
-            error = self._error
-        if error is not None:
-            # a new one: what is raised again and again grows by its traceback each time
-            raise type(error)(error.message, retry_after=error.retry_after)
-
-
-def refuse_attachments(append: Sequence[Message], model: ModelClient, /) -> None:
-    """Raise `UnsupportedAttachment` for the first attachment in new messages that the model does
-    not take.
-    """
-    for message in append:
-        if not isinstance(message, UserMessage | SystemMessage) or isinstance(message.content, str):
-            continue
-        for part in message.content:
-            if isinstance(part, MediaPart) and (why := model.refuses(part)):
-                raise UnsupportedAttachment(
-                    f"this agent cannot take an attachment of type {part.type!r}: {why}",
-                    details={"type": part.type},
-                )
 
 
 _NEW = LoadedConversation(Status())
@@ -326,7 +281,7 @@ class RunService:
         """Return if new messages may be stored: they have room, and the model takes them."""
         spec = agent.spec
         refuse_accompanied_command(append)
-        refuse_attachments(append, spec.model)
+        spec.refuse_attachments(append)
         refuse_too_large(loaded, append, self._timing.history_bytes, spec.commands)
         if spec.is_large(append):
             client = loaded.tools if post.tools is None else post.tools
@@ -510,14 +465,25 @@ class RunService:
     ) -> ConversationPage:
         return await self._store.conversations(owner, after=after, limit=limit, search=search)
 
-    async def create(self, key: ConversationKey, /, *, title: str = "") -> None:
-        given = check_title(title) if title else None
-        change = Change(key, new_nonce(), 0, title=given, named=True)
+    async def create(
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        title: str = "",
+        settings: ConversationSettings = NO_SETTINGS,
+    ) -> None:
+        given, chosen = check_title(title) if title else None, check_settings(settings)
+        change = Change(key, new_nonce(), 0, title=given, named=True, settings=chosen)
         if not await self._store.park(change):
             raise Conflict("there is a conversation with this id already")
 
     async def rename(self, key: ConversationKey, title: str, /) -> None:
         if not await self._store.rename(key, check_title(title)):
+            raise UnknownConversation("there is no such conversation")
+
+    async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> None:
+        if not await self._store.configure(key, check_settings(settings)):
             raise UnknownConversation("there is no such conversation")
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:

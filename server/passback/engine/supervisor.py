@@ -29,6 +29,38 @@ logger = logging.getLogger(__name__)
 BROKEN_RUN = Failed("internal", "the server failed; its log says why")
 
 
+# seconds for which an answer of the store counts: anybody may ask, and each ping is a write
+READY_SECONDS = 1.0
+
+
+class Readiness:
+    """Caches the last answer of `ping`; concurrent callers wait for the same one."""
+
+    def __init__(
+        self, ping: Callable[[], Awaitable[None]], /, *, seconds: float = READY_SECONDS
+    ) -> None:
+        self._ping = ping
+        self._seconds = seconds
+        self._asking = anyio.Lock()
+        self._counts_until = 0.0
+        self._error: StoreError | None = None
+
+    async def check(self) -> None:
+        """Return if the store can be used. Raises StoreError otherwise."""
+        async with self._asking:
+            if monotonic() >= self._counts_until:
+                self._error = None
+                try:
+                    await self._ping()
+                except StoreError as failure:
+                    self._error = failure
+                self._counts_until = monotonic() + self._seconds
+            error = self._error
+        if error is not None:
+            # a new one: what is raised again and again grows by its traceback each time
+            raise type(error)(error.message, retry_after=error.retry_after)
+
+
 class Run:
     """A run of this process, until it has ended, is left to another worker, or is lost to one.
 

@@ -18,7 +18,8 @@ from passback.core.events import (
     RunQueued,
 )
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.ports import RunBatch, Store, TakeBatch, TakeRunBatch, Watch
+from passback.core.ports import Store, Watch
+from passback.core.runs import RunBatch, TakeBatch, TakeRunBatch
 from passback.engine.reader import BEYOND_END, Reader
 
 

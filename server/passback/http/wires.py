@@ -15,8 +15,8 @@ from starlette.routing import BaseRoute
 
 from passback.core.errors import ServerBusy
 from passback.core.messages import OwnerId
-from passback.core.ports import Runs
 from passback.core.posts import OnBusy
+from passback.core.runs import Runs
 from passback.core.signals import Signal
 from passback.core.values import value
 from passback.http.answers import ErrorBody

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from passback.core.errors import PassbackError, UnknownConversation
 from passback.core.events import Failed, Logged, RunStarted
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.ports import RunBatch
+from passback.core.runs import RunBatch
 from passback.http.wires import Services
 from passback.native.history import MessageView, message_view
 from passback.native.responses import NativeEncoder, native_data

@@ -40,8 +40,8 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import CallId, ConversationKey, RunRef
-from passback.core.ports import Runs
 from passback.core.posts import Parked
+from passback.core.runs import Runs
 from passback.core.values import value
 from passback.http.answers import json_answer, run_headers
 from passback.http.requests import (

@@ -39,6 +39,7 @@ from passback.core.changes import (
     load_state,
     load_title_call,
 )
+from passback.core.conversation_settings import NO_SETTINGS, dump_settings, load_settings
 from passback.core.errors import TRIMMED, CursorExpired, StoreError
 from passback.core.events import START, Logged, Position, RunEvent
 from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
@@ -160,6 +161,7 @@ class PackedChange:
     state: PackedState | None
     title: str
     named: bool
+    settings: bytes | None
 
 
 def pack_change(change: Change, /) -> PackedChange:
@@ -181,6 +183,7 @@ def pack_change(change: Change, /) -> PackedChange:
         state=pack_state(change.state),
         title=change.title or "",
         named=change.named,
+        settings=None if change.settings is None else dump_settings(change.settings),
     )
 
 
@@ -277,6 +280,7 @@ STATUS_FIELDS: tuple[str, ...] = (
     "title",
     "named",
     "title_call",
+    "settings",
     "created",
     "updated",
 )
@@ -302,7 +306,7 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
     running, answer_by = bool(number("running")), number("answer_by") or None
     committed = unpack_position(text("committed")) if fields["committed"] else START
     owed, record, turns = load_owed(fields["owed"]), fields["state"], fields["open_turns"]
-    called = fields["title_call"]
+    called, settings = fields["title_call"], fields["settings"]
     state = replace(
         load_state(record) if record else State(),
         # it may have been set back since the record was written
@@ -335,6 +339,7 @@ def unpack_status(fields: Mapping[str, Any], queued: Iterable[str], now: int, /)
         history_bytes=number("history_bytes"),
         title=text("title"),
         named=bool(number("named")),
+        settings=load_settings(settings) if settings else NO_SETTINGS,
         created=number("created") // 1000,
         updated=number("updated") // 1000,
     )

@@ -61,7 +61,7 @@ from passback.core.messages import (
 from passback.core.ports import Store
 from passback.core.posts import Parked, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
-from passback.engine.service import Readiness
+from passback.engine.supervisor import Readiness
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.functions import tool
 

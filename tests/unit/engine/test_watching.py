@@ -42,7 +42,8 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import ConversationKey, MessageId, RunId, RunRef
-from passback.core.ports import RunBatch, Store, TakeBatch
+from passback.core.ports import Store
+from passback.core.runs import RunBatch, TakeBatch
 from passback.engine.reader import CONVERSATION_DELETED, Reader, StoredLog
 from passback.engine.service import RunService
 from passback.engine.watching import ConversationReader

@@ -24,7 +24,7 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import MessageId, RunRef
-from passback.core.ports import Runs
+from passback.core.runs import Runs
 from passback.core.signals import Signal
 from passback.hotpath.sending import SEND_NOW
 from passback.http.gate import Access

@@ -53,7 +53,7 @@ from passback.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from passback.core.ports import RunBatch, Runs
+from passback.core.runs import RunBatch, Runs
 from passback.core.signals import Signal
 from passback.http.wires import Services
 from passback.models.scripted import ScriptedModel

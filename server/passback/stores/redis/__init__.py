@@ -44,6 +44,7 @@ from passback.core.changes import (
     Status,
     WrittenTitle,
 )
+from passback.core.conversation_settings import ConversationSettings, dump_settings
 from passback.core.errors import LeaseLost, StoreError, StoreUnavailable, UnknownRun
 from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
@@ -188,6 +189,11 @@ class RedisStore:
     async def rename(self, key: ConversationKey, title: str, /) -> bool:
         keys = (self._names.state(conversation_tag(key)),)
         return bool(await self._link.run(ScriptCall(scripts.RENAME, keys, (title,))))
+
+    async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> bool:
+        keys = (self._names.state(conversation_tag(key)),)
+        call = ScriptCall(scripts.CONFIGURE, keys, (dump_settings(settings),))
+        return bool(await self._link.run(call))
 
     async def write_title(self, written: WrittenTitle, /) -> bool:
         packed = pack_title(written)

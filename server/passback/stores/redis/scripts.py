@@ -140,7 +140,7 @@ class ScriptCall:
         return (*how, len(self.keys), *self.keys, *self.arguments)
 
 
-LAYOUT = "12"  # of keys and fields: raise it when either changes
+LAYOUT = "13"  # of keys and fields: raise it when either changes
 _CONSTANTS = (
     f"local LAYOUT = '{LAYOUT}'\nlocal STATUS_FIELDS = {{{str(STATUS_FIELDS)[1:-1]}}}\n".encode()
 )
@@ -160,6 +160,7 @@ CHANGE = _load_script("conversation", "listing", "log", "change")
 CLAIM_CALL = _load_script("claim_call")
 ENQUEUE = _load_script("conversation", "listing", "enqueue")
 RENAME = _load_script("rename")
+CONFIGURE = _load_script("configure")
 WRITE_TITLE = _load_script("write_title")
 TITLE = _load_script("title")
 APPEND = _load_script("log", "append")
@@ -180,7 +181,7 @@ SPEND = _load_script("spend")
 
 
 def change_arguments(packed: PackedChange, /) -> tuple[Argument, ...]:
-    """Return the arguments of `lua/change.lua` from `nonce` to `named`."""
+    """Return the arguments of `lua/change.lua` from `nonce` to `settings`."""
     return (
         packed.nonce,
         packed.expected,
@@ -194,6 +195,7 @@ def change_arguments(packed: PackedChange, /) -> tuple[Argument, ...]:
         *state_arguments(packed.state),
         packed.title,
         int(packed.named),
+        packed.settings or b"",
     )
 
 

@@ -34,6 +34,7 @@ from passback.core.changes import (
     Status,
     WrittenTitle,
 )
+from passback.core.conversation_settings import ConversationSettings, dump_settings
 from passback.core.errors import StoreError, StoreFull
 from passback.core.events import START, Cursor, Logged, Position, RunEvent, RunFinished
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
@@ -189,6 +190,12 @@ class SqliteStore:
         tag = conversation_tag(key)
         return await self._writer.run(
             lambda db: changes.rename_conversation(db, tag, title), durable=True
+        )
+
+    async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> bool:
+        tag, record = conversation_tag(key), dump_settings(settings)
+        return await self._writer.run(
+            lambda db: changes.configure_conversation(db, tag, record), durable=True
         )
 
     async def write_title(self, written: WrittenTitle, /) -> bool:

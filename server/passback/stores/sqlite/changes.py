@@ -184,12 +184,16 @@ def _apply_change(
     # `history_start` is set back where it lies behind the kept messages: it would hide new ones
     db.execute(
         "UPDATE extras SET owed = ?, tools = COALESCE(?, tools),"
+        " settings = COALESCE(?, settings),"
         " named = CASE WHEN title = '' THEN ? ELSE named END,"
         " title = CASE WHEN title = '' THEN ? ELSE title END,"
         " owed_since = CASE WHEN ? THEN owed_since END, open_turns = NULL,"
         " history_start = CASE WHEN history_start > ? THEN 0 ELSE history_start END"
         " WHERE conversation = ?",
-        (change.owed, change.tools, named, change.title, change.owes, count, row["id"]),
+        (
+            *(change.owed, change.tools, change.settings, named, change.title),
+            *(change.owes, count, row["id"]),
+        ),
     )
     moved = set_state(db, row["id"], change.state)
     end = add_messages(db, row["id"], count, change.messages)
@@ -215,6 +219,14 @@ def rename_conversation(db: sqlite3.Connection, tag: str, title: str, /) -> bool
     if row is None:
         return False
     db.execute("UPDATE extras SET title = ?, named = 1 WHERE conversation = ?", (title, row["id"]))
+    return True
+
+
+def configure_conversation(db: sqlite3.Connection, tag: str, settings: bytes, /) -> bool:
+    row = find_row(db, tag)
+    if row is None:
+        return False
+    db.execute("UPDATE extras SET settings = ? WHERE conversation = ?", (settings, row["id"]))
     return True
 
 

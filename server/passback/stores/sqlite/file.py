@@ -12,7 +12,7 @@ from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 
 # The row of a conversation is written with every batch of events, so columns that may be large are
 # in `extras`.
@@ -58,6 +58,7 @@ CREATE TABLE extras (
     title TEXT NOT NULL DEFAULT '',
     named INTEGER NOT NULL DEFAULT 0,       -- by a client
     title_call BLOB,                        -- record of the model call for the title
+    settings BLOB,                          -- record of what a client has set
     created INTEGER NOT NULL,               -- microseconds
     updated INTEGER NOT NULL,               -- by a client, microseconds
     owed_since INTEGER,                     -- when that was handed back, microseconds

@@ -47,7 +47,7 @@ from passback.core.messages import (
     add_usages,
     as_text,
 )
-from passback.core.ports import Runs
+from passback.core.runs import Runs
 from passback.streams.frames import EventId, SseEncoder
 from passback.wire.agent_api.tracks import (
     Calls,

@@ -22,7 +22,7 @@ from passback.core.messages import (
     RunRef,
     ToolCall,
 )
-from passback.core.ports import Runs
+from passback.core.runs import Runs
 
 FrameT = TypeVar("FrameT", covariant=True)
 TrackT = TypeVar("TrackT", bound="Track[str]")

@@ -22,7 +22,7 @@ from passback.core.errors import (
 )
 from passback.core.events import START, Cursor, Logged, Position, Rewound, RunStarted
 from passback.core.messages import ConversationKey, Message, RunRef, UserMessage
-from passback.core.ports import RunBatch, Runs
+from passback.core.runs import RunBatch, Runs
 from passback.wire.chat.headless import HeadlessResult
 from passback.wire.chat.history import read_messages, read_turns_before
 from passback.wire.chat.outgoing import Batch, Client, refusal

@@ -11,7 +11,7 @@ from passback.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from passback.core.ports import Runs
+from passback.core.runs import Runs
 from passback.core.transcript import innermost_message
 from passback.wire.chat.projections import JsonDict, shown_text
 from passback.wire.chat.turns import Turns

@@ -28,10 +28,10 @@ from passback.core.messages import (
     UserMessage,
     new_message_id,
 )
-from passback.core.ports import Runs
 from passback.core.posts import OnBusy, StartRun
 from passback.core.questions import Answer as Choice
 from passback.core.questions import Question, Questions, find_answer_problem
+from passback.core.runs import Runs
 from passback.http.requests import PostedId, check_conversation_id, validate_model
 from passback.http.wires import Services
 from passback.native.declarations import DeclaredTool, parse_tools

@@ -2,15 +2,15 @@
 -- a lease, fail_lost ends one.
 -- KEYS state messages receipts runs queue log [due list]
 -- ARGV kind nonce expected first_version owed tools keep_messages run_start dequeues
---   cancel_on_disconnect state history_start title named member channel idle_ttl
+--   cancel_on_disconnect state history_start title named settings member channel idle_ttl
 --   running_ttl list_member list_ttl run_id lease log_ttl max_log_bytes last record n message*n
 --   (receipt value)*
 -- Return the epoch, or false when the change does not fit.
-local FIRST_MESSAGE = 28  -- its place in ARGV
+local FIRST_MESSAGE = 29  -- its place in ARGV
 local kind, nonce, expected, first_version, owed, tools, keep_messages, run_start, dequeues,
-  cancel_on_disconnect, state, history_start, title, named = unpack(ARGV, 1, 14)
+  cancel_on_disconnect, state, history_start, title, named, settings = unpack(ARGV, 1, 15)
 local member, channel, idle_ttl, running_ttl, list_member, list_ttl, run_id, lease, log_ttl,
-  max_log_bytes, last, record, n = unpack(ARGV, 15, 27)
+  max_log_bytes, last, record, n = unpack(ARGV, 16, 28)
 local takes_over = kind == 'take_over' or kind == 'fail_lost'
 local takes_lease = kind == 'begin' or kind == 'take_over'
 
@@ -98,6 +98,7 @@ if title ~= '' and (known_title or '') == '' then
   set('title', title, 'named', named)
 end
 if tools ~= '' then set('tools', tools) end
+if settings ~= '' then set('settings', settings) end
 if state ~= '' then
   set('state', state, 'history_start', history_start)
 elseif new_start ~= known_start then

@@ -1,0 +1,262 @@
+"""The port `Runs`, by which wires start, follow and manage runs, and what passes through it."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+from pydantic import JsonValue
+
+from passback.core.budgets import Left
+from passback.core.changes import (
+    CallClaim,
+    ConversationPage,
+    ConversationPlace,
+    Inbox,
+    InboxPlace,
+    Page,
+    Status,
+)
+from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
+from passback.core.events import START, Cursor, Logged, Position
+from passback.core.messages import CallId, ConversationKey, OwnerId, RunRef
+from passback.core.posts import Parked, StartRun
+
+TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
+"""Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
+
+
+class RunBatch(NamedTuple):
+    """Events of one run of a conversation."""
+
+    run: RunRef
+    events: Sequence[Logged]
+
+
+TakeRunBatch: TypeAlias = Callable[[RunBatch], bool]
+"""As `TakeBatch`, for the batches of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command's name and description, as users see them."""
+
+    name: str
+    description: str
+
+
+class Runs(Protocol):
+    """The service that wires use; they use nothing else of the engine."""
+
+    async def start(self, post: StartRun, /) -> RunRef | Parked:
+        """Accept a post; return when it is stored.
+
+        Its run has begun, is queued, or was started by an earlier post that this one repeats.
+
+        Raises:
+            ClientError: the post is refused, for example as too large; nothing was stored.
+            ConversationBusy, QueueFull: a run goes on.
+            TooManyRuns: too many runs of the owner go on in this process.
+            ShuttingDown: this worker takes no new runs.
+            StoreError: the store failed. A repeat is safe for tool results, named messages and
+                idempotency keys.
+        """
+        ...
+
+    def follow(
+        self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Logged]]]:
+        """Read a run's log from a position to its end, live, in batches of what is ready.
+
+        While the reader waits, the run itself may offer the next batch to `take`, which saves
+        waking a task. A batch that it takes is not yielded. The last batch of a run is never
+        offered.
+
+        Raises:
+            UnknownRun: on entering: the conversation has no such run, or its log has expired.
+            InvalidCursor: on entering: the position is beyond the log's end.
+            CursorExpired: events after the position were trimmed.
+        """
+        ...
+
+    def watch(
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        after: Cursor | Position | None = None,
+        take: TakeRunBatch | None = None,
+    ) -> AbstractAsyncContextManager[AsyncIterator[RunBatch]]:
+        """Read the runs of a conversation one after the other, live, whoever begins them.
+
+        Positions grow over all runs. It ends with the conversation, which is deleted.
+
+        Args:
+            key: the conversation.
+            after: events after it are read; with a position alone, its run is read from the start,
+                for readers who need all of a run, unless a take-over has made the position void:
+                then the first event is `Rewound`. None: those of the run that goes on, and later
+                ones.
+            take: as in `follow`.
+
+        Raises:
+            UnknownConversation: on entering: there is none.
+            InvalidCursor: on entering: the conversation never had such an event.
+            CursorExpired: the logs have lost events after the position; the messages have what
+                came of them.
+        """
+        ...
+
+    def left(self, run: RunRef, /) -> Left | None:
+        """Return what is left of the limits of a run's conversation and owner, without I/O.
+
+        None if this process knows nothing of the run.
+        """
+        ...
+
+    async def cancel(self, run: RunRef, /) -> bool:
+        """Ask for a run to be cancelled. False if it neither goes on nor waits."""
+        ...
+
+    async def close_calls(self, key: ConversationKey, /) -> RunRef | None:
+        """Close the calls that the client owes, as a message that goes on without them does.
+
+        A run does it, which ends as cancelled. None if nothing is owed.
+
+        Raises:
+            UnknownConversation: there is none.
+            ConversationBusy: a run goes on, or too many concurrent writes to the conversation.
+        """
+        ...
+
+    async def compact(self, key: ConversationKey, /) -> RunRef:
+        """Let the agent sum up what was said before, as its command `/compact` does.
+
+        Raises as `start`, and:
+            UnknownConversation: there is none.
+            Conflict: the client owes answers.
+        """
+        ...
+
+    async def claim_call(
+        self, key: ConversationKey, call_id: CallId, claimant: str, /, *, seconds: float
+    ) -> CallClaim:
+        """Claim an owed call for a client, or renew its claim.
+
+        A result counts whoever posts it.
+
+        Raises:
+            UnknownConversation, UnknownToolCall: no such call was handed back in this conversation.
+            ResultConflict: the call is answered, or its time has ended.
+            CallClaimed: another client's claim is in force.
+            ConversationBusy: too many concurrent writes to the conversation.
+        """
+        ...
+
+    async def release_call(self, key: ConversationKey, call_id: CallId, claimant: str, /) -> None:
+        """Release a claim that is still in force.
+
+        Raises as `claim_call`, but has no effect on a call that is answered.
+        """
+        ...
+
+    async def inbox(
+        self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int
+    ) -> Inbox:
+        """Return conversations as `Store.inbox`, without overdue ones."""
+        ...
+
+    async def conversations(
+        self,
+        owner: OwnerId,
+        /,
+        *,
+        after: ConversationPlace | None = None,
+        limit: int,
+        search: str = "",
+    ) -> ConversationPage:
+        """Return conversations as `Store.conversations`."""
+        ...
+
+    async def create(
+        self,
+        key: ConversationKey,
+        /,
+        *,
+        title: str = "",
+        settings: ConversationSettings = NO_SETTINGS,
+    ) -> None:
+        """Create a conversation without messages. Its first message gives it a title, if this is
+        empty.
+
+        Raises:
+            InvalidRequest: the title cannot be one, or the settings cannot be stored.
+            Conflict: the conversation exists already.
+        """
+        ...
+
+    async def rename(self, key: ConversationKey, title: str, /) -> None:
+        """Give a conversation a title, also while a run goes on.
+
+        Raises:
+            InvalidRequest: the title cannot be one.
+            UnknownConversation: there is none.
+        """
+        ...
+
+    async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> None:
+        """Replace the settings of a conversation (`Status.settings`), also while a run goes on.
+
+        Raises:
+            InvalidRequest: the settings cannot be stored.
+            UnknownConversation: there is none.
+        """
+        ...
+
+    async def status(self, key: ConversationKey, /) -> Status:
+        """Return a conversation's status. Raises UnknownConversation."""
+        ...
+
+    async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
+        """Return a page of messages. Raises UnknownConversation."""
+        ...
+
+    async def data(self, key: ConversationKey, /) -> JsonValue:
+        """Return the current structured data, read from the messages.
+
+        Raises:
+            UnknownConversation: there is none.
+            ServerBusy: too many large conversations are read at once.
+        """
+        ...
+
+    async def retract(self, key: ConversationKey, tool: str, /) -> None:
+        """Remove the lasting permissions of a tool, if there are any.
+
+        Raises:
+            UnknownConversation: there is none.
+            ConversationBusy: a run goes on, or too many concurrent writes to the conversation.
+            ServerBusy: too many large conversations are read at once.
+        """
+        ...
+
+    async def delete(self, key: ConversationKey, /) -> None:
+        """Delete a conversation. Raises UnknownConversation."""
+        ...
+
+    def commands(self, agent: str = "", /) -> Sequence[Command]:
+        """Return the slash commands of an agent, or of the default agent. Raises UnknownAgent."""
+        ...
+
+    def models(self, agent: str = "", /) -> Sequence[str]:
+        """Return the models that a post may choose, the agent's own first. Raises as `commands`."""
+        ...
+
+    async def ready(self) -> None:
+        """Check that new posts can be served.
+
+        Raises:
+            ShuttingDown: this worker takes no new runs.
+            StoreError: the store cannot be used.
+        """
+        ...
