@@ -1,7 +1,7 @@
 """The door `Runs` over a log that a test writes: for tests of what stands in front of it."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import anyio
@@ -36,6 +36,7 @@ from passback.core.messages import (
     CallId,
     ConversationId,
     ConversationKey,
+    Medium,
     Message,
     OwnerId,
     RunId,
@@ -44,6 +45,7 @@ from passback.core.messages import (
 from passback.core.posts import Parked, StartRun
 from passback.core.runs import Command, RunBatch, TakeBatch, TakeRunBatch
 from passback.core.titles import check_title
+from passback.core.toolsets import Toolset
 
 RUN = RunRef(ConversationKey(OwnerId("anonymous"), ConversationId("c")), RunId("run_1"))
 OPENING = ": conversation c\n\n"
@@ -70,6 +72,7 @@ class LoggedRuns:
         self.lists: list[tuple[OwnerId, ConversationPlace | None, int, str]] = []
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
         self.retracted: list[tuple[ConversationKey, str]] = []
+        self.lent: list[tuple[ConversationKey, Sequence[Toolset]]] = []
         self.remains: Left | None = None
         self.over = False
         self.readers = 0
@@ -284,6 +287,18 @@ class LoggedRuns:
         if agent:
             raise UnknownAgent("this server has no agent of that name")
         return (Command("help", "Lists the commands."),)
+
+    def agents(self) -> Sequence[str]:
+        return ("",)
+
+    def media(self, agent: str = "", /) -> frozenset[Medium]:
+        return frozenset({"image"})
+
+    @contextmanager
+    def lend(self, key: ConversationKey, toolsets: Sequence[Toolset], /) -> Generator[None]:
+        self.lent.append((key, toolsets))
+        yield
+        self.lent.remove((key, toolsets))
 
     async def ready(self) -> None:
         if self.unready:

@@ -57,11 +57,14 @@ class TextPart:
     type: Literal["text"] = "text"
 
 
+Medium: TypeAlias = Literal["image", "audio", "file"]
+
+
 @dataclass(frozen=True, slots=True)
 class MediaPart:
     """An image, a sound or a file, by `url`, which may be a data: URL."""
 
-    type: Literal["image", "audio", "file"]
+    type: Medium
     url: str
     media_type: str | None = None
     name: str | None = None

@@ -1,7 +1,7 @@
 """The port `Runs`, by which wires start, follow and manage runs, and what passes through it."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -19,8 +19,9 @@ from passback.core.changes import (
 )
 from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
 from passback.core.events import START, Cursor, Logged, Position
-from passback.core.messages import CallId, ConversationKey, OwnerId, RunRef
+from passback.core.messages import CallId, ConversationKey, Medium, OwnerId, RunRef
 from passback.core.posts import Parked, StartRun
+from passback.core.toolsets import Toolset
 
 TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
 """Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
@@ -250,6 +251,30 @@ class Runs(Protocol):
 
     def models(self, agent: str = "", /) -> Sequence[str]:
         """Return the models that a post may choose, the agent's own first. Raises as `commands`."""
+        ...
+
+    def agents(self) -> Sequence[str]:
+        """Return the names of the agents, the default agent's first; empty for one without."""
+        ...
+
+    def media(self, agent: str = "", /) -> frozenset[Medium]:
+        """Return the media that an agent's own model takes. Raises as `commands`.
+
+        The model may refuse some forms all the same, such as an address or a rare file type.
+        """
+        ...
+
+    def lend(
+        self, key: ConversationKey, toolsets: Sequence[Toolset], /
+    ) -> AbstractContextManager[None]:
+        """Lend server tools to a conversation, which may not exist yet, while the context is open.
+
+        Its runs that this process begins or takes over in that time have them beside the agent's
+        own; sub-agents do not have them, forks do. Tools and instructions are asked for anew by
+        each run. One whose name a tool of the agent has, or one that was lent before, is left out.
+        When the context is left, or another worker takes the run over, a call is not made and gets
+        an error result that says so.
+        """
         ...
 
     async def ready(self) -> None:

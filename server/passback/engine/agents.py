@@ -12,8 +12,10 @@ from passback.core.context import ContextPolicy, ExtraPrompt, PromptBuilder, Unb
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.errors import UnknownAgent, UnknownModel, UnsupportedAttachment
 from passback.core.messages import (
+    ConversationKey,
     JsonObject,
     MediaPart,
+    Medium,
     Message,
     MessageContext,
     SystemMessage,
@@ -26,9 +28,17 @@ from passback.core.transcript import AddressedAgent, is_command, last_addressed_
 from passback.core.values import value
 from passback.engine.commands import Commands
 from passback.engine.judging import CallJudge, OutputJudge
-from passback.engine.toolbox import Toolbox, ToolSources
+from passback.engine.toolbox import LentTools, Toolbox, ToolSources
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
+
+
+# of each medium the form that is taken if any is: a common type, and not by its address
+_EXAMPLES = (
+    MediaPart("image", "data:image/png;base64,AAAA", "image/png"),
+    MediaPart("audio", "data:audio/wav;base64,AAAA", "audio/wav"),
+    MediaPart("file", "data:application/pdf;base64,AAAA", "application/pdf"),
+)
 
 
 @value
@@ -104,6 +114,11 @@ class AgentSpec:
                         details={"type": part.type},
                     )
 
+    @property
+    def media(self) -> frozenset[Medium]:
+        """The media that the model takes, if not in every form."""
+        return frozenset(each.type for each in _EXAMPLES if self.model.refuses(each) is None)
+
     def request_frame(self, toolbox: Toolbox, extra: str = "") -> ModelRequest:
         """Return a request without messages: what all requests of a run share, whose extra prompt
         is `extra`.
@@ -156,9 +171,13 @@ class Agents:
     """The agents of a server by name; a post that names none addresses the first.
 
     The only agent of a server answers to every name: one protocol requires a name in its path.
+
+    Attributes:
+        lent: the tools that conversations have beside those of the agents.
     """
 
     def __init__(self, agents: Sequence[ServedAgent]) -> None:
+        self.lent = LentTools()
         self._agents = {agent.name: agent for agent in agents}
         self._first = agents[0]
 
@@ -186,6 +205,11 @@ class Agents:
         addressed = tuple(messages)
         return post if addressed == post.messages else replace(post, messages=addressed)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names, that of the default agent first; empty for an agent without one."""
+        return tuple(self._agents)
+
     def agent_named(self, name: str) -> ServedAgent:
         """Return the agent of a name, or the default agent. Raises UnknownAgent."""
         # with one agent every name means it: a protocol has a path that must hold some name
@@ -196,9 +220,10 @@ class Agents:
         return self._agents[name]
 
     def addressed_agent(
-        self, messages: Sequence[Message], state: State | None = None
+        self, key: ConversationKey, messages: Sequence[Message], state: State | None = None
     ) -> ServedAgent:
-        """Return the agent that the user addressed last, with the model that was chosen.
+        """Return the agent that the user addressed last, with the model that was chosen, and with
+        the tools that are lent to the conversation `key`.
 
         `state` is that of the conversation before the first of the messages.
 
@@ -215,8 +240,12 @@ class Agents:
                 "the agent that was asked last here is not on this server; "
                 "send a message to another agent to continue"
             ) from None
+        sources = agent.tool_sources
         if asked.answered is not None:
-            sources = replace(agent.tool_sources, answered=asked.answered)
+            sources = replace(sources, answered=asked.answered)
+        if loans := self.lent.loans(key):
+            sources = replace(sources, loans=loans)
+        if sources is not agent.tool_sources:
             agent = replace(agent, tool_sources=sources)
         # the model may have been configured away since it was chosen
         spec = agent.models.get(asked.model)

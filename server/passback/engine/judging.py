@@ -30,11 +30,10 @@ from passback.core.transcript import NOT_ACCEPTED, schema_of_answer
 from passback.core.values import value
 from passback.engine.assembler import InvalidCall, ModelTurn
 from passback.engine.guarding import CallBroken, CallLate, call_function, guarded
-from passback.engine.toolbox import Toolbox
+from passback.engine.toolbox import GONE, Toolbox
 
 PERMISSION_TIMEOUT = 30.0  # that the rules may take to judge one call
 
-_GONE = Permission("deny", "there is no such tool any more")
 _UNKNOWN = Permission("deny", "whether it may be called could not be found out")
 _LATE = Permission("deny", "whether it may be called was not found out in time")
 
@@ -108,7 +107,7 @@ class CallJudge:
         """
         known = toolbox.known_tool(call.name)
         if known is None or known.executor != "server":
-            return _denial_text(_GONE)
+            return _denial_text(GONE)
         permission = await self._call_permission(call, toolbox, run)
         return _denial_text(permission) if permission.decision == "deny" else None
 

@@ -253,7 +253,7 @@ class Recovery:
 
     async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> None:
         state = loaded.status.state
-        agent = self._agents.addressed_agent(loaded.messages, state)
+        agent = self._agents.addressed_agent(run.key, loaded.messages, state)
         toolbox = await agent.tool_sources.build_toolbox(loaded.tools)
         # a call that may have begun must not be made twice (P10)
         begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
@@ -320,7 +320,7 @@ class Recovery:
         """
         state = change.state or loaded.status.state
         messages = (*loaded.messages, *change.append)
-        agent = self._agents.addressed_agent(messages, state)
+        agent = self._agents.addressed_agent(change.key, messages, state)
         cancelled = any(each.stops for each in known)
         run = await new_run(agent, loaded, change, run_id, shown=shown, cancelled=cancelled)
         take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)

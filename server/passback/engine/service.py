@@ -3,7 +3,7 @@
 import random
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence, Set
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -71,6 +71,7 @@ from passback.core.messages import (
     Answer,
     CallId,
     ConversationKey,
+    Medium,
     Message,
     OwnerId,
     RunRef,
@@ -91,6 +92,7 @@ from passback.core.posts import (
 )
 from passback.core.runs import Command, TakeBatch, TakeRunBatch
 from passback.core.titles import check_title
+from passback.core.toolsets import Toolset
 from passback.core.transcript import posted_data, waiting_calls
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.commands import refuse_accompanied_command
@@ -163,7 +165,7 @@ class RunService:
 
     async def start(self, post: StartRun, /) -> RunRef | Parked:
         post = self._agents.with_full_names(post)
-        spec = self._agents.addressed_agent(post.messages).spec
+        spec = self._agents.addressed_agent(post.key, post.messages).spec
         if spec.tells_time:
             post = with_arrival_time(post, datetime.now(UTC).isoformat(timespec="seconds"))
         if not post.continues:
@@ -200,7 +202,7 @@ class RunService:
             return RunRef(key, verdict.run_id)
         if verdict is not None:
             return Parked(key, verdict.owed)
-        agent = self._agents.addressed_agent(post.messages, loaded.status.state)
+        agent = self._agents.addressed_agent(key, post.messages, loaded.status.state)
         if not agent.spec.commands.shortens_history(post.messages):
             refuse_too_large(loaded, (), self._timing.history_bytes, agent.spec.commands)
         async with self._loads.load_whole(key, names) as whole:
@@ -225,7 +227,7 @@ class RunService:
     async def _admit_post(self, post: StartRun, loaded: LoadedConversation) -> _Judged | None:
         """Store what a post brings. None: the conversation has changed meanwhile, judge again."""
         key, messages = post.key, (*loaded.messages, *post.messages)
-        agent = self._agents.addressed_agent(messages, loaded.status.state)
+        agent = self._agents.addressed_agent(key, messages, loaded.status.state)
         if post.tools is not None:
             (await agent.tool_sources.build_toolbox()).refuse_clashes(post.tools)
         commands = agent.spec.commands
@@ -401,7 +403,7 @@ class RunService:
             verdict = close_open_calls(
                 loaded.messages, new_message_id, overdue=loaded.status.overdue
             )
-            agent = self._agents.addressed_agent(loaded.messages, loaded.status.state)
+            agent = self._agents.addressed_agent(key, loaded.messages, loaded.status.state)
             post = StartRun(key, ())
             if run := await self._begin_run(agent, post, loaded, verdict, cancelled=True):
                 return run
@@ -527,6 +529,17 @@ class RunService:
         served = self._agents.agent_named(agent)
         own = served.spec.model.name
         return (own, *(name for name in served.models if name != own))
+
+    def agents(self) -> Sequence[str]:
+        return self._agents.names
+
+    def media(self, agent: str = "", /) -> frozenset[Medium]:
+        return self._agents.agent_named(agent).spec.media
+
+    def lend(
+        self, key: ConversationKey, toolsets: Sequence[Toolset], /
+    ) -> AbstractContextManager[None]:
+        return self._agents.lent.lend(key, toolsets)
 
     async def ready(self) -> None:
         self._supervisor.admit()

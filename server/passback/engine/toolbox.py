@@ -1,7 +1,7 @@
 """The tools of one run: find the side that executes a call, and run the server's own."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -12,6 +12,7 @@ from passback.core.changes import dump_message
 from passback.core.errors import ConfigurationError, PassbackError, StoreError, ToolNameClash
 from passback.core.messages import (
     CallId,
+    ConversationKey,
     MessageId,
     ToolCall,
     ToolMessage,
@@ -64,6 +65,60 @@ class EndedCall(NamedTuple):
     duration: int
 
 
+GONE = Permission("deny", "there is no such tool any more")
+
+
+class Loan:
+    """Toolsets that are lent to a conversation.
+
+    Attributes:
+        ended: they are lent no longer: runs that still know their tools do not call them.
+    """
+
+    def __init__(self, toolsets: Sequence[Toolset]) -> None:
+        self.toolsets = tuple(toolsets)
+        self.ended = False
+
+
+class LentTools:
+    """The toolsets that this process lends to single conversations."""
+
+    def __init__(self) -> None:
+        self._loans: dict[ConversationKey, tuple[Loan, ...]] = {}
+
+    def loans(self, key: ConversationKey) -> Sequence[Loan]:
+        """Return the loans to a conversation, the first one first."""
+        return self._loans.get(key, ())
+
+    @contextmanager
+    def lend(self, key: ConversationKey, toolsets: Sequence[Toolset]) -> Generator[None]:
+        """Lend toolsets to a conversation until the context is left."""
+        loan = Loan(toolsets)
+        self._loans[key] = (*self.loans(key), loan)
+        try:
+            yield
+        finally:
+            loan.ended = True
+            self._loans[key] = tuple(each for each in self._loans[key] if each is not loan)
+            if not self._loans[key]:
+                del self._loans[key]
+
+
+class ServerTool(NamedTuple):
+    """A tool of the server.
+
+    `loan`: the loan that it is part of; None: it is the agent's own.
+    """
+
+    spec: ToolSpec
+    toolset: Toolset
+    loan: Loan | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        return self.loan is not None and self.loan.ended
+
+
 class Toolbox:
     """Server tools by name, and the client tools that the conversation declared.
 
@@ -77,7 +132,7 @@ class Toolbox:
 
     def __init__(
         self,
-        server: Mapping[str, tuple[ToolSpec, Toolset]],
+        server: Mapping[str, ServerTool],
         client: Iterable[ToolSpec],
         instructions: Mapping[str, str] | None = None,
         *,
@@ -105,7 +160,7 @@ class Toolbox:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the declarations of all tools."""
-        return (*(spec for spec, _ in self._server.values()), *self._client.values())
+        return (*(tool.spec for tool in self._server.values()), *self._client.values())
 
     def client_tool(self, call: ToolCall) -> ToolSpec:
         """Return the declaration of the client tool that a call names."""
@@ -113,16 +168,17 @@ class Toolbox:
 
     def server_tool(self, call: ToolCall) -> ToolSpec:
         """Return the declaration of the server tool that a call names."""
-        return self._server[call.name][0]
+        return self._server[call.name].spec
 
     def permission(self, call: ToolCall) -> Permission:
         """Return a server tool's own permission for a call."""
-        return self._toolset_of(call).permission(call)
+        toolset = self._toolset_of(call)
+        return GONE if toolset is None else toolset.permission(call)
 
     def known_tool(self, name: str) -> KnownTool | None:
         """Return the side that executes a tool and how it is shown; None: there is no such tool."""
-        if name in self._server:
-            return _known_tool("server", self._server[name][0])
+        if (tool := self._server.get(name)) is not None:
+            return None if tool.is_gone else _known_tool("server", tool.spec)
         return _known_tool("client", self._client[name]) if name in self._client else None
 
     @asynccontextmanager
@@ -155,15 +211,17 @@ class Toolbox:
             call
             for batch in self._group_calls(calls, only_read)[:1]
             for call, reads in zip(batch, only_read, strict=False)
-            if call.name in self._server
-            and not (reads or self._toolset_of(call).is_repeatable(call.name))
+            if not (reads or self._is_repeatable(call))
         ]
 
-    def _toolset_of(self, call: ToolCall) -> Toolset:
-        """Return the toolset of a call. Raises ValueError if the tool is another worker's."""
-        if call.name not in self._server:
-            raise ValueError(f"no tool {call.name!r} here")
-        return self._server[call.name][1]
+    def _is_repeatable(self, call: ToolCall) -> bool:
+        toolset = self._toolset_of(call)
+        return toolset is not None and toolset.is_repeatable(call.name)
+
+    def _toolset_of(self, call: ToolCall) -> Toolset | None:
+        """Return the toolset of a call; None: its tool is gone, or was another worker's."""
+        tool = self._server.get(call.name)
+        return None if tool is None or tool.is_gone else tool.toolset
 
     async def batch_calls(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         """Return the calls in batches that may run together, in the model's order: neighbouring
@@ -181,8 +239,11 @@ class Toolbox:
         together = False
         for call, reads in zip(calls, only_read, strict=True):
             # read-only calls and sub-agents cannot disturb each other; all others keep their order
-            toolset = self._toolset_of(call) if call.name in self._server else None
-            parallel = isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name)
+            toolset = self._toolset_of(call)
+            # one whose tool is gone is not made; nobody knows beside which others it was made
+            parallel = toolset is None or (
+                isinstance(toolset, Concurrent) and toolset.is_concurrent(call.name)
+            )
             may_join = reads or parallel
             if may_join and together:
                 batches[-1].append(call)
@@ -198,7 +259,7 @@ class Toolbox:
         only_read = [False] * len(calls)
         asked: list[tuple[int, ReadOnlyCalls]] = []
         for place, call in enumerate(calls):
-            toolset = self._toolset_of(call) if call.name in self._server else None
+            toolset = self._toolset_of(call)
             if toolset is not None and toolset.is_read_only(call.name):
                 only_read[place] = True
             elif isinstance(toolset, ReadOnlyCalls):
@@ -212,6 +273,15 @@ class Toolbox:
                 tasks.start_soon(ask, *one)
         return only_read
 
+    async def _call(self, call: ToolCall, context: ServerCall) -> ToolResult | None:
+        toolset = self._toolset_of(call)
+        if toolset is None:
+            return ToolResult(f"Not executed: {GONE.reason}", is_error=True)
+        if not isinstance(toolset, BeginsCalls):
+            context.begin(())
+        result = await toolset.call(call, context)
+        return None if result is None else _storable_result(result)
+
     async def _run_one(
         self,
         call: ToolCall,
@@ -223,11 +293,7 @@ class Toolbox:
         with send:
             try:
                 with guarded("toolset", ids, passing=StoreError):
-                    toolset = self._toolset_of(call)
-                    if not isinstance(toolset, BeginsCalls):
-                        context.begin(())
-                    result = await toolset.call(call, context)
-                    given = None if result is None else _storable_result(result)
+                    given = await self._call(call, context)
             except StoreError as error:
                 given = error
             except CallBroken:  # a broken toolset must not end the run
@@ -244,6 +310,8 @@ class ToolSources:
         client: client tools that are offered also if the client has not declared them; its own of
             the same name win.
         instructing: the toolsets that have instructions for the use of their tools.
+        loans: server tools that are lent to the conversation. One whose name another tool of the
+            server has, or `ask_user`, is left out.
         answered: whether somebody is there to answer questions: `ask_user` is offered, or not, even
             if the client has declared it. None: as `client` and the declared tools have it.
     """
@@ -252,22 +320,47 @@ class ToolSources:
     client: Sequence[ToolSpec] = ()
     instructing: Sequence[Instructing] = ()
     answered: bool | None = None
+    loans: Sequence[Loan] = ()
 
     async def build_toolbox(self, declared: Sequence[ToolSpec] = ()) -> Toolbox:
         """Return a run's toolbox. Raises ConfigurationError if two server tools share a name."""
-        server: dict[str, tuple[ToolSpec, Toolset]] = {}
+        server: dict[str, ServerTool] = {}
         for toolset in self.toolsets:
             for spec in await toolset.specs():
                 if spec.name in server:
                     raise ConfigurationError(f"two tools are named {spec.name!r}")
-                server[spec.name] = (spec, toolset)
-        instructions = {one.name: said for one in self.instructing if (said := one.instructions)}
+                server[spec.name] = ServerTool(spec, toolset)
+        if self.loans:
+            server |= await self._lent_tools(server)
         client = (*self.client, *declared)
         if self.answered:
             client = (ASK_USER, *client)
         elif self.answered is False:
             client = tuple(each for each in client if each != ASK_USER)
-        return Toolbox(server, client, instructions, answered=self.answered)
+        return Toolbox(server, client, self._instructions(), answered=self.answered)
+
+    @property
+    def _lent(self) -> list[tuple[Loan, Toolset]]:
+        return [(loan, toolset) for loan in self.loans for toolset in loan.toolsets]
+
+    async def _lent_tools(self, own: Iterable[str]) -> Mapping[str, ServerTool]:
+        """Return the lent tools that can be offered beside those of the agent."""
+        lent: dict[str, ServerTool] = {}
+        taken = {fold_name(name) for name in (*own, ASK_USER.name)}
+        for loan, toolset in self._lent:
+            for spec in await toolset.specs():
+                if (name := fold_name(spec.name)) not in taken:
+                    taken.add(name)
+                    lent[spec.name] = ServerTool(spec, toolset, loan)
+        return lent
+
+    def _instructions(self) -> Mapping[str, str]:
+        lent = [toolset for _, toolset in self._lent if isinstance(toolset, Instructing)]
+        found: dict[str, str] = {}
+        for one in (*self.instructing, *lent):
+            if said := one.instructions:
+                found.setdefault(one.name, said)
+        return found
 
 
 def _known_tool(executor: Executor, spec: ToolSpec) -> KnownTool:

@@ -1,7 +1,6 @@
 """Agents that give tasks to others: what these say, what becomes of them, and how they go on."""
 
 import re
-from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -212,7 +211,7 @@ async def test_sub_agents_work_side_by_side_whatever_their_tools_do() -> None:
         ("read a b read", "read+a+b+read"),
         ("a write b", "a write b"),
         ("a b alone alone read", "a+b alone alone read"),
-        ("client a", "client a"),
+        ("gone gone a write", "gone+gone+a write"),
     ],
 )
 async def test_writing_tools_run_alone_except_sub_agents(order: str, batches: str) -> None:
@@ -223,7 +222,7 @@ async def test_writing_tools_run_alone_except_sub_agents(order: str, batches: st
         tool(name=name, read_only=name == "read")(lambda: "") for name in ("read", "write")
     ]
     tool_sources = ToolSources([AgentTools(agents), FunctionTools(functions)])
-    toolbox = await tool_sources.build_toolbox([replace(PAINT, name="client")])
+    toolbox = await tool_sources.build_toolbox()
     made = [ToolCall(CallId(""), name, "{}") for name in order.split()]
     together = ["+".join(call.name for call in batch) for batch in await toolbox.batch_calls(made)]
     assert together == batches.split()
