@@ -1,14 +1,13 @@
 """Agents for `passback acp tests.support.acp_agents:NAME`, whose model the test plays."""
 
-import os
+import subprocess
+import sys
 
 import anyio
-from tests.support.gates import wait_at
 
 from passback import Agent, Permission, tool
 
-GATE = "TEST_ACP_GATE"
-"""Variable with the port at which `wait_for_it` waits."""
+print("PRINTED BY A MODULE")  # noqa: T201 - as users' modules may
 
 
 @tool(read_only=True, title="Weigh a parcel", kind="read")
@@ -23,13 +22,6 @@ def burn(parcel: str) -> str:
     return f"{parcel} is burnt"
 
 
-@tool(title="Wait at the gate", kind="other")
-async def wait_for_it() -> str:
-    """Wait until the test opens its gate."""
-    await wait_at(int(os.environ[GATE]))
-    return "it has come"
-
-
 @tool
 async def wait_forever() -> str:
     """Wait until it is cancelled."""
@@ -37,7 +29,17 @@ async def wait_forever() -> str:
     return ""
 
 
-TOOLS = (weigh, burn, wait_for_it, wait_forever)
+@tool(read_only=True)
+def print_much() -> str:
+    """Print to the standard output, which belongs to the protocol."""
+    print("PRINTED BY A TOOL")  # noqa: T201
+    sys.stdout.write("WRITTEN BY A TOOL")
+    sys.stdout.flush()
+    subprocess.run(["echo", "SAID BY A CHILD"], check=True)
+    return "printed"
+
+
+TOOLS = (weigh, burn, wait_forever, print_much)
 
 agent = Agent(prompt="You run a post office.", tools=list(TOOLS), plan=True, ask_user=True)
 """Has a plan, questions, a tool that asks for permission, and tools that take their time."""

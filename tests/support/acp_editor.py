@@ -73,6 +73,7 @@ class Editor:
         self._handling: dict[Any, tuple[Json, anyio.CancelScope]] = {}
         self._sending = anyio.Lock()
         self._next_id = 0
+        self._is_killed = False
 
     # ------------------------------------------------------------ sending
     async def send_bytes(self, data: bytes) -> None:
@@ -112,13 +113,17 @@ class Editor:
             AgentEnded: none comes any more.
             TimeoutError: none came in time.
         """
-        await self.wait_for(lambda: key in self._answers)
-        answer = self._answers[key]
+        answer = await self.answer(key)
         if "error" in answer:
             error = answer["error"]
             raise AcpError(error["code"], error["message"], error.get("data"))
         result: Json = answer["result"]
         return result
+
+    async def answer(self, key: Any) -> Json:
+        """Wait for the whole answer to a request, an error or not; raises as `result`."""
+        await self.wait_for(lambda: key in self._answers)
+        return self._answers[key]
 
     def is_answered(self, key: Any) -> bool:
         return key in self._answers
@@ -219,7 +224,7 @@ class Editor:
                 assert len(rest) < _WHOLE_LINE
                 for line in lines:
                     self._take(bytes(line))
-        if rest:
+        if rest and not self._is_killed:
             self._faults.append(f"ends in the middle of a line: {bytes(rest[:200])!r}")
         self.has_ended.set()
         self._announce()
@@ -299,6 +304,7 @@ class Editor:
 
     async def kill(self) -> None:
         """End the agent as a crash would, and wait for its end."""
+        self._is_killed = True
         self.process.send_signal(signal.SIGKILL)
         with anyio.fail_after(SECONDS):
             await self.has_ended.wait()

@@ -94,13 +94,11 @@ class _Order:
             self._ours[message["id"]] = message
         self._has_tools |= "passback" in (params.get("_meta") or {})
         session = self._sessions.get(_text(params.get("sessionId")))
-        if method == "initialize":
-            self._capabilities = params.get("clientCapabilities") or {}
-        elif method == "$/cancel_request" and _is_key(params.get("requestId")):
+        if method == "$/cancel_request" and _is_key(params.get("requestId")):
             self._stopped.add(params.get("requestId"))
         elif method in {"session/load", "session/resume"}:
             self._enter(message, params)
-        elif session is not None and method == "session/prompt":
+        elif session is not None and method == "session/prompt" and "id" in message:
             session.prompts.add(message.get("id"))
         elif session is not None and method in _CANCELS:
             session.is_cancelled = True
@@ -151,6 +149,8 @@ class _Order:
         given = asked.get("params")
         params: Json = given if isinstance(given, dict) else {}
         result = message.get("result") or {}
+        if asked["method"] == "initialize" and "result" in message:
+            self._capabilities = params.get("clientCapabilities") or {}
         if asked["method"] == "session/new" and "sessionId" in result:
             if result["sessionId"] in self._sessions:
                 yield f"makes session {result['sessionId']!r} a second time"
