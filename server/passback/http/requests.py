@@ -9,7 +9,13 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationErro
 from starlette.requests import Request
 from starlette.types import Scope
 
-from passback.core.errors import BadRequest, InvalidRequest, NotAcceptable, UnknownRun
+from passback.core.errors import (
+    BadRequest,
+    InvalidCursor,
+    InvalidRequest,
+    NotAcceptable,
+    UnknownRun,
+)
 from passback.core.messages import ConversationId, OwnerId, RunId, new_conversation_id
 from passback.core.text import describe_validation_error
 from passback.core.values import value
@@ -279,6 +285,21 @@ def number_parameter(
     if number is None:
         raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
     return number
+
+
+_PLACE = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})", re.ASCII)
+
+
+def parse_place(text: str, name: str, /) -> tuple[int, str]:
+    """Return the number and the tag of a place in a list, `NUMBER-TAG`, that a client gives back.
+
+    Raises:
+        InvalidCursor: the text is no place; the error has the parameter's `name`.
+    """
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise InvalidCursor(f"{name} is not one that an earlier page gave")
+    return int(found[1]), found[2]
 
 
 # a string of structured fields (RFC 9651), or the bare text that most clients send

@@ -4,7 +4,6 @@ The inbox lists all calls that wait for an answer. A claim makes sure that one c
 runs a call.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, NotRequired
 
@@ -14,11 +13,11 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from passback.core.changes import InboxPlace
-from passback.core.errors import InvalidCursor, InvalidRequest
+from passback.core.errors import InvalidRequest
 from passback.core.messages import CallId, OwedKind
 from passback.http.answers import empty_answer, json_answer, lister_of
 from passback.http.body import read_object, read_optional_object
-from passback.http.requests import number_parameter, validate_model
+from passback.http.requests import number_parameter, parse_place, validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.history import owed_views, utc_timestamp
@@ -43,7 +42,6 @@ _CLAIM = "/conversations/{id}/tool-calls/{callId}/claim"
 _MAX_SECONDS = 600
 _DEFAULT_LIMIT = 100
 _MAX_LIMIT = 1000
-_CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})", re.ASCII)
 _Claimant = Annotated[str, Field(min_length=1, max_length=128)]
 
 
@@ -129,11 +127,8 @@ class _Calls:
         if given.get("status") != "owed":
             raise InvalidRequest("status has to be owed: which calls to list")
         limit = number_parameter(request, "limit", _DEFAULT_LIMIT, most=_MAX_LIMIT, least=1)
-        after: InboxPlace | None = None
-        if (cursor := given.get("after")) is not None:
-            if (found := _CURSOR.fullmatch(cursor)) is None:
-                raise InvalidCursor("after has to be the `next` of an earlier page")
-            after = InboxPlace(int(found[1]), found[2])
+        cursor = given.get("after")
+        after = None if cursor is None else InboxPlace(*parse_place(cursor, "after"))
         page = await self._runs.inbox(owner, after=after, limit=limit)
         shown: InboxView = {
             "toolCalls": [

@@ -1,6 +1,5 @@
 """The route of the conversations of an owner: by their titles, the newest first."""
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -10,10 +9,10 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from passback.core.changes import ConversationPlace, ListedConversation
-from passback.core.errors import InvalidCursor, InvalidRequest
+from passback.core.errors import InvalidRequest
 from passback.core.titles import MAX_TITLE
 from passback.http.answers import json_answer, lister_of
-from passback.http.requests import number_parameter
+from passback.http.requests import number_parameter, parse_place
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.history import utc_timestamp
@@ -27,7 +26,6 @@ from passback.native.openapi import (
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
-_CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})", re.ASCII)
 
 
 class ListedConversationView(TypedDict):
@@ -61,11 +59,8 @@ def build(services: Services, /) -> Wire:
         search = given.get("search", "")
         if len(search) > MAX_TITLE:
             raise InvalidRequest(f"search has {len(search)} characters, {MAX_TITLE} at most")
-        after: ConversationPlace | None = None
-        if (cursor := given.get("after")) is not None:
-            if (found := _CURSOR.fullmatch(cursor)) is None:
-                raise InvalidCursor("after has to be the `next` of an earlier page")
-            after = ConversationPlace(int(found[1]), found[2])
+        cursor = given.get("after")
+        after = None if cursor is None else ConversationPlace(*parse_place(cursor, "after"))
         page = await services.runs.conversations(owner, after=after, limit=limit, search=search)
         shown: ConversationsView = {
             "conversations": [_listed_view(each) for each in page.conversations],
