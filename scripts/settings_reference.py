@@ -19,9 +19,10 @@ HEAD = f"""<!-- Written by `{COMMAND}`: change the settings, then run it. -->
 
 # Settings
 
-Each setting is an environment variable and a flag of `passback serve` and `passback check`
+Each setting is an environment variable and a flag of `passback serve`, `acp` and `check`
 (`PASSBACK_PORT` is `--port`). The flag wins over the variable, and the variable over the file
-[`.env`](#the-file-env). An empty variable counts as not set.
+[`.env`](#the-file-env). An empty variable counts as not set. `passback acp` serves one client,
+on its standard input and output: addresses, origins and `PASSBACK_WORKERS` have no effect there.
 
 At start, the server reports everything that is wrong with the settings at once: unknown names, with
 a suggestion, and bad values, with what the setting takes. It shows no value, because values may be
@@ -37,10 +38,10 @@ parts keep their defaults. If a part is given twice, the last one counts. The fl
 
 FILES = """## The file `.env`
 
-`passback serve` and `passback check` read the file `.env` of the working folder, if there is one;
-`--env-file PATH` reads another one, and `--no-env-file` none. Each line is `NAME=VALUE` or a
-comment that begins with `#`. A value may be in quotes; variables in it are not expanded. A
-malformed line is an error that names the line.
+The commands read the file `.env` of the working folder, if there is one; `--env-file PATH` reads
+another one, and `--no-env-file` none. Each line is `NAME=VALUE` or a comment that begins with `#`.
+A value may be in quotes; variables in it are not expanded. A malformed line is an error that names
+the line.
 
 Only settings are read from the file: names that begin with `PASSBACK_`, and the keys of providers.
 Other names are ignored, and the environment of the process stays unchanged. If other users of the

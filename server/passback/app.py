@@ -2,23 +2,18 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from starlette.types import ASGIApp
 
 from passback import __version__
 from passback.agent import Agent
-from passback.backend import Backend, bodies_of, request_limits
 from passback.core.errors import ConfigurationError
-from passback.core.signals import Signal
 from passback.core.text import did_you_mean, nearest_names
-from passback.http.gate import Access, resolve_key
-from passback.http.open_sockets import OpenSockets
 from passback.http.site import build_site, socket_matcher
 from passback.http.wires import Services, Wire
 from passback.native.openapi import document_wire
+from passback.services import WorkerServices
 from passback.settings import Settings
-from passback.toolsets.mcp import MCPServer
 from passback.wire import NAMES, load_wire_types
 
 
@@ -38,39 +33,16 @@ class Application:
     """
 
     def __init__(self, settings: Settings, *agents: Agent) -> None:
+        self._worker = WorkerServices(settings, agents)
         self.settings = settings
-        self.backend = Backend(settings, agents)
-        self._stopping = Signal()
-        access = Access(
-            hosts=settings.allowed_hosts,
-            origins=settings.allowed_origins,
-            keys=settings.api_keys,
-            loopback_only=settings.is_loopback,
-            loopback_pages=settings.loopback_pages,
-        )
-        self.bodies = bodies_of(settings)
-        limits = settings.limits
-        self.sockets = OpenSockets(limits.sockets, limits.owner_sockets)
-        services = Services(
-            runs=self.backend.runs,
-            stopping=self._stopping,
-            limits=request_limits(settings),
-            bodies=self.bodies,
-            sockets=self.sockets,
-            resolve_key=partial(resolve_key, access),
-            ping_seconds=settings.timing.ping,
-            allow_roles=settings.allow_roles,
-            on_busy=settings.on_busy,
-            mcp_servers=frozenset(
-                one.name for one in self.backend.connected if isinstance(one, MCPServer)
-            ),
-            version=__version__,
-        )
-        wires = self.build_wires(services)
+        self.backend = self._worker.backend
+        self.bodies = self._worker.services.bodies
+        self.sockets = self._worker.services.sockets
+        wires = self.build_wires(self._worker.services)
         wires.append(document_wire(wires, version=__version__))
         self._wires = wires
         self.takes_socket = socket_matcher(wires)
-        self.asgi: ASGIApp = build_site(wires, access, self._lifespan)
+        self.asgi: ASGIApp = build_site(wires, self._worker.access, self._lifespan)
 
     def build_wires(self, services: Services, /) -> list[Wire]:
         """Build the wires that the settings name."""
@@ -91,9 +63,7 @@ class Application:
 
         Clients of open streams are told to reconnect, and reach another worker.
         """
-        # runs first: their last events must still reach the open streams
-        await self.backend.runs.drain(self.settings.timing.shutdown_grace)
-        self._stopping.set()
+        await self._worker.drain()
 
     @asynccontextmanager
     async def _lifespan(self, _app: object) -> AsyncGenerator[None]:

@@ -1,38 +1,32 @@
-"""The commands `passback serve`, `check` and `replay`."""
+"""The command line: `passback serve`, `acp`, `check` and `replay`.
+
+The module of a command is imported when it is run: an editor waits for the start of `passback acp`,
+which needs no HTTP server.
+"""
 
 import argparse
 import asyncio
+import importlib
 import logging
 import math
 import os
 import signal
-import socket
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
-from functools import partial
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import cast
-
-import anyio
-import uvicorn
-from starlette.types import ASGIApp
-from typing_extensions import override
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from passback import __version__
-from passback.agent import Agent
-from passback.app import Application
-from passback.core.errors import ConfigurationError, PassbackError, ToolsetUnavailable
-from passback.core.ports import ModelClient
+from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.text import did_you_mean, nearest_names
 from passback.engine.guarding import count_left_behind
 from passback.environment import DEFAULT_ENV_FILE, load_env_file, read_variables
-from passback.hotpath.collecting import collect_when_idle
-from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.loading import load_agents
-from passback.logs import log_to_stderr
-from passback.replay import load_recording, replay_site
+from passback.logs import log_to_stderr, print_warning
 from passback.settings import (
     Settings,
     all_settings,
@@ -44,29 +38,30 @@ from passback.settings import (
 from passback.workers import (
     EXIT_FAILED,
     WorkerConfig,
-    WorkerPool,
     WorkerSlot,
-    handle_signals,
     refuse_unshared_settings,
     take_slot,
 )
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from passback.commands.acp import ServeClient
 
 EXIT_USAGE = 2
-_REPLAY_GRACE = 1  # seconds; a replayed answer that is cut loses nothing
-
-# Seconds that an idle connection stays open: longer than the idle timeouts of common proxies and
-# clients. Otherwise they may send a request just as the server closes, not knowing if it arrived.
-_KEEP_ALIVE = 75
-
-_MAX_SHOWN_TOOLS = 20
+_THREAD_SECONDS = 0.5  # in which threads without work end
 _KILL_DELAY = 15  # seconds after the shutdown grace before a worker is killed
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+def main(
+    arguments: Sequence[str] | None = None, *, serve_client: "ServeClient | None" = None
+) -> int:
+    """Run the command line and return the exit code.
+
+    Args:
+        arguments: of the command line; None for those of this process.
+        serve_client: serves the client of `passback acp`; None for the wire of ACP.
+    """
     options = _parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    options.serve_client = serve_client
     return _run_command(lambda: options.prepare(options))
 
 
@@ -87,7 +82,8 @@ def _run_command(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
         command = prepare()
         with asyncio.Runner(loop_factory=factory) as runner:
             code = runner.run(command)
-            if count_left_behind():  # threads that never return: closing would wait for them
+            # closing, and Python's exit, would wait for what never returns
+            if count_left_behind() or _is_thread_busy():
                 logging.shutdown()
                 sys.stdout.flush()
                 os._exit(code)
@@ -103,6 +99,15 @@ def _run_command(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
     return code
 
 
+def _is_thread_busy() -> bool:
+    """Return whether a thread of a tool, or of other code of an agent, still works."""
+    deadline = monotonic() + _THREAD_SECONDS
+    threads = [one for one in threading.enumerate() if one.name == "AnyIO worker thread"]
+    for thread in threads:  # those that have nothing to do are told to end
+        thread.join(max(0.0, deadline - monotonic()))
+    return any(thread.is_alive() for thread in threads)
+
+
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments. For wrong ones, print a suggestion and raise SystemExit."""
     parser = argparse.ArgumentParser(
@@ -113,8 +118,11 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_agent_command(commands.add_parser("serve", help="serve an agent"), _prepare_serve)
     _add_agent_command(
-        commands.add_parser("check", help="verify settings, store and model"),
-        lambda options: check(_read_settings(options)[1], load_agents(options.agents)),
+        commands.add_parser("acp", help="serve an agent to the editor that starts this command"),
+        _prepare_acp,
+    )
+    _add_agent_command(
+        commands.add_parser("check", help="verify settings, store and model"), _prepare_check
     )
     _add_replay_command(
         commands.add_parser("replay", help="play a run back that the page has exported")
@@ -187,6 +195,8 @@ def _add_agent_command(
 
 
 def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    from passback.commands.serve import serve, serve_by_pool
+
     variables, settings = _read_settings(options)
     if settings.workers == 1:
         return serve(settings, load_agents(options.agents))
@@ -195,12 +205,34 @@ def _prepare_serve(options: argparse.Namespace) -> Coroutine[None, None, int]:
 
 
 def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
+    from passback.commands.serve import serve
+
     slot.end_with_pool()
     sys.argv = list(slot.order.argv)
     return serve(_load_settings(slot.order.variables), load_agents(slot.order.agents), slot)
 
 
-def _read_settings(options: argparse.Namespace) -> tuple[Mapping[str, str], Settings]:
+def _prepare_acp(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    from passback.commands.acp import serve_stdio
+    from passback.streams.stdio import take_stdio
+
+    files = take_stdio()  # first: the module of an agent may print
+    settings = _read_settings(options, listens=False)[1]
+    serve_client = options.serve_client
+    if serve_client is None:
+        serve_client = importlib.import_module("passback.wire.acp.connection").serve_client
+    return serve_stdio(settings, load_agents(options.agents), files, serve_client)
+
+
+def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    from passback.commands.check import check
+
+    return check(_read_settings(options)[1], load_agents(options.agents))
+
+
+def _read_settings(
+    options: argparse.Namespace, *, listens: bool = True
+) -> tuple[Mapping[str, str], Settings]:
     """Return the settings, and the variables from which they are read."""
     env_file = load_env_file(options.env_file)
     flags: dict[str, str] = {}
@@ -210,265 +242,41 @@ def _read_settings(options: argparse.Namespace) -> tuple[Mapping[str, str], Sett
             flags[variable_name(one.name)] = given if isinstance(given, str) else " ".join(given)
     variables = read_variables(os.environ, env_file, flags)
     try:
-        settings = _load_settings(variables)
+        settings = _load_settings(variables, listens=listens)
     except ConfigurationError as error:
         if not env_file.variables:
             raise
         where = f"(settings are also read from {options.env_file.absolute()})"
         raise ConfigurationError(f"{error.message}\n{where}") from error
     if env_file.warning:
-        _print_warning(env_file.warning, settings)
+        print_warning(env_file.warning, settings.log_format)
     return variables, settings
 
 
-def _load_settings(variables: Mapping[str, str]) -> Settings:
+def _load_settings(variables: Mapping[str, str], *, listens: bool = True) -> Settings:
+    """Return the settings of a server that listens, or of one that has a single client."""
     settings = load_settings(variables)
-    refuse_unshared_settings(settings)
+    if listens:
+        refuse_unshared_settings(settings)
+        _refuse_open_address(settings)
+    else:
+        settings = replace(settings, workers=1)
+    log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
+    return settings
+
+
+def _refuse_open_address(settings: Settings) -> None:
+    """Raise ConfigurationError if everybody could reach a server without keys by accident."""
     if not (settings.is_loopback or settings.api_keys or settings.allow_anonymous):
         raise ConfigurationError(
             f"PASSBACK_HOST: others can reach {settings.host}, and no keys are set: set "
             "PASSBACK_API_KEYS, or listen on 127.0.0.1; to serve everybody without a key, set "
             "PASSBACK_ALLOW_ANONYMOUS=yes"
         )
-    log_to_stderr(settings.log_level, settings.log_format, several=settings.workers > 1)
-    return settings
-
-
-async def serve_by_pool(settings: Settings, order: WorkerConfig) -> int:
-    """Serve with several workers until SIGTERM or Ctrl-C; a second Ctrl-C ends at once."""
-    with _listen_by_settings(settings) as listening:
-        return await WorkerPool(listening, order).run(settings.workers)
-
-
-async def serve(settings: Settings, agents: Sequence[Agent], slot: WorkerSlot | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C ends at once.
-
-    In a pool, `slot` is the place of this worker.
-    """
-    return await serve_application(Application(settings, *agents), slot)
-
-
-async def serve_application(application: Application, slot: WorkerSlot | None = None) -> int:
-    """Serve an application as `serve` does."""
-    settings = application.settings
-    stop = asyncio.Event()
-    connections = OpenConnections(settings.limits.connections, settings.timing.send_timeout)
-    # in a pool only one worker prints messages, as all are equal
-    prints = slot is None or slot.order.announces
-    sockets = _socket_protocol(application, connections, prints=prints)
-    http = partial(
-        BoundedHttpProtocol,
-        connections=connections,
-        sends_directly=settings.direct_sending,
-        takes_socket=application.takes_socket if sockets else None,
-    )
-    config = _server_config(application.asgi, int(settings.timing.shutdown_grace) + 5, http)
-    if sockets is not None:
-        config.ws = cast("type[asyncio.Protocol]", sockets)
-    config.ws_max_size = settings.limits.socket_bytes
-    config.ws_ping_interval = settings.timing.ping
-    config.ws_ping_timeout = settings.timing.pong_timeout
-    server = _Server(config, stop)
-
-    def greet(address: str) -> None:
-        if prints:
-            _print_greeting(application, address)
-        if slot is not None:
-            slot.ready()
-
-    server.on_listening = greet
-    with slot.listening if slot else _listen_by_settings(settings) as listening:
-        async with application.running() as warnings, anyio.create_task_group() as tasks:
-            for warning in warnings if prints else ():
-                _print_warning(warning, settings)
-            tasks.start_soon(collect_when_idle, lambda: not server.server_state.tasks)
-            tasks.start_soon(_drain_on_stop, stop, application)
-            await server.serve([listening])
-            tasks.cancel_scope.cancel()
-    return 0 if server.started else EXIT_FAILED
-
-
-def _socket_protocol(
-    application: Application, connections: OpenConnections, *, prints: bool
-) -> Callable[..., asyncio.Protocol] | None:
-    """Return the protocol of WebSockets; None if no wire has them, or the package is missing."""
-    if application.takes_socket is None:
-        return None
-    try:
-        from passback.http.socket_protocol import BoundedSocketProtocol
-    except ModuleNotFoundError:
-        if prints:
-            text = "no WebSockets are served: pip install 'passback[chat]'"
-            _print_warning(text, application.settings)
-        return None
-    return partial(
-        BoundedSocketProtocol,
-        connections=connections,
-        bodies=application.bodies,
-        sends_directly=application.settings.direct_sending,
-    )
-
-
-def _server_config(
-    application: ASGIApp, grace: int, http: Callable[..., asyncio.Protocol] = BoundedHttpProtocol
-) -> uvicorn.Config:
-    """Return uvicorn's configuration; open responses may take `grace` seconds to end."""
-    return uvicorn.Config(
-        application,
-        http=cast("type[asyncio.Protocol]", http),
-        ws="none",
-        ws_per_message_deflate=False,  # a small message could be a very large one
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=grace,
-        timeout_keep_alive=_KEEP_ALIVE,
-    )
-
-
-def _listen_by_settings(settings: Settings) -> socket.socket:
-    return _open_socket(settings.host, settings.port, "PASSBACK_HOST, PASSBACK_PORT")
-
-
-def _open_socket(host: str, port: int, names: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise ConfigurationError(f"{names}: cannot listen: {error.strerror}") from error
-    # asyncio's own loop leaves it out for such a socket: the second answer of a connection would
-    # then wait 40 ms for the client's system
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-class _Server(uvicorn.Server):
-    """A server that calls `on_listening` with its address, and sets `stop` on a signal.
-
-    uvicorn waits for open connections after a signal; `stop` allows draining them meanwhile.
-    """
-
-    on_listening: Callable[[str], None]
-
-    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
-        super().__init__(config)
-        self._stop = stop
-
-    @override
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self.on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-
-    @override
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        # uvicorn's version raises the signal again at the end: a clean stop looks like a crash then
-        with handle_signals(lambda number: self.handle_exit(number, None)):
-            yield
-
-    @override
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._stop.set()
-        super().handle_exit(sig, frame)
-
-
-async def _drain_on_stop(stop: asyncio.Event, application: Application) -> None:
-    await stop.wait()
-    await application.drain()
-
-
-def _print_greeting(application: Application, address: str) -> None:
-    settings = application.settings
-    if not settings.is_loopback and not settings.api_keys:
-        _print_warning(
-            f"listening on {settings.host} without authentication: everybody who can reach this "
-            "address can read and continue every conversation whose id they know, and spend your "
-            "model's tokens. Set PASSBACK_API_KEYS, or listen on 127.0.0.1.",
-            settings,
-        )
-    workers = f"  workers {settings.workers}\n" if settings.workers > 1 else ""
-    pages = (
-        "  origins http://localhost:PORT and the like may call it (PASSBACK_ALLOW_LOOPBACK_PAGES)\n"
-        if settings.loopback_pages
-        else ""
-    )
-    body = """'{"messages":[{"role":"user","content":"hi"}]}'"""
-    print(
-        f"passback {__version__} is listening on {address}\n\n"
-        f"  page    {address}/\n"
-        f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
-        f"  store   {application.backend.store.location}\n"
-        f"  model   {', '.join(model.name for model in application.backend.models)}\n"
-        f"{workers}{pages}\n"
-        "Ctrl-C stops it.",
-        flush=True,
-    )
-
-
-async def check(settings: Settings, agents: Sequence[Agent]) -> int:
-    """Check everything that a server needs, print the findings and return the exit code."""
-    backend = Application(settings, *agents).backend
-    await backend.refuse_clashes()
-    print("settings  ok")
-
-    async def check_store() -> Sequence[str]:
-        async with backend.store as store:
-            return await store.check()
-
-    healthy = await _report_check("store", backend.store.location, check_store)
-    for model in backend.models:
-        healthy &= await _report_check("model", model.name, partial(_check_model, model))
-    async with AsyncExitStack() as stack:
-        for one in backend.connected:
-            await stack.enter_async_context(one.running())
-        for one in backend.connected:
-            healthy &= await _report_check("tools", one.name, one.ready)
-        _print_unasked_writes(await backend.unasked_writes())
-    return 0 if healthy else EXIT_FAILED
-
-
-async def _report_check(
-    part: str, name: str, attempt: Callable[[], Coroutine[None, None, Sequence[str]]]
-) -> bool:
-    try:
-        warnings = await attempt()
-    except PassbackError as error:
-        print(f"{part:<9} {name}: {error.message}")
-        for line in error.said if isinstance(error, ToolsetUnavailable) else ():
-            print(f"{'':<9} it said: {line}")
-        return False
-    print(f"{part:<9} {name}: ok")
-    for warning in warnings:
-        print(f"{'':<9} warning: {warning}")
-    return True
-
-
-async def _check_model(model: ModelClient) -> Sequence[str]:
-    try:
-        return await model.check() or ()
-    finally:
-        await model.aclose()
-
-
-def _print_unasked_writes(names: Sequence[str]) -> None:
-    if not names:
-        return
-    shown = ", ".join(names[:_MAX_SHOWN_TOOLS])
-    more = len(names) - _MAX_SHOWN_TOOLS
-    count = (
-        "1 tool may write and needs"
-        if len(names) == 1
-        else f"{len(names)} tools may write and need"
-    )
-    print(f"{'allowed':<9} {count} no permission: {shown}{f' and {more} more' if more > 0 else ''}")
 
 
 def _add_replay_command(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(prepare=replay, flags=["--speed", "--port"])
+    parser.set_defaults(prepare=_prepare_replay, flags=["--speed", "--port"])
     parser.add_argument("file", metavar="FILE", type=Path, help="what the page has exported")
     parser.add_argument(
         "--speed", metavar="X", type=_speed_argument, default=1, help="times as fast; 0: at once"
@@ -498,26 +306,7 @@ def _port_argument(text: str) -> int:
     return int(text)
 
 
-async def replay(options: argparse.Namespace) -> int:
-    """Replay a recording to clients on this machine until SIGTERM or Ctrl-C."""
-    log_to_stderr("warning")
-    site = replay_site(load_recording(options.file), speed=options.speed)
-    server = _Server(_server_config(site, _REPLAY_GRACE), asyncio.Event())
-    server.on_listening = lambda address: print(
-        f"passback {__version__} is listening on {address}\n\n"
-        f"  page    {address}/\n"
-        f"  plays   {options.file}\n\n"
-        "Ctrl-C stops it.",
-        flush=True,
-    )
-    with _open_socket("127.0.0.1", options.port, "--port") as listening:
-        await server.serve([listening])
-    return 0 if server.started else EXIT_FAILED
+def _prepare_replay(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    from passback.commands.serve import replay
 
-
-def _print_warning(text: str, settings: Settings) -> None:
-    if settings.log_format == "json":
-        # programs parse standard error in this mode, so every line must be JSON
-        logger.warning("%s", text)
-        return
-    print(f"passback: warning: {text}", file=sys.stderr, flush=True)
+    return replay(options)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 
 from typing_extensions import override
 
+logger = logging.getLogger(__name__)
+
 _QUIET_TIME = 60  # seconds in which a warning that any client can cause is written once
 _PLAIN_VALUE = re.compile(r"[\w.:/@+{}-]+", re.ASCII)
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -131,3 +133,18 @@ def log_to_stderr(level: str, form: str = "text", *, several: bool = False) -> N
     # these log what an MCP server sends, and the id of the session with it, which is a secret
     for name in ("mcp", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def print_warning(text: str, form: str) -> None:
+    """Write a warning to standard error for who starts a command.
+
+    Args:
+        text: the warning.
+        form: of the log.
+    """
+    if form == "json":
+        # programs parse standard error in this mode, so every line must be JSON
+        logger.warning("%s", text)
+        return
+    sys.stderr.write(f"passback: warning: {text}\n")
+    sys.stderr.flush()

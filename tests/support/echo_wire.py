@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from passback.app import Application
-from passback.cli import serve_application
+from passback.commands.serve import serve_application
 from passback.core.errors import (
     ModelError,
     PassbackError,

@@ -32,6 +32,7 @@ IMPORTED = (
     "engineio.async_drivers.asgi",
     "httptools",
     "passback.cli",
+    "passback.commands.serve",
     "passback.models.demo",
     "socketio",
     "uvloop",

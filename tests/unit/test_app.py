@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 from passback.agent import Agent
 from passback.app import Application, create_app
-from passback.cli import serve
+from passback.commands.serve import serve
 from passback.core.errors import ConfigurationError
 from passback.models.demo import DemoModel
 from passback.models.fallback import Fallback

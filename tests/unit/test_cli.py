@@ -10,7 +10,8 @@ from tests.support.commands import passback
 from tests.support.server import running_server
 
 from passback import __version__
-from passback.cli import EXIT_USAGE, _open_socket, main
+from passback.cli import EXIT_USAGE, main
+from passback.commands.serve import _open_socket
 from passback.workers import EXIT_FAILED
 
 AGENT = """
@@ -72,9 +73,9 @@ def test_wrong_usage_prints_the_usage(
     [
         (
             ["replai"],
-            "unknown command 'replai' (did you mean replay?); there are serve, check, replay",
+            "unknown command 'replai' (did you mean replay?); there are serve, acp, check, replay",
         ),
-        (["dance"], "unknown command 'dance'; there are serve, check, replay"),
+        (["dance"], "unknown command 'dance'; there are serve, acp, check, replay"),
         (["serve", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),
         (
             ["check", "a:b", "--model-api-kye", "sk-secret", "--api-kyes=sk-secret"],
