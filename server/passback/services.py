@@ -11,7 +11,7 @@ from passback.http.gate import Access, resolve_key
 from passback.http.open_sockets import OpenSockets
 from passback.http.wires import Services
 from passback.settings import Settings
-from passback.toolsets.mcp import MCPServer
+from passback.toolsets.mcp import MCPServer, is_installed, server_tools
 
 
 class WorkerServices:
@@ -40,6 +40,9 @@ class WorkerServices:
             loopback_pages=settings.loopback_pages,
         )
         limits = settings.limits
+        mcp_servers = frozenset(
+            one.name for one in self.backend.connected if isinstance(one, MCPServer)
+        )
         self.services = Services(
             runs=self.backend.runs,
             stopping=self.stopping,
@@ -50,9 +53,8 @@ class WorkerServices:
             ping_seconds=settings.timing.ping,
             allow_roles=settings.allow_roles,
             on_busy=settings.on_busy,
-            mcp_servers=frozenset(
-                one.name for one in self.backend.connected if isinstance(one, MCPServer)
-            ),
+            mcp_servers=mcp_servers,
+            tool_server=partial(server_tools, mcp_servers) if is_installed() else None,
             version=__version__,
         )
 

@@ -2,12 +2,14 @@
 
 `python -m tests.support.mcp_raw LIST.json` serves by stdio; the list has pages, and each page
 tools. `--silent` never answers, `--endless` gives the first page for ever, `--loud` writes lines
-that are no messages. By HTTP it is `RawHttp`.
+that are no messages, `--stays=PORT` connects to a port, notes there that it should end, and stays.
+By HTTP it is `RawHttp`.
 """
 
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,10 +108,18 @@ def main(arguments: list[str]) -> None:
     if "--loud" in arguments:
         sys.stdout.write("Welcome!\n\n{}\n")
     raw = Raw(json.loads(Path(arguments[0]).read_text()), endless="--endless" in arguments)
+    ports = [each.partition("=")[2] for each in arguments if each.startswith("--stays=")]
+    lines = [socket.create_connection(("127.0.0.1", int(port))) for port in ports]
+    for line in lines:
+        signal.signal(signal.SIGTERM, lambda *_, line=line: line.send(b"terminated, "))
     for text in sys.stdin:
         for each in raw.answers(json.loads(text)):
             sys.stdout.write(json.dumps(each) + "\n")
             sys.stdout.flush()
+    for line in lines:
+        line.send(b"input ended, ")
+        while True:
+            signal.pause()
 
 
 class RawHttp(Raw):

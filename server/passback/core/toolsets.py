@@ -1,6 +1,6 @@
 """The interface of server tools: `Toolset`, its optional protocols, and the context of a call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
@@ -126,5 +126,49 @@ class ConnectedToolset(Protocol):
         Raises:
             ToolsetUnavailable: says why they cannot be used. `specs` lists none of the tools until
                 they can.
+        """
+        ...
+
+
+class ServerTools(ConnectedToolset, Toolset, Protocol):
+    """The tools of a server, which are there while the connection to it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServer:
+    """An MCP server that a client names: a program that serves by standard input and output.
+
+    Attributes:
+        name: chosen by the client.
+        command: the program and its arguments; no shell reads them.
+        env: variables beside the few that every program needs. Never shown: they have secrets.
+        cwd: the folder that it runs in; empty: that of this process.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False, hash=False)
+    cwd: str = ""
+
+
+class MakeServerTools(Protocol):
+    """Makes a toolset of an MCP server that a client names; it is connected while it runs.
+
+    Whoever may name one runs any program as the user of this process.
+    """
+
+    def __call__(self, server: ToolServer, /, taken: Collection[str] = ()) -> ServerTools:
+        """Return the toolset. Its tools are named `<name>__<tool>`, after the server.
+
+        Tools that only read, by the server's own word, need no permission; for others a person is
+        asked.
+
+        Args:
+            server: its name is changed where it is not a legal one, and numbered if another server
+                has it.
+            taken: the names of the other servers of the conversation.
+
+        Raises:
+            ConfigurationError: the command is empty, or a text has half of a surrogate pair.
         """
         ...

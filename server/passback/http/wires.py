@@ -18,6 +18,7 @@ from passback.core.messages import OwnerId
 from passback.core.posts import OnBusy
 from passback.core.runs import Runs
 from passback.core.signals import Signal
+from passback.core.toolsets import MakeServerTools
 from passback.core.values import value
 from passback.http.answers import ErrorBody
 from passback.http.gate import Access, resolve_key
@@ -106,6 +107,9 @@ class Services:
             `system` and `assistant`, with which a conversation begins with a history.
         on_busy: default for a post that arrives during a run.
         mcp_servers: names of the agents' MCP servers. Their tools are named `<name>__<tool>`.
+        tool_server: makes a toolset of an MCP server that a client names, to be run and lent by a
+            wire (`Runs.lend`). Only for clients that may run programs here anyway. None: the
+            package `mcp` is not installed.
         version: of this server.
     """
 
@@ -119,6 +123,7 @@ class Services:
     allow_roles: frozenset[str] = frozenset({"user", "tool"})
     on_busy: OnBusy = "reject"
     mcp_servers: frozenset[str] = frozenset()
+    tool_server: MakeServerTools | None = None
     version: str = "dev"
 
 

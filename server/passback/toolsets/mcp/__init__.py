@@ -6,7 +6,7 @@ The package `mcp` is imported when the first server is connected.
 import importlib
 import importlib.util
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -17,7 +17,7 @@ from typing_extensions import override
 from passback.core.errors import ConfigurationError, ToolsetUnavailable
 from passback.core.messages import ToolCall, ToolResult, ToolSpec, fold_name
 from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
-from passback.core.toolsets import ToolContext
+from passback.core.toolsets import ToolContext, ToolServer
 from passback.toolsets.mcp.targets import (
     Characters,
     Command,
@@ -29,6 +29,7 @@ from passback.toolsets.mcp.targets import (
     StdioTarget,
     Target,
     WebUrl,
+    legal_server_name,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +42,28 @@ _RECONNECTOR_MODULE: Final = "passback.toolsets.mcp.reconnector"
 _DEFAULT_SECONDS = 60.0
 _DEFAULT_START_SECONDS = 15.0
 _DEFAULT_RESULT_LIMIT = 64 * 1024  # characters
+
+
+def is_installed() -> bool:
+    """Return whether the package `mcp` is there, without importing it."""
+    return importlib.util.find_spec("mcp") is not None
+
+
+def server_tools(
+    own: Collection[str], server: ToolServer, /, taken: Collection[str] = ()
+) -> "MCPServer":
+    """Make the toolset of a server that a client names: a `MakeServerTools`.
+
+    `own`: the names of the agents' servers, which are taken, too.
+    """
+    return MCPServer.stdio(
+        legal_server_name(server.name, (*own, *taken)),
+        command=server.command,
+        env=server.env,
+        cwd=server.cwd or None,
+        write_permission="ask",
+        trust_hints=True,
+    )
 
 
 class MCPServer:
@@ -59,7 +82,7 @@ class MCPServer:
                 f"the MCP server {name!r}: write_permission needs trust_hints=True, as only the "
                 "server says which of its tools write; permission holds for all of them"
             )
-        if importlib.util.find_spec("mcp") is None:
+        if not is_installed():
             raise ConfigurationError(
                 f"the MCP server {name!r} needs the package mcp: "
                 "pip install 'passback[mcp]', or in a checkout pip install '.[mcp]'"

@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 from urllib.parse import quote, quote_plus, urlsplit
 
 from pydantic import Field
 
+from passback.core.messages import fold_name
 from passback.core.permissions import Permission
 from passback.core.values import Takes, check_arguments
 
 # No `__` inside and no `_` at the end: so the first `__` in a tool's name ends the server's name.
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]|_(?=[A-Za-z0-9-])){0,31}")
+
+_MAX_SERVER_NAME: Final = 32  # characters
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # ASCII only: servers do not agree on the meaning of other bytes (RFC 9110, section 5.5).
@@ -115,6 +118,25 @@ class ServerOptions:
         """
         names = ("trust_hints", "seconds", "start_seconds", "result_limit")
         check_arguments(owner, **others, **{name: getattr(self, name) for name in names})
+
+
+def legal_server_name(name: str, taken: Collection[str], /) -> str:
+    """Return a name for a server: the given one, changed where it is no `ServerName`, and numbered
+    if it is taken.
+    """
+    if _SERVER_NAME.fullmatch(name) is None:
+        words = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))
+        name = _shorten_name(words.strip("_-"), _MAX_SERVER_NAME) or "server"
+    folded, chosen, number = {fold_name(each) for each in taken}, name, 1
+    while fold_name(chosen) in folded:
+        number += 1
+        suffix = f"-{number}"
+        chosen = _shorten_name(name, _MAX_SERVER_NAME - len(suffix)) + suffix
+    return chosen
+
+
+def _shorten_name(name: str, most: int) -> str:
+    return name[:most].rstrip("_")
 
 
 def redacted(text: str, secrets: Sequence[str], /) -> str:
