@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -220,7 +221,8 @@ def _prepare_acp(options: argparse.Namespace) -> Coroutine[None, None, int]:
     settings = _read_settings(options, listens=False)[1]
     serve_client = options.serve_client
     if serve_client is None:
-        serve_client = importlib.import_module("passback.wire.acp.connection").serve_client
+        wire = importlib.import_module("passback.wire.acp")
+        serve_client = partial(wire.serve_client, settings=settings.of_wires.get("acp"))
     return serve_stdio(settings, load_agents(options.agents), files, serve_client)
 
 
