@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -155,15 +156,19 @@ def later(stage: Stage) -> Stage:
 
 
 # ---------------------------------------------------------------- replies of the model
-def call(name: str, key: str = "call_1", /, **arguments: Any) -> Reply:
+_numbers = count(1)
+
+
+def call(name: str, /, **arguments: Any) -> Reply:
     """A reply that is one call."""
-    return calls((key, name, json.dumps(arguments)))
+    return calls((f"call_{next(_numbers)}", name, json.dumps(arguments)))
 
 
-def says_and_calls(text: str, *asked: tuple[str, str, Json]) -> Reply:
-    """A text, then calls, given as key, name and arguments."""
+def says_and_calls(text: str, *asked: tuple[str, Json]) -> Reply:
+    """A text, then calls, given as name and arguments."""
     steps = [event(content=text)]
-    for index, (key, name, arguments) in enumerate(asked):
+    for index, (name, arguments) in enumerate(asked):
+        key = f"call_{next(_numbers)}"
         function = {"name": name, "arguments": json.dumps(arguments)}
         steps.append(event(tool_calls=[{"index": index, "id": key, "function": function}]))
     return Reply([*steps, event("tool_calls"), DONE])

@@ -174,10 +174,11 @@ async def test_a_cancel_in_the_middle_of_a_command_kills_and_releases_its_termin
     stage.workspace.output = None
     stage.model.play(call("run_command", command="make"), says("Not said."))
     key = await stage.begin("Build it")
-    await stage.editor.wait_for(lambda: bool(stage.asked("terminal/create")))
+    await stage.editor.wait_for(lambda: bool(stage.asked("terminal/wait_for_exit")))
     await stage.cancel()
     assert await stage.editor.stop_reason(key) == "cancelled"
-    await stage.editor.wait_for(lambda: bool(stage.asked("terminal/release")))
+    assert len(stage.asked("terminal/release")) == 1
+    assert stage.workspace.terminals == {}
     assert [each["status"] for each in stage.calls()] == ["failed"]
 
 

@@ -63,7 +63,7 @@ async def test_the_model_reads_what_the_editor_holds(stage: Stage) -> None:
     stage.workspace.files[path] = "one\ntwo\nthree\nfour\n"
     stage.model.play(
         call("read_text_file", path=path),
-        call("read_text_file", "call_2", path=path, line=2, limit=2),
+        call("read_text_file", path=path, line=2, limit=2),
         says("Read."),
     )
     assert await stage.prompt("Read the poem") == "end_turn"
@@ -104,7 +104,7 @@ async def test_an_edit_shows_the_text_before_and_after(stage: Stage) -> None:
     stage.workspace.files[path] = "roses are red\n"
     stage.model.play(
         call("read_text_file", path=path),
-        call("edit_text_file", "call_2", path=path, old_text="red", new_text="blue"),
+        call("edit_text_file", path=path, old_text="red", new_text="blue"),
         says("Changed."),
     )
     assert await stage.prompt("Make them blue") == "end_turn"
@@ -121,9 +121,7 @@ async def test_a_file_that_has_changed_since_it_was_read_is_not_overwritten(stag
     stage.model.play(call("read_text_file", path=path), says("Read."))
     assert await stage.prompt("Read it") == "end_turn"
     stage.workspace.files[path] = "roses are yellow\n"
-    stage.model.play(
-        call("write_text_file", "call_2", path=path, content="roses are blue\n"), says("Oh.")
-    )
+    stage.model.play(call("write_text_file", path=path, content="roses are blue\n"), says("Oh."))
     assert await stage.prompt("Make them blue") == "end_turn"
     assert stage.workspace.files[path] == "roses are yellow\n"
     assert stage.calls()[-1]["status"] == "failed"
@@ -356,9 +354,9 @@ async def test_a_turn_mixes_tools_of_both_sides(stage: Stage) -> None:
     stage.model.play(
         says_and_calls(
             "I look. ",
-            ("call_1", "weigh", {"parcel": "it"}),
-            ("call_2", "read_text_file", {"path": path}),
-            ("call_3", "burn", {"parcel": "it"}),
+            ("weigh", {"parcel": "it"}),
+            ("read_text_file", {"path": path}),
+            ("burn", {"parcel": "it"}),
         ),
         says("All done."),
     )

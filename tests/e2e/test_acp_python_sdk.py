@@ -75,10 +75,10 @@ async def test_a_turn_with_text_and_tools_of_both_sides(
     sdk.client.workspace.files[path] = "red\n"
     questions = [{"question": "How are you?"}]
     model.play(
-        says_and_calls("I look. ", ("call_1", "read_text_file", {"path": path})),
-        call("write_text_file", "call_2", path=path, content="blue\n"),
-        call("run_command", "call_3", command="make"),
-        call("burn", "call_4", parcel="it"),
+        says_and_calls("I look. ", ("read_text_file", {"path": path})),
+        call("write_text_file", path=path, content="blue\n"),
+        call("run_command", command="make"),
+        call("burn", parcel="it"),
         says("All is done."),
     )
     assert await prompt(sdk, session, "Do it all") == "end_turn"
@@ -87,7 +87,7 @@ async def test_a_turn_with_text_and_tools_of_both_sides(
     assert sdk.client.workspace.files == {path: "blue\n"}
     assert sdk.client.workspace.terminals == {}
     assert told(model)[-1] == "it is burnt"
-    model.play(call("ask_user", "call_5", questions=questions), says("Good."))
+    model.play(call("ask_user", questions=questions), says("Good."))
     sdk.client.workspace.form = AnyForm("Well")
     assert await prompt(sdk, session, "Ask me") == "end_turn"
     assert "Well" in told(model)[-1]

@@ -51,7 +51,7 @@ async def loaded(
     place = next(
         n
         for n, frame in enumerate(editor.frames)
-        if not frame.is_sent and frame.message.get("id") == key
+        if not frame.is_sent and "method" not in frame.message and frame.message["id"] == key
     )
     return [
         frame.message["params"]["update"]
@@ -63,14 +63,15 @@ async def loaded(
 def shown(updates: list[Json]) -> list[tuple[str, str]]:
     """Return what a conversation says: who, and the text or the call and its end."""
     told: list[tuple[str, str]] = []
+    last = ""
     for each in updates:
         kind = each["sessionUpdate"]
         if kind in {"user_message_chunk", "agent_message_chunk"}:
             text = each["content"].get("text", each["content"]["type"])
-            if told and told[-1][0] == kind:
-                told[-1] = (kind, told[-1][1] + text)
-            else:
-                told.append((kind, text))
+            if each["messageId"] == last:
+                text = told.pop()[1] + text
+            told.append((kind, text))
+            last = each["messageId"]
         elif kind == "tool_call":
             told.append((each["toolCallId"], each["title"]))
     return told
@@ -94,10 +95,10 @@ async def play_a_conversation(stage: Stage) -> None:
     stage.model.play(
         says_and_calls(
             "I look. ",
-            ("call_1", "read_text_file", {"path": path}),
-            ("call_2", "burn", {"parcel": "it"}),
+            ("read_text_file", {"path": path}),
+            ("burn", {"parcel": "it"}),
         ),
-        call("write_text_file", "call_3", path=path, content="new\n"),
+        call("write_text_file", path=path, content="new\n"),
         says("All is ", "well."),
     )
     assert await stage.prompt("Do it") == "end_turn"
@@ -259,9 +260,9 @@ async def test_a_process_that_is_killed_loses_nothing_and_repeats_nothing(
 async def _kill_in_the_middle(stage: Stage, where: str) -> None:
     """Kill the agent while it says something, runs a tool, asks, or waits for the editor."""
     calls_of = {
-        "tool": call("wait_forever", "call_9"),
-        "permission": call("burn", "call_9", parcel="more"),
-        "file": call("read_text_file", "call_9", path=str(stage.folder / "a.txt")),
+        "tool": call("wait_forever"),
+        "permission": call("burn", parcel="more"),
+        "file": call("read_text_file", path=str(stage.folder / "a.txt")),
         "text": Reply([event(content="I was say"), Act.STALL]),
     }
     for method in ("session/request_permission", "fs/read_text_file"):

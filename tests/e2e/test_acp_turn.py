@@ -54,8 +54,8 @@ async def stage(editor: Editor, model: ModelServer, tmp_path: Path) -> AsyncGene
 
 async def test_a_turn_goes_as_the_protocol_says(stage: Stage) -> None:
     stage.model.play(
-        says_and_calls("I will see. ", ("call_1", "update_plan", {"entries": PLAN})),
-        says_and_calls("To the fire. ", ("call_2", "burn", {"parcel": "the red one"})),
+        says_and_calls("I will see. ", ("update_plan", {"entries": PLAN})),
+        says_and_calls("To the fire. ", ("burn", {"parcel": "the red one"})),
         says("It is ", "burnt."),
     )
     assert await stage.prompt("Burn the red parcel", FILE, LINK) == "end_turn"
@@ -93,7 +93,7 @@ async def test_all_chunks_of_a_message_have_its_id_and_the_next_message_another(
     stage: Stage,
 ) -> None:
     stage.model.play(
-        says_and_calls("First. ", ("call_1", "weigh", {"parcel": "it"})), says("Here ", "it is.")
+        says_and_calls("First. ", ("weigh", {"parcel": "it"})), says("Here ", "it is.")
     )
     assert await stage.prompt("Weigh it") == "end_turn"
     texts: dict[str, str] = {}
@@ -122,7 +122,7 @@ async def test_a_message_that_is_cut_by_the_limit_of_tokens_ends_with_max_tokens
 
 
 async def test_a_turn_of_too_many_requests_ends_with_max_turn_requests(stage: Stage) -> None:
-    stage.model.play(*(call("weigh", f"call_{n}", parcel=f"number {n}") for n in range(9)))
+    stage.model.play(*(call("weigh", parcel=f"number {n}") for n in range(9)))
     assert await stage.prompt("Weigh all") == "max_turn_requests"
     assert {each["status"] for each in stage.calls()} == {"completed"}
     assert len(stage.model.requests) == 3
@@ -154,8 +154,8 @@ async def test_a_call_that_is_rejected_fails_and_the_turn_goes_on(stage: Stage) 
     stage.model.play(
         says_and_calls(
             "",
-            ("call_1", "burn", {"parcel": "the red one"}),
-            ("call_2", "weigh", {"parcel": "the blue one"}),
+            ("burn", {"parcel": "the red one"}),
+            ("weigh", {"parcel": "the blue one"}),
         ),
         says("As you like."),
     )
@@ -184,7 +184,7 @@ async def test_a_lasting_choice_holds_for_its_session_only(
     stage: Stage, lasting: str, status: str
 ) -> None:
     stage.editor.handlers["session/request_permission"] = choose(lasting)
-    stage.model.play(call("burn", parcel="it"), says("."), call("burn", "call_2", parcel="more"))
+    stage.model.play(call("burn", parcel="it"), says("."), call("burn", parcel="more"))
     stage.model.play_afterwards(says("."))
     assert await stage.prompt("Burn it") == "end_turn"
     assert await stage.prompt("Burn more") == "end_turn"
@@ -254,7 +254,7 @@ async def test_a_mode_says_what_asks(
     path = str(stage.folder / "a.txt")
     stage.model.play(
         call("write_text_file", path=path, content="new"),
-        call("run_command", "call_2", command="make"),
+        call("run_command", command="make"),
         says("Ready."),
     )
     assert await stage.prompt("Build it") == "end_turn"

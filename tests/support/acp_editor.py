@@ -66,6 +66,7 @@ class Editor:
         self.handlers: dict[str, Handler] = {"session/request_permission": choose("allow_once")}
         self.has_ended = anyio.Event()
         self._faults: list[str] = []
+        self._told: set[str] = set()
         self._tasks = tasks
         self._news = anyio.Event()
         self._methods: dict[Any, str] = {}
@@ -285,9 +286,11 @@ class Editor:
         """Check each frame so far.
 
         Raises:
-            AssertionError: one is not valid, or out of order.
+            AssertionError: one is not valid, or out of order; each is told once.
         """
-        faults = [*self._faults, *order_faults(self.frames)]
+        found = [*self._faults, *order_faults(self.frames)]
+        faults = [fault for fault in found if fault not in self._told]
+        self._told.update(faults)
         assert faults == [], "\n".join([*faults, *(f"{n} {each}" for n, each in self._shown())])
 
     def _shown(self) -> list[tuple[int, str]]:

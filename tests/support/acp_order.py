@@ -87,7 +87,7 @@ class _Order:
         """Take note of what the client sends, which may be wrong on purpose."""
         method, params = message.get("method"), message.get("params")
         params = params if isinstance(params, dict) else {}
-        if method is None:
+        if "result" in message or "error" in message:
             self._note_answer(message)
             return
         if "id" in message and _is_key(message["id"]):
@@ -121,7 +121,9 @@ class _Order:
         if method == "session/request_permission":
             call, session = params["toolCall"]["toolCallId"], self._sessions[params["sessionId"]]
             session.asked.discard(call)
-            chosen = ((message.get("result") or {}).get("outcome") or {}).get("optionId")
+            result = message.get("result")
+            outcome = result.get("outcome") if isinstance(result, dict) else None
+            chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
             kinds = {each["optionId"]: each["kind"] for each in params["options"]}
             if not kinds.get(chosen, "").startswith("allow"):
                 session.refused.add(call)
@@ -149,9 +151,9 @@ class _Order:
         given = asked.get("params")
         params: Json = given if isinstance(given, dict) else {}
         result = message.get("result") or {}
-        if asked["method"] == "initialize" and "result" in message:
+        if asked.get("method") == "initialize" and "result" in message:
             self._capabilities = params.get("clientCapabilities") or {}
-        if asked["method"] == "session/new" and "sessionId" in result:
+        if asked.get("method") == "session/new" and "sessionId" in result:
             if result["sessionId"] in self._sessions:
                 yield f"makes session {result['sessionId']!r} a second time"
             self._sessions[result["sessionId"]] = _Session()
