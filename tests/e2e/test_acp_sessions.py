@@ -61,8 +61,13 @@ async def loaded(
 
 
 def shown(updates: list[Json]) -> list[tuple[str, str]]:
-    """Return what a conversation says: who, and the text or the call and its end."""
+    """Return what a conversation says: who, and the text or the call and its last title."""
     told: list[tuple[str, str]] = []
+    titles = {
+        each["toolCallId"]: each["title"]
+        for each in updates
+        if "toolCallId" in each and "title" in each
+    }
     last = ""
     for each in updates:
         kind = each["sessionUpdate"]
@@ -73,7 +78,7 @@ def shown(updates: list[Json]) -> list[tuple[str, str]]:
             told.append((kind, text))
             last = each["messageId"]
         elif kind == "tool_call":
-            told.append((each["toolCallId"], each["title"]))
+            told.append((each["toolCallId"], titles[each["toolCallId"]]))
     return told
 
 

@@ -91,6 +91,7 @@ class Call:
         parent: the call on which the sub-agent works that made it.
         pieces: of its arguments.
         begun_at: the event that began it.
+        told: what the editor knows of it.
         said: by the sub-agent that works on it, the end of it.
         has_said_more: than the editor knows.
     """
@@ -103,6 +104,7 @@ class Call:
     pieces: list[str] = field(default_factory=list[str])
     begun_at: Position | None = None
     announced: bool = False
+    told: Update = field(default_factory=dict[str, Any])
     status: Status = "pending"
     said: str = ""
     has_said_more: bool = False
@@ -243,16 +245,19 @@ class Updates:
         return call
 
     def _complete(self, call: Call) -> list[Update]:
-        """Return the update for a call whose arguments are known."""
+        """Return the update for a call whose arguments are known: what is new of it."""
         call.description = self._describe(call.name, call.arguments)
-        shown = call.view
-        return self._update(call, **{name: shown[name] for name in shown if name != "name"})
+        if not call.announced:
+            return []
+        told, call.told = call.told, call.view
+        news = {name: each for name, each in call.told.items() if told.get(name) != each}
+        return self._update(call, **news) if news else []
 
     def _announce(self, call: Call) -> list[Update]:
         if call.announced:
             return []
-        call.announced = True
-        return [{"sessionUpdate": "tool_call", **call.view, "status": "pending"}]
+        call.announced, call.told = True, call.view
+        return [{"sessionUpdate": "tool_call", **call.told, "status": "pending"}]
 
     def _update(self, call: Call, **fields: Any) -> list[Update]:
         """Return an update of a call; none if the editor does not know the call."""
@@ -302,13 +307,15 @@ class Updates:
             kind: ToolKind = "other"
             call = Call(owed.id, owed.name, "", kind, parent=owed.parent_id)
             call.pieces.append(owed.arguments)
-            call.description = self._describe(owed.name, owed.arguments)
             self._calls[owed.id] = call
+        call.description = self._describe(call.name, call.arguments)
         return self._announce(call)
 
     def view(self, call_id: CallId, /) -> Update:
-        """Return all that is known of a call that was announced, as it waits for permission."""
-        return {**self._calls[call_id].view, "status": "pending"}
+        """Return all that is known of a call that was announced, to be sent with a request."""
+        call = self._calls[call_id]
+        call.told = call.view
+        return {**call.told, "status": "pending"}
 
     def title(self, call_id: CallId, /) -> str:
         """Return the title of a call that was announced."""
