@@ -255,18 +255,14 @@ async def test_strange_characters_are_taken_or_refused(stage: Stage, text: str) 
 
 async def test_lines_may_come_in_any_pieces(stage: Stage) -> None:
     stage.model.play(says("Hello."))
-    editor, start = stage.editor, len(stage.editor.frames)
     asked = {"sessionId": stage.session, "prompt": [text_block("é😀")]}
-    line = {"jsonrpc": "2.0", "id": "pieces", "method": "session/list", "params": {}}
-    data = json.dumps(line, ensure_ascii=False).encode() + b"\r\n"
-    for piece in data:
-        await editor.send_bytes(bytes([piece]))
-    await editor.wait_for(lambda: "pieces" in str(editor.since(start)))
-    line = {"jsonrpc": "2.0", "id": "utf-8", "method": "session/prompt", "params": asked}
-    data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
-    for piece in data:
-        await editor.send_bytes(bytes([piece]))
-    await editor.wait_for(lambda: editor.is_answered("utf-8"))
+    for key, params, end in (("one", {}, "\r\n"), ("two", asked, "\n")):
+        method = "session/prompt" if params else "session/list"
+        line = {"jsonrpc": "2.0", "id": key, "method": method, "params": params}
+        stage.editor.note(line)
+        for piece in f"{json.dumps(line, ensure_ascii=False)}{end}".encode():
+            await stage.editor.send_bytes(bytes([piece]))
+        assert "result" in await stage.editor.answer(key)
     assert "é😀" in str(stage.model.requests[-1].shown)
 
 
