@@ -165,7 +165,7 @@ class _Order:
         key = asked.get("id")
         session.loads.discard(key)
         session.resumes.discard(key)
-        if asked["method"] in {"session/close", "session/delete"} and "result" in message:
+        if asked.get("method") in {"session/close", "session/delete"} and "result" in message:
             session.is_open = False
             if session.prompts:
                 yield f"closes a session before the answers of its prompts {session.prompts}"

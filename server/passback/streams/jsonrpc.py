@@ -8,7 +8,9 @@ What the other side sends is checked before anybody sees it. A frame that is wro
 except for a response: an error about a response would be answered by an error, without end.
 """
 
+import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
 
 import anyio
@@ -179,7 +181,7 @@ class Peer:
         try:
             content = parse_json(text, depth=self._depth)
         except BadRequest as error:
-            raise _Malformed(error.message, code=PARSE_ERROR) from None
+            raise _unreadable(text, error.message, self._open) from None
         if isinstance(content, list):
             raise _Malformed("batches are not supported: send each message as an object of its own")
         if not isinstance(content, dict):
@@ -310,6 +312,20 @@ class _Malformed(RpcError):
     ) -> None:
         super().__init__(code, message)
         self.id = request_id
+
+
+def _unreadable(text: bytes, why: str, taken: Collection[RequestId]) -> "_Malformed":
+    """Return the error for a frame that cannot be read.
+
+    It has the id of the request, if a more lenient parser finds one that is not `taken`: some
+    clients escape half of a surrogate pair, and would wait for ever.
+    """
+    with suppress(ValueError, RecursionError, _Malformed):
+        content: JsonValue = json.loads(text)
+        request_id = _read_id(content.get("id")) if isinstance(content, dict) else None
+        if request_id is not None and request_id not in taken:
+            return _Malformed(why, request_id, code=INVALID_PARAMS)
+    return _Malformed(why, code=PARSE_ERROR)
 
 
 class _Call:

@@ -69,6 +69,20 @@ def test_a_request_is_answered_with_its_id(request_id: Any) -> None:
     assert not line.peer.in_progress
 
 
+def test_a_request_whose_text_cannot_be_read_is_answered_with_its_id() -> None:
+    line = Line()
+    half = r'{"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"text": "\ud800"}}'
+    assert line.peer.read(half) is None
+    [answer] = line.sent
+    assert (answer["id"], answer["error"]["code"]) == ("a", INVALID_PARAMS)
+    line.request("a")  # whose own answer is still to come
+    assert line.peer.read(half) is None
+    assert line.peer.read(half.replace('"a"', "true")) is None
+    assert line.peer.read('["\\ud800"]') is None
+    codes = [(each["id"], each["error"]["code"]) for each in line.sent[1:]]
+    assert codes == [(None, PARSE_ERROR)] * 3
+
+
 @pytest.mark.parametrize("params", [{}, [], [1, "a"], {"a": None}, None])
 def test_params_are_an_object_an_array_or_missing(params: Any) -> None:
     line = Line()
