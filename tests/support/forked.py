@@ -34,6 +34,7 @@ IMPORTED = (
     "passback.cli",
     "passback.commands.serve",
     "passback.models.demo",
+    "passback.stores.redis",
     "socketio",
     "uvloop",
 )

@@ -64,7 +64,9 @@ async def _measure(_services: Services, _channel: Channel, params: Any) -> JsonV
 
 
 async def _tell(_services: Services, channel: Channel, _params: Any) -> JsonValue:
-    return {"owner": channel.owner, "command": sys.argv[1]}
+    packages = {name.partition(".")[0] for name in sys.modules}
+    unneeded: list[JsonValue] = [*sorted(packages & UNNEEDED)]
+    return {"owner": channel.owner, "command": sys.argv[1], "unneeded": unneeded}
 
 
 async def _make_noise(_services: Services, _channel: Channel, _params: Any) -> JsonValue:
@@ -122,6 +124,8 @@ METHODS: Mapping[str, Method] = {
     "wait": _wait,
 }
 LONG = {"flood", "wait"}
+UNNEEDED = {"aiohttp", "mcp", "redis", "socketio", "uvicorn", "websockets"}
+"""Packages that take long to import, which the command does not need to start."""
 
 if __name__ == "__main__":
     sys.exit(main(serve_client=serve_client))

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -68,9 +69,12 @@ _TAG_NAMES = "|".join(
     for tag in TAGS
 )
 # The lookahead for a first letter is for speed: a text may have as many "<" as characters.
-_TAG_START = re.compile(
-    rf"<(?={_OPTIONAL_GAP}[{_FIRST_LETTERS}])(?={_OPTIONAL_GAP}(?:{_TAG_NAMES})(?![\w-]))"
-)
+_TAG_START = rf"<(?={_OPTIONAL_GAP}[{_FIRST_LETTERS}])(?={_OPTIONAL_GAP}(?:{_TAG_NAMES})(?![\w-]))"
+
+
+@cache
+def _tag_start() -> re.Pattern[str]:
+    return re.compile(_TAG_START)  # takes longer than to import a usual module
 
 
 def escape_tags(text: str, /) -> str:
@@ -79,7 +83,7 @@ def escape_tags(text: str, /) -> str:
     Letter case, and blanks before the tag's name, make no difference. The result is the same object
     if there is nothing to escape.
     """
-    return _TAG_START.sub("&lt;", text) if "<" in text else text
+    return _tag_start().sub("&lt;", text) if "<" in text else text
 
 
 def escape_content(content: Content, /) -> Content:

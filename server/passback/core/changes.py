@@ -11,7 +11,7 @@ from passback.core.events import START, Position, RunEvent
 from passback.core.messages import CallId, ConversationKey, Message, Owed, RunId, RunRef, ToolSpec
 from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
 from passback.core.state import State, TitleCall
-from passback.core.values import value
+from passback.core.values import DEFERRED, value
 
 
 @value
@@ -418,10 +418,10 @@ class Page:
 _TaggedMessage: TypeAlias = Annotated[Message, Field(discriminator="role")]
 _TaggedEvent: TypeAlias = Annotated[RunEvent, Field(discriminator="type")]
 
-_message_adapter: TypeAdapter[Message] = TypeAdapter(_TaggedMessage)
-_events_adapter: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent])
-_owed_adapter: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed])
-_tools_adapter: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec])
+_message_adapter: TypeAdapter[Message] = TypeAdapter(_TaggedMessage, config=DEFERRED)
+_events_adapter: TypeAdapter[list[RunEvent]] = TypeAdapter(list[_TaggedEvent], config=DEFERRED)
+_owed_adapter: TypeAdapter[list[Owed]] = TypeAdapter(list[Owed], config=DEFERRED)
+_tools_adapter: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec], config=DEFERRED)
 _queued_adapter: TypeAdapter[QueuedPost] = TypeAdapter(QueuedPost)
 _state_adapter: TypeAdapter[State] = TypeAdapter(State)
 _title_call_adapter: TypeAdapter[TitleCall] = TypeAdapter(TitleCall)

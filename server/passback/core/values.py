@@ -28,6 +28,12 @@ def value(made: type[ClassT], /) -> type[ClassT]:
     return dataclass(slots=True, unsafe_hash=True)(made)
 
 
+DEFERRED: Final = ConfigDict(defer_build=True)
+"""Configuration of a pydantic adapter that is built when it is first used.
+
+Building them all takes longer than the rest of a start, for which an editor waits.
+"""
+
 _MAX_PLACE_CHARACTERS = 80
 
 _CONFIG: Final = ConfigDict(

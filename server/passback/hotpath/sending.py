@@ -5,12 +5,14 @@ client to disconnect, and each chunk takes a turn of the event loop.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from passback.core.signals import Signal
+
+if TYPE_CHECKING:  # every wire imports this module, and what serves no HTTP has no uvicorn
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 # Key in `scope["extensions"]` of a `SendNow`. Only a server that runs our application bare, without
 # middleware, may set it.
@@ -82,7 +84,7 @@ class Connection(Protocol):
 class DirectSending:
     """The `SendNow` of one uvicorn response. It writes chunks without an ASGI message for each."""
 
-    def __init__(self, connection: Connection, cycle: RequestResponseCycle) -> None:
+    def __init__(self, connection: Connection, cycle: "RequestResponseCycle") -> None:
         self.left = connection.left
         self._connection = connection
         self._cycle = cycle

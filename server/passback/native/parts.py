@@ -21,6 +21,7 @@ from pydantic_core import to_json
 from passback.core.errors import AttachmentTooLarge, InvalidRequest, ResultTooLarge
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 from passback.core.questions import Answers
+from passback.core.values import DEFERRED
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
 # a provider's request can hold neither control characters nor an address without a host
@@ -51,7 +52,12 @@ class Posted(BaseModel):
     """The base of posted models: camelCase, no conversion of wrong types, unknown keys ignored."""
 
     model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, alias_generator=to_camel, validate_by_name=True
+        extra="ignore",
+        strict=True,
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        **DEFERRED,
     )
 
 
@@ -120,7 +126,7 @@ PostedResult: TypeAlias = Annotated[
     JsonValue, validated_elsewhere(str | Answers | list[PostedPart | Any] | Any)
 ]
 
-_parts_adapter: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts)
+_parts_adapter: TypeAdapter[list[PostedPart]] = TypeAdapter(_Parts, config=DEFERRED)
 
 
 def read_content(posted: PostedContent, most: int, /) -> Content:

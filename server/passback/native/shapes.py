@@ -24,6 +24,7 @@ from passback.core.messages import (
     Usage,
     as_text,
 )
+from passback.core.values import DEFERRED
 
 _DIGITS = 6  # decimals of amounts; the others are the error of summing floats
 
@@ -531,4 +532,4 @@ NativeEvent: TypeAlias = Annotated[
     | RewindEvent,
     Field(discriminator="type"),
 ]
-NATIVE_EVENT: TypeAdapter[NativeEvent] = TypeAdapter(NativeEvent)
+NATIVE_EVENT: TypeAdapter[NativeEvent] = TypeAdapter(NativeEvent, config=DEFERRED)

@@ -1,5 +1,6 @@
 """Opening a store by its URL. A new kind of store is a module and a line in `OPENERS`."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -8,8 +9,6 @@ from urllib.parse import unquote
 from passback.core.errors import ConfigurationError
 from passback.core.ports import Store
 from passback.stores.options import StoreOptions
-from passback.stores.redis import RedisStore
-from passback.stores.redis.servers import Topology, parse_redis_url
 from passback.stores.sqlite import SqliteStore
 
 Opener: TypeAlias = Callable[[str, StoreOptions], Store]
@@ -49,9 +48,12 @@ def _open_memory(rest: str, options: StoreOptions) -> Store:
     return SqliteStore(None, options)
 
 
-def _redis_opener(topology: Topology, *, tls: bool = False) -> Opener:
+def _redis_opener(topology: str, *, tls: bool = False) -> Opener:
     def open_redis(rest: str, options: StoreOptions) -> Store:
-        return RedisStore(parse_redis_url(topology, rest, tls=tls), options)
+        # by its name when it is needed: the client of Redis takes long to import
+        redis = importlib.import_module("passback.stores.redis")
+        store: Store = redis.open_redis(topology, rest, options, tls=tls)
+        return store
 
     return open_redis
 

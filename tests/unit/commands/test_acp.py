@@ -172,7 +172,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
     # what a child has is what its program opens: not what this process has taken
     assert answers(done.stdout) == {
         1: {"read": "", "inherited": 4},
-        2: {"owner": "anonymous", "command": "acp"},
+        2: {"owner": "anonymous", "command": "acp", "unneeded": []},
     }
     noise = done.stderr.decode()
     for one in ("at import", "of a child at import", "of print", "of the descriptor", "of a child"):

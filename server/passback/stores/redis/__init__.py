@@ -77,7 +77,13 @@ from passback.stores.redis.hints import Hints
 from passback.stores.redis.indexes import ConversationList, DueIndex, InboxIndex, index_member
 from passback.stores.redis.link import RedisLink
 from passback.stores.redis.scripts import KeyNames, ScriptCall
-from passback.stores.redis.servers import Argument, RedisTarget, Reply
+from passback.stores.redis.servers import (
+    Argument,
+    RedisTarget,
+    Reply,
+    Topology,
+    parse_redis_url,
+)
 
 PING_TIMEOUT = 3.0  # seconds
 READY_TTL = 10_000  # milliseconds
@@ -93,6 +99,17 @@ _ENQUEUE_ANSWERS: dict[bytes, EnqueueAnswer] = {
     b"full": "full",
     b"changed": "changed",
 }
+
+
+def open_redis(
+    topology: Topology, rest: str, options: StoreOptions, /, *, tls: bool = False
+) -> "RedisStore":
+    """Return the store of a URL, of which `rest` is what stands behind the scheme.
+
+    Raises:
+        ConfigurationError: with what is wrong with the URL, never with a password in it.
+    """
+    return RedisStore(parse_redis_url(topology, rest, tls=tls), options)
 
 
 class RedisStore:
