@@ -164,6 +164,8 @@ def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
         "noisy:agent",
         cwd=tmp_path,
         PASSBACK_STORE="memory:",
+        PASSBACK_MODEL="openai:mine",
+        PASSBACK_MODEL_BASE_URL="http://127.0.0.1:9/v1",
         PASSBACK_LOG_LEVEL="debug",
         PASSBACK_WORKERS="4",  # of a server that shares the file of settings
         PASSBACK_HOST="0.0.0.0",

@@ -31,10 +31,10 @@ from passback.models.http.failures import (
 )
 from passback.models.http.service import Bounds, ServiceEndpoint, endpoint
 from passback.models.http.transport import (
-    TRANSPORT_ERRORS,
     error_kind,
     is_stall,
     open_transport,
+    transport_errors,
     unreachable_error,
     without_text,
 )
@@ -122,7 +122,7 @@ class HttpModel(ABC):
                 listing = await self._fetch_listing(service.models_url)
                 if not (listing.names or listing.is_broken):
                     await self._refuse_wrong_base(listing)
-        except (*TRANSPORT_ERRORS, TimeoutError) as error:
+        except transport_errors(TimeoutError) as error:
             raise unreachable_error(base, error) from without_text(error)
         if wrong := listing_error(base, service.model, listing):
             raise wrong
@@ -281,7 +281,7 @@ class AnswerReader(
                 self._body = _body_of(response)
                 self._first = await anext(self._body, b"")
                 stack.pop_all()  # from here on `__aexit__` closes the stream
-        except (*TRANSPORT_ERRORS, TimeoutError) as error:
+        except transport_errors(TimeoutError) as error:
             logger.warning("model=%s unreachable error=%s", name, error_kind(error))
             if is_stall(error):
                 raise _stall_error() from without_text(error)
@@ -322,7 +322,7 @@ class AnswerReader(
             return await anext(self._body)
         except StopAsyncIteration:
             return b""
-        except TRANSPORT_ERRORS as error:
+        except transport_errors() as error:
             if self._decoder.finished:
                 return b""  # the connection broke after the last thing that matters
             logger.warning("model=%s broke off error=%s", self._model.name, error_kind(error))
@@ -339,7 +339,7 @@ class AnswerReader(
                 # After an error or an early stop the rest of the body may be long.
                 if kind is None and self._decoder.done:
                     # an end that arrives at once lets the connection be used again
-                    with anyio.move_on_after(_LINGER), suppress(*TRANSPORT_ERRORS):
+                    with anyio.move_on_after(_LINGER), suppress(*transport_errors()):
                         async for _ in body:
                             pass
         finally:

@@ -1,24 +1,34 @@
 """The transport of requests to a model's service: aiohttp behind httpx's interface.
 
+aiohttp is imported with the first request: that takes long, and an editor waits for the start.
+
 Proxies and certificates are those that the environment names: `HTTP_PROXY`, `HTTPS_PROXY`,
 `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE` and `SSL_CERT_DIR`. A service on this machine is asked
 directly, whatever they say.
 """
 
+import importlib
+import ssl
+import sys
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
+import anyio.to_thread
 import httpx
-from httpx_aiohttp import AiohttpTransport
+from typing_extensions import override
 
 from passback.core.errors import ConfigurationError, ModelError, ModelUnavailable
 from passback.setting_forms import is_loopback
 
-TRANSPORT_ERRORS = (httpx.HTTPError, aiohttp.ClientError)
-"""What a transport raises: httpx-aiohttp leaves some of aiohttp's errors as they are, such as that
-for an answer which is not HTTP."""
+_AIOHTTP = "passback.models.http.aiohttp_transport"
 
-_MAX_CONNECTIONS = 10_000  # answers read at once; further requests wait for a free connection
+
+def transport_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return what a transport raises, and `others`, for `except`.
+
+    Until aiohttp is imported, it raises none of its own.
+    """
+    module = sys.modules.get(_AIOHTTP)
+    return (httpx.HTTPError, *(module.ERRORS if module else ()), *others)
 
 
 def open_transport(url: httpx.URL, /) -> httpx.AsyncBaseTransport:
@@ -34,14 +44,32 @@ def open_transport(url: httpx.URL, /) -> httpx.AsyncBaseTransport:
             "SSL_CERT_FILE must name a file, or SSL_CERT_DIR a folder, of PEM certificates"
         ) from error
 
-    def open_session() -> aiohttp.ClientSession:
-        # the transport's own session would keep cookies, and read at most 100 answers at once
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=_MAX_CONNECTIONS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+    return _LateTransport(context, find_proxy(url))
 
-    return AiohttpTransport(verify=context, proxy=find_proxy(url), client=open_session)
+
+class _LateTransport(httpx.AsyncBaseTransport):
+    """A transport that is made when the first request is sent."""
+
+    def __init__(self, context: ssl.SSLContext, proxy: httpx.Proxy | None) -> None:
+        self._context = context
+        self._proxy = proxy
+        self._made: httpx.AsyncBaseTransport | None = None
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        made = self._made or await self._make()
+        return await made.handle_async_request(request)
+
+    async def _make(self) -> httpx.AsyncBaseTransport:
+        module = await anyio.to_thread.run_sync(importlib.import_module, _AIOHTTP)
+        if self._made is None:  # else another request was faster
+            self._made = module.make_transport(self._context, self._proxy)
+        return self._made
+
+    @override
+    async def aclose(self) -> None:
+        if self._made is not None:
+            await self._made.aclose()
 
 
 def find_proxy(url: httpx.URL, /) -> httpx.Proxy | None:
@@ -85,8 +113,8 @@ def error_kind(error: Exception, /) -> str:
 
 def unreachable_error(who: str, error: Exception, /) -> ModelError:
     """Return the error for a service that a transport's error kept a request from."""
-    cause = error.__cause__
-    if isinstance(cause, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError):
+    module = sys.modules.get(_AIOHTTP)
+    if module and isinstance(error.__cause__, module.PROXY_ERRORS):
         return ModelUnavailable(f"the proxy to {who} cannot be reached, or refuses")
     return ModelUnavailable(f"{who} cannot be reached")
 
