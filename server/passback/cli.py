@@ -6,7 +6,6 @@ which needs no HTTP server.
 
 import argparse
 import asyncio
-import importlib
 import logging
 import math
 import os
@@ -19,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from passback import __version__
 from passback.core.errors import ConfigurationError, PassbackError
@@ -216,14 +215,13 @@ def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
 def _prepare_acp(options: argparse.Namespace) -> Coroutine[None, None, int]:
     from passback.commands.acp import serve_stdio
     from passback.streams.stdio import take_stdio
+    from passback.wire.acp import AcpSettings, serve_client
 
     files = take_stdio()  # first: the module of an agent may print
     settings = _read_settings(options, listens=False)[1]
-    serve_client = options.serve_client
-    if serve_client is None:
-        wire = importlib.import_module("passback.wire.acp")
-        serve_client = partial(wire.serve_client, settings=settings.of_wires.get("acp"))
-    return serve_stdio(settings, load_agents(options.agents), files, serve_client)
+    of_wire = cast("AcpSettings | None", settings.of_wires.get("acp"))
+    serve = options.serve_client or partial(serve_client, settings=of_wire)
+    return serve_stdio(settings, load_agents(options.agents), files, serve)
 
 
 def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:
