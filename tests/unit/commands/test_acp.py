@@ -303,6 +303,17 @@ async def test_runs_that_go_on_are_left_to_others_when_the_client_leaves(tmp_pat
     assert status.run_id == answers(done.stdout)[1]
 
 
+async def test_two_processes_share_a_store(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with editor("--store", store) as one, editor("--store", store) as other:
+        for each in (one, other, one):
+            await each.send("start_run", {"conversation": "c", "text": "hi", "waits": True})
+            assert (await each.line())["result"] == "RunFinished"
+        for each in (one, other):
+            await each.stdin.aclose()
+            assert await each.process.wait() == 0
+
+
 # ---------------------------------------------------------------- in this process
 class Stdio:
     """Two pipes in the place of standard input and output, and the command between them."""

@@ -10,6 +10,7 @@ directly, whatever they say.
 import importlib
 import ssl
 import sys
+from typing import cast
 from urllib.request import getproxies, proxy_bypass
 
 import anyio.to_thread
@@ -62,9 +63,11 @@ class _LateTransport(httpx.AsyncBaseTransport):
 
     async def _make(self) -> httpx.AsyncBaseTransport:
         module = await anyio.to_thread.run_sync(importlib.import_module, _AIOHTTP)
-        if self._made is None:  # else another request was faster
-            self._made = module.make_transport(self._context, self._proxy)
-        return self._made
+        if (made := self._made) is None:  # else another request was faster
+            made = self._made = cast(
+                "httpx.AsyncBaseTransport", module.make_transport(self._context, self._proxy)
+            )
+        return made
 
     @override
     async def aclose(self) -> None:
