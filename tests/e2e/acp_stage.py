@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,13 @@ class Stage:
 
     @property
     def story(self) -> list[str]:
-        """Return what happened in the session, in order, each in a few words."""
+        """Return what happened in the session, in order, each in a few words, repeats as one."""
         told = [
-            self._tell(frame.message)
+            word
             for frame in self.editor.frames[self.start :]
-            if isinstance(frame.message, dict)
+            if isinstance(frame.message, dict) and (word := self._tell(frame.message))
         ]
-        return [each for n, each in enumerate(told) if each and told[n - 1 : n] != [each]]
+        return [word for word, _ in groupby(told)]
 
     def _tell(self, message: Json) -> str:
         params = message.get("params") or {}
@@ -106,8 +106,10 @@ class Stage:
             return ""
         update = params["update"]
         kind: str = update["sessionUpdate"]
-        if kind in {"tool_call", "tool_call_update"}:
+        if kind == "tool_call":
             return f"{kind}: {update.get('status', 'pending')}"
+        if kind == "tool_call_update":
+            return f"{kind}: {update['status']}" if "status" in update else ""
         return kind if kind in {"plan", "agent_message_chunk", "agent_thought_chunk"} else ""
 
 
