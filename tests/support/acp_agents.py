@@ -44,4 +44,8 @@ TOOLS = (weigh, burn, wait_forever, print_much)
 agent = Agent(prompt="You run a post office.", tools=list(TOOLS), plan=True, ask_user=True)
 """Has a plan, questions, a tool that asks for permission, and tools that take their time."""
 
-plain = Agent(prompt="You talk.")
+_clerk = Agent(
+    name="clerk", description="Weighs parcels.", prompt="You weigh parcels.", tools=[weigh]
+)
+chief = Agent(prompt="You have a clerk.", agents=[_clerk])
+"""Has a sub-agent."""
