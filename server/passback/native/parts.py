@@ -57,7 +57,7 @@ class Posted(BaseModel):
         frozen=True,
         alias_generator=to_camel,
         validate_by_name=True,
-        **DEFERRED,
+        defer_build=True,
     )
 
 

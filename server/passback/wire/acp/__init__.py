@@ -57,6 +57,7 @@ class SocketClient:
         self.frame_bytes = socket.services.limits.socket_bytes
         self.send = socket.send
         self.receive = socket.receive
+        self.wait_until_sent = socket.wait_until_sent
 
     @property
     def owner(self) -> OwnerId | None:
@@ -85,6 +86,7 @@ class StdioClient:
         self.frame_bytes = LINE_BYTES
         self.send = channel.send
         self.receive = channel.receive
+        self.wait_until_sent = channel.wait_until_sent
         self._resolve_key = services.resolve_key
         self._key = key
 

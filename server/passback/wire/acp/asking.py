@@ -37,7 +37,8 @@ async def ask_permission(peer: Peer, session_id: str, view: Update, /) -> Decisi
         {"optionId": kind, "name": name, "kind": kind} for kind, name in _OPTIONS.items()
     ]
     chosen = await _choose(peer, session_id, view, options)
-    return next((kind for kind in _OPTIONS if kind == chosen), "reject_once")
+    known: Sequence[Decision] = [kind for kind in _OPTIONS if kind == chosen]
+    return known[0] if known else "reject_once"
 
 
 async def _choose(

@@ -373,6 +373,7 @@ class ClientTools:
             "outputByteLimit": _OUTPUT_BYTES,
         }
         # the id has to be known, whatever happens meanwhile: the terminal has to be released
+        created: JsonValue = None
         with anyio.CancelScope(shield=True):
             created = await self._peer.call("terminal/create", wanted, timeout=_CREATE_SECONDS)
         terminal_id = created.get("terminalId") if isinstance(created, dict) else None
@@ -411,8 +412,8 @@ class ClientTools:
 
 def _arguments_of(text: str) -> dict[str, Any]:
     """Return the arguments of a call, which fit its tool's schema unless it is another tool's."""
-    given: Any = read_json(text)
-    return given if isinstance(given, dict) else {}
+    given = read_json(text)
+    return {**given} if isinstance(given, dict) else {}
 
 
 def _first_question(given: Mapping[str, Any]) -> str:

@@ -62,7 +62,7 @@ from passback.wire.acp.posted import (
     read_prompt,
     read_server,
 )
-from passback.wire.acp.session import Beginning, Session
+from passback.wire.acp.session import Beginning, Editor, Session
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +111,8 @@ class Client(Protocol):
     def send(self, text: str, /) -> object: ...
 
     async def receive(self) -> str | bytes | None: ...
+
+    async def wait_until_sent(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -235,9 +237,12 @@ class Connection:
             pass  # a notification is never answered
 
     # ---------------------------------------------------------------- the connection
-    async def _initialize(self, request: Request) -> Reply:
+    def _initialize(self, request: Request) -> _Handling:
         sent = read_params(Initialize, request.params)
         self._abilities = sent.client_capabilities
+        return self._introduce()
+
+    async def _introduce(self) -> Reply:
         media = self._runs.media()
         key: dict[str, JsonValue] = {
             "id": "api-key",
@@ -387,9 +392,10 @@ class Connection:
         return [*made.values()]
 
     def _open(self, beginning: Beginning) -> Session:
-        session = Session(
-            self._services, self._peer, self._abilities or ClientAbilities(), beginning
+        editor = Editor(
+            self._peer, self._client.wait_until_sent, self._abilities or ClientAbilities()
         )
+        session = Session(self._services, editor, beginning)
         self._sessions[session.key.id] = session
         self._tasks.start_soon(session.run)
         return session
@@ -466,20 +472,17 @@ class Connection:
     async def _set_option(self, request: Request) -> Reply:
         sent = read_params(SetOption, request.params)
         session = self._session(sent.session_id)
-        value, after = sent.value, None
+        value = sent.value
         match sent.config_id:
             case "mode" if isinstance(value, str):
                 await session.configure(replace(session.settings, mode=check_mode(value)))
-                update = {"sessionUpdate": "current_mode_update", "currentModeId": value}
-
-                def after() -> None:
-                    session.send([update])
-
+                updates = [{"sessionUpdate": "current_mode_update", "currentModeId": value}]
             case "model" if isinstance(value, str) and value in self._runs.models():
                 await session.configure(replace(session.settings, model=value))
+                updates = []
             case _:
                 raise InvalidRequest("there is no such option, or it has no such value")
-        return Reply({"configOptions": [*session.options]}, after)
+        return Reply({"configOptions": [*session.options]}, lambda: session.send(updates))
 
 
 def _state_of(session: Session) -> dict[str, Any]:

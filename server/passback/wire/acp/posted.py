@@ -36,16 +36,24 @@ _Words: TypeAlias = Annotated[str, Field(max_length=4096)]
 # what is not an object, or not there, is an ability that the editor does not have
 _Ability: TypeAlias = Annotated[bool, BeforeValidator(lambda given: isinstance(given, dict))]
 _Flag: TypeAlias = Annotated[bool, BeforeValidator(lambda given: given is True)]
-_Meta: TypeAlias = Annotated[
-    dict[str, JsonValue], BeforeValidator(lambda given: given if isinstance(given, dict) else {})
-]
+
+
+def _read_meta(given: JsonValue) -> JsonValue:
+    return given if isinstance(given, dict) else {}
+
+
+_Meta: TypeAlias = Annotated[dict[str, JsonValue], BeforeValidator(_read_meta)]
 
 SentT = TypeVar("SentT", bound=BaseModel)
 
 
 def _part(model: type[BaseModel]) -> BeforeValidator:
     """Read capabilities that are malformed as none: a client may have some that are newer."""
-    return BeforeValidator(lambda given: given if isinstance(given, dict | model) else {})
+
+    def read(given: JsonValue | BaseModel) -> JsonValue | BaseModel:
+        return given if isinstance(given, dict | model) else {}
+
+    return BeforeValidator(read)
 
 
 class FileAbilities(Posted):

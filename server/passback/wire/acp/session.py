@@ -5,7 +5,7 @@ asked what it owes, and the next run goes on with the answers.
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -134,28 +134,39 @@ class Beginning:
     declared: tuple[ToolSpec, ...] = ()
 
 
+@dataclass(slots=True)
+class Editor:
+    """The editor, as its sessions know it.
+
+    Attributes:
+        peer: to ask it and to tell it something.
+        flush: waits until it has taken what was sent.
+        abilities: what it can do.
+    """
+
+    peer: Peer
+    flush: Callable[[], Awaitable[None]]
+    abilities: ClientAbilities
+
+
 class Session:
     """An open session.
 
     Args:
         services: the runs and the limits.
-        peer: the editor.
-        abilities: of the editor.
+        editor: has opened it.
         beginning: what it was opened with.
     """
 
-    def __init__(
-        self, services: Services, peer: Peer, abilities: ClientAbilities, beginning: Beginning, /
-    ) -> None:
-        self._services = services
+    def __init__(self, services: Services, editor: Editor, beginning: Beginning, /) -> None:
         self._runs = services.runs
-        self._peer = peer
-        self._abilities = abilities
+        self._peer, self._flush = editor.peer, editor.flush
+        self._abilities = abilities = editor.abilities
         self._toolsets = beginning.servers
         self.key = beginning.key
         self.settings = beginning.settings
         self._tools = ClientTools(
-            peer,
+            editor.peer,
             self.key.id,
             abilities=abilities,
             cwd=self.settings.cwd,
@@ -248,6 +259,7 @@ class Session:
                 self._tools.restore(message)
                 if shows:
                     self.send(updates)
+                    await self._flush()
             start += len(page.messages)
         self._title = status.title
         if shows and status.state.plan:
@@ -397,6 +409,7 @@ class Session:
                     return last.outcome
                 if updates:  # what comes meanwhile is sent together
                     await anyio.sleep(_MERGE_SECONDS)
+                    await self._flush()
         raise UnknownConversation("the conversation was deleted")
 
     async def _go_on(self, prompt: Prompt, outcome: Outcome) -> RunRef | None:
@@ -418,9 +431,10 @@ class Session:
         except (Conflict, UnknownToolCall):
             # another client has answered, or has gone on without the answers
             status = await self._runs.status(self.key)
-            if prompt.run is None or status.run_id in {None, prompt.run.run_id}:
+            run = None if status.run_id is None else RunRef(self.key, status.run_id)
+            if run is None or run == prompt.run:
                 raise
-            return RunRef(self.key, status.run_id)
+            return run
 
     # ---------------------------------------------------------------- what the editor owes
     async def _answers(self, owed: Sequence[Owed]) -> Sequence[Answer] | None:
