@@ -51,7 +51,7 @@ class Dialect:
 
     def has_answer(self, body: bytes, text: str) -> bool:
         """Return True if the stream carries exactly this text and ends as it must."""
-        if self is CHAT:  # whose client has read it
+        if self in {CHAT, ACP}:  # whose clients have read it
             return body.decode() == text
         data = _data_lines(body)
         if self is AGENT_API:
@@ -63,9 +63,10 @@ class Dialect:
 
 WIRE = Dialect("/send-message", b'"content"')
 CHAT = Dialect("/ws", b'"text_delta"')
+ACP = Dialect("/acp", b"agent_message_chunk")
 MODEL = Dialect("/v1/chat/completions", b'"content":"')
 AGENT_API = Dialect("/process", b'"delta":true')
-DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API, "chat": CHAT}
+DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API, "chat": CHAT, "acp": ACP}
 _DONE = "[DONE]"
 
 

@@ -11,6 +11,7 @@ from benchmarks.measurements import MODEL_ALONE, HistorySample, Sample
 from benchmarks.open_streams import IdleStreams, SlowStreams
 from benchmarks.servers import (
     NAMES,
+    PASSBACK_ACP,
     PASSBACK_AGENT_API,
     PASSBACK_CHAT,
     PASSBACK_REDIS,
@@ -327,6 +328,12 @@ GOALS: Sequence[tuple[str, float, str, Callable[[Results], Sequence[float]]]] = 
         1.4,
         "times",
         lambda found: cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_CHAT),
+    ),
+    (
+        "paced: CPU of ACP, beside `/send-message`",
+        1.4,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_ACP),
     ),
     (
         "idle chat socket: memory",

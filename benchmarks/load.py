@@ -7,7 +7,7 @@ Each run gets a second reader with `--second-reader URL`: of the same server, or
 
 Prints one JSON object, see `Measured`. The CPU of the named processes is read right before the
 first request and a moment after the last answer, so that what a server still writes then is counted
-too, and connections are not; nor are a chat socket's session and its subscription.
+too, and connections are not; nor are the sessions of a chat socket and of ACP.
 """
 
 import argparse
@@ -16,13 +16,25 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TypeAlias
 
 import uvloop
 
+from benchmarks.acp_client import AcpConnection
 from benchmarks.chat_client import ChatConnection
-from benchmarks.client import CHAT, DIALECTS, Connection, Dialect, Reply, new_conversation_id
+from benchmarks.client import (
+    ACP,
+    CHAT,
+    DIALECTS,
+    Connection,
+    Dialect,
+    Reply,
+    new_conversation_id,
+)
 from benchmarks.processes import cpu_seconds, waited_seconds
 from benchmarks.workloads import Answer, Workload
+
+AnyConnection: TypeAlias = Connection | ChatConnection | AcpConnection
 
 SECONDS_PER_ANSWER = 30
 SETTLE_SECONDS = 0.15  # after the last answer
@@ -70,18 +82,18 @@ class StreamReplies:
     completed: list[float] = field(default_factory=list[float])
 
 
-async def open_connection(
-    target: Target, work: Workload, index: int
-) -> Connection | ChatConnection:
+async def open_connection(target: Target, work: Workload, index: int) -> AnyConnection:
     """Connect a stream. Connections come one by one, which is fair to two workers."""
     await asyncio.sleep(index * work.stagger_ms / 1000)
     if target.dialect is CHAT:
         return await ChatConnection.open(target.url)
+    if target.dialect is ACP:
+        return await AcpConnection.open(target.url)
     return await Connection.open(target.url, target.dialect)
 
 
 async def run_stream(
-    target: Target, work: Workload, index: int, connection: Connection | ChatConnection
+    target: Target, work: Workload, index: int, connection: AnyConnection
 ) -> StreamReplies:
     """Ask one request after the other; a second reader comes when the first has the first text."""
     await asyncio.sleep(index * work.stagger_ms / 1000)

@@ -24,6 +24,7 @@ PASSBACK_TWO_READERS = "passback, redis, two readers"
 PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
 PASSBACK_AGENT_API = "passback, redis, Agent API"
 PASSBACK_CHAT = "passback, redis, chat socket"
+PASSBACK_ACP = "passback, redis, ACP"
 PASSBACK_TWO_WORKERS = "passback, redis, two workers"
 PASSBACK_SQLITE = "passback, sqlite"
 PASSBACK_MEMORY = "passback, memory"
@@ -31,7 +32,7 @@ PROXIES = (PLAIN, PROXY, PROXY_REDIS)
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
-    *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_CHAT),
+    *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_CHAT, PASSBACK_ACP),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.ten_tools`
@@ -43,12 +44,17 @@ WORKLOADS_OF_SERVER: Mapping[str, tuple[Workload, ...]] = {
     PASSBACK_UNLOGGED: (PACED, BURST),
     PASSBACK_AGENT_API: (PACED, BURST),
     PASSBACK_CHAT: (PACED, BURST),
+    PASSBACK_ACP: (PACED, BURST),
     PASSBACK_UNLOOPED: (PACED,),
     PASSBACK_TWO_READERS: (PACED,),
     PASSBACK_ELSEWHERE: (PACED,),
     PASSBACK_TWO_WORKERS: (SCALING,),
 }
-DIALECT_OF_SERVER: Mapping[str, str] = {PASSBACK_AGENT_API: "agent-api", PASSBACK_CHAT: "chat"}
+DIALECT_OF_SERVER: Mapping[str, str] = {
+    PASSBACK_AGENT_API: "agent-api",
+    PASSBACK_CHAT: "chat",
+    PASSBACK_ACP: "acp",
+}
 """Other ways into the same server."""
 # workloads that answer one question, and of which servers
 SERVERS_OF_WORKLOAD: Mapping[str, tuple[str, ...]] = {
