@@ -20,7 +20,7 @@ import anyio.abc
 import anyio.lowlevel
 from tests.support.acp_order import Frame, order_faults
 from tests.support.acp_schema import Json, faults_of
-from tests.support.forked import Output
+from tests.support.forked import Output, fork
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 30
@@ -380,13 +380,14 @@ async def running_editor(
     Raises:
         AssertionError: a frame was not valid or out of order, or the exit code was not 0.
     """
-    process = await anyio.open_process(
-        acp_command(*arguments),
+    process = fork(
+        "passback",
+        ["acp", *arguments],
+        env=acp_environment(environment),
+        cwd=str(cwd),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        env=acp_environment(environment),
-        cwd=cwd,
     )
     try:
         async with anyio.create_task_group() as tasks:

@@ -32,6 +32,7 @@ IMPORTED = (
     "engineio.async_drivers.asgi",
     "httptools",
     "passback.cli",
+    "passback.commands.acp",
     "passback.commands.serve",
     "passback.models.demo",
     "passback.stores.redis",
@@ -55,12 +56,14 @@ class ForkedProcess(anyio.abc.Process):
     def __init__(
         self,
         exit_socket: socket.socket,
+        stdin: anyio.abc.ByteSendStream | None,
         stdout: anyio.abc.ByteReceiveStream | None,
         stderr: anyio.abc.ByteReceiveStream | None,
     ) -> None:
         self._pid = _receive_number(exit_socket)
         self._exit = exit_socket
         self._code: int | None = None
+        self._stdin = stdin
         self._stdout = stdout
         self._stderr = stderr
 
@@ -82,8 +85,8 @@ class ForkedProcess(anyio.abc.Process):
 
     @property
     @override
-    def stdin(self) -> None:
-        return None
+    def stdin(self) -> anyio.abc.ByteSendStream | None:
+        return self._stdin
 
     @property
     @override
@@ -127,7 +130,7 @@ class ForkedProcess(anyio.abc.Process):
 
     @override
     async def aclose(self) -> None:
-        for stream in (self._stdout, self._stderr):
+        for stream in (self._stdin, self._stdout, self._stderr):
             if stream is not None:
                 await stream.aclose()
         await self.wait()
@@ -139,10 +142,14 @@ def fork(
     *,
     env: Mapping[str, str],
     cwd: str | None = None,
+    stdin: int = subprocess.DEVNULL,
     stdout: Output = None,
     stderr: Output = None,
 ) -> ForkedProcess:
-    """Run `python -m MODULE ARGUMENTS...`; the other arguments are those of `subprocess`."""
+    """Run `python -m MODULE ARGUMENTS...`; the other arguments are those of `subprocess`.
+
+    `stdin` is either `PIPE` or `DEVNULL`.
+    """
     order = {
         "module": module,
         "arguments": arguments,
@@ -150,16 +157,25 @@ def fork(
         "cwd": cwd or str(Path.cwd()),
     }
     ours, theirs = socket.socketpair()
+    own_stdin, stdin_end = _open_input(stdin)
     own_stdout, stdout_end = _open_output(stdout, 1)
     own_stderr, stderr_end = _open_output(stderr, 2)
-    ends = [theirs.fileno(), stdout_end, stderr_end]
+    ends = [theirs.fileno(), stdin_end, stdout_end, stderr_end]
     with _starting:
         orders = _forking_process()
     socket.send_fds(orders, [json.dumps(order).encode()], ends)
     theirs.close()
-    for end in (stdout_end, stderr_end):
+    for end in (stdin_end, stdout_end, stderr_end):
         os.close(end)
-    return ForkedProcess(ours, own_stdout, own_stderr)
+    return ForkedProcess(ours, own_stdin, own_stdout, own_stderr)
+
+
+def _open_input(given: int) -> tuple["_InputPipe | None", int]:
+    """Return the end that is written here, if one is, and that for the process."""
+    if given == subprocess.PIPE:
+        theirs, ours = os.pipe()
+        return _InputPipe(ours), theirs
+    return None, os.open(os.devnull, os.O_RDONLY)
 
 
 def _open_output(output: Output, number: int) -> tuple["_Pipe | None", int]:
@@ -172,6 +188,26 @@ def _open_output(output: Output, number: int) -> tuple["_Pipe | None", int]:
     if output is None:
         return None, os.dup(number)
     return None, os.dup(output if isinstance(output, int) else output.fileno())
+
+
+class _InputPipe(anyio.abc.ByteSendStream):
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+
+    @override
+    async def send(self, item: bytes) -> None:
+        rest = memoryview(item)
+        try:
+            while rest:
+                await anyio.wait_writable(self._file)
+                rest = rest[self._file.write(rest) or 0 :]
+        except (BrokenPipeError, ValueError) as error:  # its end, or ours, is closed
+            raise anyio.BrokenResourceError from error
+
+    @override
+    async def aclose(self) -> None:
+        self._file.close()
 
 
 class _Pipe(anyio.abc.ByteReceiveStream):
@@ -223,7 +259,7 @@ def _take_orders(orders: socket.socket) -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever watches a program ends unnoticed
     while True:
-        text, descriptors, _, _ = socket.recv_fds(orders, _ORDER_BYTES, 3)
+        text, descriptors, _, _ = socket.recv_fds(orders, _ORDER_BYTES, 4)
         if not text:
             return
         if os.fork() == 0:
@@ -233,23 +269,23 @@ def _take_orders(orders: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _watch(order: Mapping[str, Any], exit_socket: int, stdout: int, stderr: int) -> None:
+def _watch(order: Mapping[str, Any], exit_socket: int, *stdio: int) -> None:
     """Start the program, in which this returns at its end; say its id, and its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program = os.fork()
     if program == 0:
         os.close(exit_socket)
-        _run(order, stdout, stderr)
-    os.close(stdout)
-    os.close(stderr)
+        _run(order, *stdio)
+    for descriptor in stdio:
+        os.close(descriptor)
     os.write(exit_socket, _NUMBER.pack(program))
     _, status = os.waitpid(program, 0)
     os.write(exit_socket, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
     os._exit(0)
 
 
-def _run(order: Mapping[str, Any], stdout: int, stderr: int) -> NoReturn:
-    for number, descriptor in ((1, stdout), (2, stderr)):
+def _run(order: Mapping[str, Any], *stdio: int) -> NoReturn:
+    for number, descriptor in enumerate(stdio):
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.environ.clear()
