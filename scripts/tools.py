@@ -332,6 +332,8 @@ def _pip(verb: str, lock: str, *arguments: str, python: str = sys.executable) ->
     CACHE.mkdir(parents=True, exist_ok=True)
     pip = [python, "-m", "pip", verb, "--quiet", "--disable-pip-version-check"]
     locked = ["--no-deps", "--require-hashes", f"--requirement={ROOT}/requirements/{lock}.txt"]
+    if verb == "install":
+        locked.append("--no-compile")  # most of what is installed is never imported
     return _run([*pip, *locked, *arguments])
 
 
