@@ -156,7 +156,8 @@ class Agent:
             ones count. Where it works for another agent, that agent's count.
         window: the model's context window in tokens, request and answer together. Older parts of
             a conversation make room for new ones. 0: nothing is left out. None: the settings'.
-        options: passed to the model's service unchanged, such as `{"temperature": 0}`.
+        options: passed to the model's service unchanged, such as `{"temperature": 0}`; clients may
+            choose another effort of reasoning where one is among them.
         permissions: which server tools may be called. Either decisions by name, where the first
             matching pattern counts (`{"delete_*": "ask", "*": "allow"}`), or a function that
             judges a call, plain or async. Where it returns None, the tool's own permission counts.

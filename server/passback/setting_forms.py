@@ -173,6 +173,12 @@ def _parse_path(value: str) -> str:
     return value
 
 
+def _parse_currency(value: str) -> str:
+    if not re.fullmatch("[A-Z]{3}", value):
+        raise ValueError
+    return value
+
+
 def _parse_prices(value: str) -> Mapping[str, Price]:
     prices: dict[str, Price] = {}
     for entry in _parse_words(value):
@@ -203,6 +209,7 @@ PERMISSIONS = Form(
     f"PATTERN=DECISION, ...; decisions are {', '.join(DECISIONS)}", _parse_permissions
 )
 PATH = Form("a path such as /process", _parse_path)
+CURRENCY = Form("a currency of three capital letters, such as USD", _parse_currency)
 PRICES = Form(
     "MODEL=INPUT/OUTPUT or MODEL=INPUT/OUTPUT/CACHED, ...; each a number up to 1e6", _parse_prices
 )

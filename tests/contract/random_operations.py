@@ -63,7 +63,11 @@ BATCHES: list[tuple[Message, ...]] = [
     (asking("a", "b"), answer("a")),
     (answer("b"),),
 ]
-SETTINGS = [NO_SETTINGS, ConversationSettings("/one", ("/two",)), ConversationSettings(mode="ask")]
+SETTINGS = [
+    NO_SETTINGS,
+    ConversationSettings("/one", ("/two",)),
+    ConversationSettings(mode="ask", effort="low"),
+]
 ON_BUSY: list[OnBusy] = ["enqueue", "interrupt"]
 
 

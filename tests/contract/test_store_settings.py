@@ -33,6 +33,7 @@ SETTINGS = ConversationSettings(
     "openai:gpt-5",
     "plan",
     (("write_file", "allow"), ("run", "deny")),
+    "high",
 )
 OTHER = ConversationSettings(mode="ask")
 LARGE = ConversationSettings("/" + "x" * (SETTINGS_BYTES - 99))

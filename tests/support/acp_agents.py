@@ -49,3 +49,6 @@ _clerk = Agent(
 )
 chief = Agent(prompt="You have a clerk.", agents=[_clerk])
 """Has a sub-agent."""
+
+thinker = Agent(prompt="You think.", options={"reasoning_effort": "medium"})
+"""Its editor may choose the effort of reasoning."""

@@ -283,6 +283,9 @@ class LoggedRuns:
     def models(self, agent: str = "", /) -> Sequence[str]:
         return ("scripted", "other")
 
+    def effort(self, agent: str = "", /) -> str | None:
+        return None
+
     def commands(self, agent: str = "", /) -> Sequence[Command]:
         if agent:
             raise UnknownAgent("this server has no agent of that name")

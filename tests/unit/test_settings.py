@@ -19,6 +19,7 @@ from passback.settings import (
     state_folder,
     variable_name,
 )
+from passback.wire.acp import AcpSettings
 from passback.wire.agent_api import AgentApiSettings
 
 KEY = "0123456789abcdef"
@@ -148,8 +149,17 @@ def test_roles_are_added_to_user_and_tool(text: str, more: set[str]) -> None:
 
 def test_a_setting_of_a_wire_is_passed_to_that_wire() -> None:
     settings = load_settings({"PASSBACK_PROCESS_PATH": "/agents/v1.0/process"})
-    assert settings.of_wires == {"agent_api": AgentApiSettings("/agents/v1.0/process")}
-    assert load_settings({}).of_wires == {"agent_api": AgentApiSettings("/process")}
+    assert settings.of_wires["agent_api"] == AgentApiSettings("/agents/v1.0/process")
+    defaults = {"agent_api": AgentApiSettings("/process"), "acp": AcpSettings()}
+    assert load_settings({}).of_wires == defaults
+
+
+def test_a_currency_is_three_capital_letters() -> None:
+    settings = load_settings({"PASSBACK_ACP_CURRENCY": "EUR", "PASSBACK_ACP_KEY": KEY})
+    assert settings.of_wires["acp"] == AcpSettings(KEY, "EUR")
+    for bad in ("eur", "EURO", "EU", "E1R", "\u00c4BC", "EUR\n"):
+        with pytest.raises(ConfigurationError, match="must be a currency of three capital letters"):
+            load_settings({"PASSBACK_ACP_CURRENCY": bad})
 
 
 def test_no_two_settings_have_one_name() -> None:

@@ -22,6 +22,7 @@ class ConversationSettings:
         model: the name of the model for its answers; empty for the agent's own.
         mode: the permission mode, as the client's protocol names it.
         decisions: a person's lasting decisions on client tools, by the tool's name.
+        effort: of reasoning, for its answers; empty for the agent's own.
     """
 
     cwd: str = ""
@@ -29,6 +30,7 @@ class ConversationSettings:
     model: str = ""
     mode: str = ""
     decisions: tuple[tuple[str, Literal["allow", "deny"]], ...] = ()
+    effort: str = ""
 
 
 NO_SETTINGS: Final = ConversationSettings()

@@ -1,6 +1,6 @@
 """A request to a model, and the deltas of its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -47,6 +47,19 @@ class ModelRequest:
             if isinstance(message, UserMessage):
                 return (message.context and message.context.generation) or _AGENTS_OWN
         return _AGENTS_OWN
+
+
+def default_effort(options: JsonObject, /) -> str | None:
+    """Return the effort of reasoning that options of a model name; None if they name none.
+
+    A model may refuse a request that names an effort: only its options tell that it does not.
+    """
+    config = options.get("output_config")  # of the Messages API; chat completions have one field
+    nested = config.get("effort") if isinstance(config, Mapping) else None
+    for named in (options.get("reasoning_effort"), nested):
+        if isinstance(named, str) and named:
+            return named
+    return None
 
 
 @dataclass(frozen=True, slots=True)

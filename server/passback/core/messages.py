@@ -219,11 +219,19 @@ result of the call.
 """
 
 
+EFFORTS: Final = ("low", "medium", "high")
+"""Efforts of reasoning that every service takes which has any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Sampling options for an answer, under the names that most services use.
+    """Options for an answer, under the names that most services use.
 
     None keeps the agent's.
+
+    Attributes:
+        effort: of reasoning, one of `EFFORTS` or the agent's own; sent only where the agent's
+            options name one (`deltas.default_effort`).
     """
 
     temperature: float | None = None
@@ -233,6 +241,7 @@ class Generation:
     seed: int | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
+    effort: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,13 @@ class Runs(Protocol):
         """Return the models that a post may choose, the agent's own first. Raises as `commands`."""
         ...
 
+    def effort(self, agent: str = "", /) -> str | None:
+        """Return the effort of reasoning with which an agent's model answers by default.
+
+        None: a post cannot choose one (`Generation.effort`). Raises as `commands`.
+        """
+        ...
+
     def agents(self) -> Sequence[str]:
         """Return the names of the agents, the default agent's first; empty for one without."""
         ...

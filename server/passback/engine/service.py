@@ -45,6 +45,7 @@ from passback.core.conversation_settings import (
     ConversationSettings,
     check_settings,
 )
+from passback.core.deltas import default_effort
 from passback.core.errors import (
     CallClaimed,
     ClientError,
@@ -529,6 +530,9 @@ class RunService:
         served = self._agents.agent_named(agent)
         own = served.spec.model.name
         return (own, *(name for name in served.models if name != own))
+
+    def effort(self, agent: str = "", /) -> str | None:
+        return default_effort(self._agents.agent_named(agent).spec.options)
 
     def agents(self) -> Sequence[str]:
         return self._agents.names

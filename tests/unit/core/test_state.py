@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from passback.context.prompt import PromptLayers
 from passback.core.budgets import Spent
 from passback.core.changes import dump_message, dump_state, load_message, load_state
-from passback.core.deltas import ModelRequest
+from passback.core.deltas import ModelRequest, default_effort
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -33,7 +33,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import LastingPermission
-from passback.core.posts import StartRun, content_fingerprint
+from passback.core.posts import StartRun, content_fingerprint, message_fingerprint
 from passback.core.state import (
     MAX_REFUSALS,
     ConversationState,
@@ -209,7 +209,7 @@ def test_a_run_without_a_plan_of_its_own_takes_none_back() -> None:
 
 
 # ---------------------------------------------------------------- generation
-GENERATION = Generation(1.5, 0.5, 7, ("END",), 1, 0.25, -0.25)
+GENERATION = Generation(1.5, 0.5, 7, ("END",), 1, 0.25, -0.25, "high")
 ASKED = UserMessage(
     MessageId("u"), "hi", context=MessageContext(intent="rest", generation=GENERATION)
 )
@@ -311,3 +311,65 @@ def test_posts_with_other_generation_options_are_other_posts() -> None:
     assert content_fingerprint("x", False, hot.context) != content_fingerprint(
         "x", False, plain.context
     )
+
+
+# ---------------------------------------------------------------- effort
+@pytest.mark.parametrize(
+    ("options", "effort"),
+    [
+        ({}, None),
+        ({"reasoning_effort": "medium"}, "medium"),
+        ({"reasoning_effort": "xhigh", "temperature": 1}, "xhigh"),
+        ({"reasoning_effort": None}, None),
+        ({"reasoning_effort": ""}, None),
+        ({"reasoning_effort": 5}, None),
+        ({"output_config": {"effort": "low"}}, "low"),
+        ({"output_config": {"effort": None}}, None),
+        ({"output_config": {"format": None}}, None),
+        ({"output_config": "low"}, None),
+        ({"reasoning_effort": "low", "output_config": {"effort": "high"}}, "low"),
+        ({"reasoning_effort": None, "output_config": {"effort": "high"}}, "high"),
+    ],
+)
+def test_the_effort_is_named_by_the_options_of_either_service(
+    options: dict[str, JsonValue], effort: str | None
+) -> None:
+    assert default_effort(options) == effort
+
+
+def test_chat_completions_get_the_effort_where_the_options_name_one() -> None:
+    assert _openai(_request(ASKED, reasoning_effort="low"))["reasoning_effort"] == "high"
+    assert _openai(_request(PLAIN, reasoning_effort="low"))["reasoning_effort"] == "low"
+    assert _openai(_request(ASKED, reasoning_effort=None))["reasoning_effort"] is None
+    asked = _openai(_request(ASKED, output_config={"effort": "low"}))
+    assert (asked.keys() & {"effort", "reasoning_effort"}, asked["output_config"]) == (
+        set(),
+        {"effort": "low"},
+    )
+
+
+def test_the_messages_api_gets_the_effort_where_the_options_name_one() -> None:
+    output: dict[str, JsonValue] = {"format": {"type": "json_schema"}, "effort": "low"}
+    assert _anthropic(_request(ASKED, output_config=output))["output_config"] == {
+        **output,
+        "effort": "high",
+    }
+    assert _anthropic(_request(PLAIN, output_config=output))["output_config"] == output
+    assert output["effort"] == "low"  # the agent's own options stay
+    nothing: list[dict[str, JsonValue]] = [{"effort": None}, {}]
+    for none in nothing:
+        assert "output_config" not in _anthropic(_request(ASKED, output_config=none))
+    asked = _anthropic(_request(ASKED, reasoning_effort="low"))
+    assert (asked["reasoning_effort"], asked.keys() & {"effort", "output_config"}) == ("low", set())
+
+
+def test_another_effort_is_another_post() -> None:
+    contexts = [
+        None,
+        *(MessageContext(generation=Generation(effort=each)) for each in ("low", "high")),
+    ]
+    messages = [replace(PLAIN, context=context) for context in contexts]
+    assert len({StartRun(KEY, (message,)).fingerprint for message in messages}) == 3
+    assert len({message_fingerprint(message) for message in messages}) == 3
+    loaded = [load_message(dump_message(message)) for message in messages]
+    assert loaded == messages

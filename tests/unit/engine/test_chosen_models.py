@@ -22,11 +22,12 @@ from tests.support.runs import (
 )
 
 from passback.core.deltas import UsageChunk
-from passback.core.errors import ModelUnavailable, UnknownModel, UnsupportedAttachment
+from passback.core.errors import ModelUnavailable, UnknownAgent, UnknownModel, UnsupportedAttachment
 from passback.core.events import Cancelled, RunFinished, TextDelta, UsageReported
 from passback.core.messages import (
     AssistantMessage,
     Content,
+    Generation,
     MediaPart,
     MessageContext,
     MessageId,
@@ -36,6 +37,7 @@ from passback.core.messages import (
 )
 from passback.core.ports import Store
 from passback.core.posts import StartRun
+from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.service import RunService
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, Turn, calls
@@ -210,3 +212,32 @@ async def test_a_run_without_an_answer_names_no_model(memory: Store) -> None:
         last = (await events(runs, run))[-1]
         assert isinstance(last, RunFinished)
         assert last.model == ""
+
+
+# ---------------------------------------------------------------- the effort of reasoning
+async def test_an_effort_can_be_chosen_where_the_options_name_one(memory: Store) -> None:
+    async with worker(memory, usual()) as runs:
+        assert runs.effort() is None
+    async with worker(memory, usual(), options={"reasoning_effort": "medium"}) as runs:
+        assert (runs.effort(), runs.effort("any")) == ("medium", "medium")
+
+
+async def test_each_agent_has_an_effort_of_its_own(memory: Store) -> None:
+    one = AgentSpec(usual(), options={"output_config": {"effort": "low"}})
+    agents = [ServedAgent(one, name="one"), ServedAgent(AgentSpec(usual()), name="two")]
+    runs = RunService(memory, Agents(agents))
+    assert [runs.effort(name) for name in ("", "one", "two")] == ["low", "low", None]
+    with pytest.raises(UnknownAgent):
+        runs.effort("three")
+
+
+async def test_the_chosen_effort_reaches_the_model_with_its_message_only(memory: Store) -> None:
+    own = usual(calls(("paint", {})), words("painted"), words("again"))
+    async with worker(memory, own, options={"reasoning_effort": "medium"}) as runs:
+        context = MessageContext(generation=Generation(effort="high"))
+        asked = UserMessage(MessageId("u"), "hi", context=context)
+        await outcome(runs, await post(runs, asked, tools=[PAINT]))
+        [call] = await call_ids(runs)
+        await outcome(runs, await post(runs, result(call)))
+        await outcome(runs, await post(runs, user(message_id="v")))
+    assert [each.generation.effort for each in own.requests] == ["high", "high", None]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 OTHER = replace(KEY, id=ConversationId("other"))
 SETTINGS = ConversationSettings(
-    "/files/ann", ("/two",), "openai:gpt-5", "plan", (("write_file", "allow"),)
+    "/files/ann", ("/two",), "openai:gpt-5", "plan", (("write_file", "allow"),), "high"
 )
 # in JSON: {"cwd":"..."}
 FULL = ConversationSettings("x" * (SETTINGS_BYTES - len('{"cwd":""}')))

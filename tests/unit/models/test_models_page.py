@@ -28,7 +28,7 @@ def test_an_example_makes_an_agent(example: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
 
 
 @pytest.mark.parametrize("example", examples_of("how-to/testing.md"))

@@ -194,6 +194,24 @@ def test_plan_and_usage() -> None:
     ]
 
 
+def test_the_cost_is_told_once_with_the_use_of_the_context() -> None:
+    updates = Updates(NONE, describe_write, "EUR")
+    assert updates.spend(0.1) == []  # the use of the context is not known
+    used = {"sessionUpdate": "usage_update", "used": 10, "size": 100}
+    [told] = updates.feed(logged(UsageReported(UNUSED, context_used=10, window=100)))
+    assert told == used
+    assert updates.spend(0.0) == []  # the model has no price
+    cost = {"amount": 0.3, "currency": "EUR"}
+    assert updates.spend(0.1 + 0.2) == [{**used, "cost": cost}]
+    assert updates.spend(0.3) == []
+    # an editor may take each update as a whole: the next one has the cost that is known
+    [more] = updates.feed(logged(UsageReported(UNUSED, context_used=20, window=100)))
+    assert more == {**used, "used": 20, "cost": cost}
+    assert updates.spend(0.5) == [{**more, "cost": {"amount": 0.5, "currency": "EUR"}}]
+    assert more["cost"] == cost
+    assert told == used
+
+
 SUMMARY = SummaryMessage(MessageId("msg_s"), "It was about soup.", 0)
 
 

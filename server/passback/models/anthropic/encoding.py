@@ -92,7 +92,7 @@ def encode_message(model: str, provider: str, request: ModelRequest, /) -> Encod
     if has_budget and transcript.answers_without_thought:
         del body["thinking"]  # such a request would be refused
     body.pop("output_config", None)
-    if config := output_config(request.options, request.output_schema):
+    if config := output_config(request.options, request.output_schema, request.generation.effort):
         body["output_config"] = config
     if tools:
         _mark_for_cache(tools[-1])
@@ -108,9 +108,15 @@ def encode_message(model: str, provider: str, request: ModelRequest, /) -> Encod
 
 def _generation_options(request: ModelRequest) -> Block:
     """Return the generation parameters under the service's names."""
-    # It has neither a seed nor penalties.
+    # It has neither a seed nor penalties, and the effort is in `output_config`.
     asked = generation_fields(
-        replace(request.generation, seed=None, frequency_penalty=None, presence_penalty=None)
+        replace(
+            request.generation,
+            seed=None,
+            frequency_penalty=None,
+            presence_penalty=None,
+            effort=None,
+        )
     )
     if request.generation.temperature is not None:
         asked["temperature"] = min(request.generation.temperature, 1.0)  # the service's largest

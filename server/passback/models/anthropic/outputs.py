@@ -41,16 +41,21 @@ OLDER_MODELS: Final = re.compile(r"claude-(?:instant|[123]\b|(?:opus|sonnet)-4(?
 """Names of the models without the mode."""
 
 
-def output_config(options: JsonObject, schema: JsonObject | None, /) -> JsonValue:
+def output_config(
+    options: JsonObject, schema: JsonObject | None, effort: str | None = None, /
+) -> JsonValue:
     """Return the field `output_config`, which asks for answers by a schema if the service takes it.
 
-    A `format` in the options wins; if it is null, the field has none.
+    A `format` in the options wins; if it is null, the field has none. An `effort` that was chosen
+    replaces that of the options; without one there it is not sent, because the model may refuse it.
     """
     config = options.get("output_config", {})
     if not isinstance(config, dict):
         return config
     shape = None if schema is None or "format" in config else translate_schema(schema)
     asked: JsonDict = {name: value for name, value in config.items() if value is not None}
+    if effort is not None and asked.get("effort"):
+        asked["effort"] = effort
     return asked if shape is None else {**asked, "format": {"type": "json_schema", "schema": shape}}
 
 

@@ -36,6 +36,10 @@ def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes
     asked = generation_fields(request.generation)
     if "max_completion_tokens" in request.options and "max_tokens" in asked:
         asked["max_completion_tokens"] = asked.pop("max_tokens")  # newer models know only this name
+    effort = asked.pop("effort", None)
+    # a model whose options name no effort may refuse the field
+    if effort is not None and request.options.get("reasoning_effort"):
+        asked["reasoning_effort"] = effort
     body: _Json = {
         **request.options,
         **asked,

@@ -11,7 +11,7 @@ from passback.core.errors import Unauthenticated
 from passback.core.messages import OwnerId
 from passback.http.answers import may_list
 from passback.http.wires import Services, Wire, WireType
-from passback.setting_forms import TEXT, setting
+from passback.setting_forms import CURRENCY, TEXT, setting
 from passback.streams.jsonrpc import Channel
 from passback.streams.sockets import Socket, SocketEndpoint
 from passback.wire.acp.connection import Connection
@@ -31,12 +31,15 @@ class AcpSettings:
         secret=True,
         rare=True,
     )
+    acp_currency: str = setting(
+        "USD", CURRENCY, "the currency of the prices, as editors are told it with costs", rare=True
+    )
 
 
-def build(services: Services, _settings: AcpSettings = AcpSettings(), /) -> Wire:
+def build(services: Services, settings: AcpSettings = AcpSettings(), /) -> Wire:
     async def serve(socket: Socket) -> None:
         await socket.accept()
-        await Connection(services, SocketClient(socket)).serve()
+        await Connection(services, SocketClient(socket), settings.acp_currency).serve()
 
     # without the package no WebSockets are served
     routes = [] if find_spec("websockets") is None else [SocketEndpoint(PATH, serve, services)]
@@ -102,5 +105,6 @@ async def serve_client(
     services: Services, channel: Channel, /, *, settings: AcpSettings | None = None
 ) -> None:
     """Serve the editor that has started this process, until it leaves or the server stops."""
-    key = (settings or AcpSettings()).acp_key
-    await Connection(services, StdioClient(channel, services, key)).serve()
+    given = settings or AcpSettings()
+    client = StdioClient(channel, services, given.acp_key)
+    await Connection(services, client, given.acp_currency).serve()

@@ -43,7 +43,7 @@ from passback.streams.jsonrpc import (
     RpcError,
 )
 from passback.wire.acp.client_tools import RESOURCE_NOT_FOUND
-from passback.wire.acp.modes import check_mode
+from passback.wire.acp.modes import check_mode, efforts
 from passback.wire.acp.posted import (
     Authenticate,
     CancelRequest,
@@ -132,12 +132,14 @@ class Connection:
     Args:
         services: the runs and the limits.
         client: the connection to it.
+        currency: of the prices.
     """
 
-    def __init__(self, services: Services, client: Client, /) -> None:
+    def __init__(self, services: Services, client: Client, currency: str, /) -> None:
         self._services = services
         self._runs = services.runs
         self._client = client
+        self._currency = currency
         depth = services.limits.depth
         self._peer = Peer(client.send, depth=depth, frame_bytes=client.frame_bytes)
         self._opening = anyio.Lock()
@@ -395,7 +397,7 @@ class Connection:
         editor = Editor(
             self._peer, self._client.wait_until_sent, self._abilities or ClientAbilities()
         )
-        session = Session(self._services, editor, beginning)
+        session = Session(self._services, editor, beginning, self._currency)
         self._sessions[session.key.id] = session
         self._tasks.start_soon(session.run)
         return session
@@ -479,6 +481,9 @@ class Connection:
                 updates = [{"sessionUpdate": "current_mode_update", "currentModeId": value}]
             case "model" if isinstance(value, str) and value in self._runs.models():
                 await session.configure(replace(session.settings, model=value))
+                updates = []
+            case "effort" if isinstance(value, str) and value in efforts(self._runs.effort()):
+                await session.configure(replace(session.settings, effort=value))
                 updates = []
             case _:
                 raise InvalidRequest("there is no such option, or it has no such value")

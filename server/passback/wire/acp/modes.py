@@ -5,6 +5,7 @@ from typing import Final, Literal, TypeAlias
 
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import InvalidRequest
+from passback.core.messages import EFFORTS
 from passback.wire.acp.client_tools import RUN_COMMAND
 from passback.wire.acp.updates import Update
 
@@ -56,12 +57,22 @@ def modes_view(settings: ConversationSettings, /) -> Update:
     }
 
 
-def options_view(settings: ConversationSettings, models: Sequence[str], /) -> list[Update]:
+def efforts(default: str | None, /) -> Sequence[str]:
+    """Return the efforts of reasoning that may be chosen; `default` is the agent's own."""
+    if default is None:
+        return ()
+    return EFFORTS if default in EFFORTS else (default, *EFFORTS)
+
+
+def options_view(
+    settings: ConversationSettings, models: Sequence[str], effort: str | None = None, /
+) -> list[Update]:
     """Return all options and their values (`configOptions` of the protocol).
 
     Args:
         settings: of the conversation.
         models: that may be chosen, the agent's own first.
+        effort: of reasoning, by default; None if none can be chosen.
     """
     options = [
         _select(
@@ -75,6 +86,11 @@ def options_view(settings: ConversationSettings, models: Sequence[str], /) -> li
     if len(models) > 1:
         chosen = settings.model if settings.model in models else models[0]
         options.append(_select("model", "Model", "model", chosen, {one: one for one in models}))
+    if effort is not None:
+        choices = efforts(effort)
+        chosen = settings.effort if settings.effort in choices else effort
+        labels = {one: one.capitalize() for one in choices}
+        options.append(_select("effort", "Effort", "thought_level", chosen, labels))
     return options
 
 

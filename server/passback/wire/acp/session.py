@@ -37,6 +37,7 @@ from passback.core.messages import (
     ApprovalMessage,
     Content,
     ConversationKey,
+    Generation,
     MessageContext,
     Owed,
     PostedMessage,
@@ -48,6 +49,7 @@ from passback.core.messages import (
     single_text,
 )
 from passback.core.posts import Parked, StartRun
+from passback.core.state import owner_view
 from passback.core.toolsets import ServerTools
 from passback.http.wires import Services
 from passback.native.history import utc_timestamp
@@ -62,7 +64,13 @@ from passback.wire.acp.asking import (
     question_text,
 )
 from passback.wire.acp.client_tools import ClientTools, Refusal, Result
-from passback.wire.acp.modes import mode_of, modes_view, options_view, standing_decision
+from passback.wire.acp.modes import (
+    efforts,
+    mode_of,
+    modes_view,
+    options_view,
+    standing_decision,
+)
 from passback.wire.acp.posted import ClientAbilities, text_block
 from passback.wire.acp.updates import (
     Abilities,
@@ -156,9 +164,12 @@ class Session:
         services: the runs and the limits.
         editor: has opened it.
         beginning: what it was opened with.
+        currency: of the prices.
     """
 
-    def __init__(self, services: Services, editor: Editor, beginning: Beginning, /) -> None:
+    def __init__(
+        self, services: Services, editor: Editor, beginning: Beginning, currency: str, /
+    ) -> None:
         self._runs = services.runs
         self._peer, self._flush = editor.peer, editor.flush
         self._abilities = abilities = editor.abilities
@@ -174,7 +185,7 @@ class Session:
             result_bytes=services.limits.result_bytes,
         )
         shown = Abilities(abilities.session.notices, abilities.session.compaction)
-        self._updates = Updates(shown, self._tools.describe)
+        self._updates = Updates(shown, self._tools.describe, currency)
         self._prompts: list[Prompt] = []
         self._turns = anyio.Lock()  # it is fair: prompts are answered in their order
         self._connected = anyio.Event()
@@ -220,7 +231,7 @@ class Session:
     @property
     def options(self) -> list[Update]:
         """Its options and their values."""
-        return options_view(self.settings, self._runs.models())
+        return options_view(self.settings, self._runs.models(), self._runs.effort())
 
     @property
     def modes(self) -> Update:
@@ -340,7 +351,7 @@ class Session:
                 run = await self._go_on(prompt, outcome)
         finally:
             self.send(self._updates.settle_all())
-        await self._tell_title()
+        await self._tell_status()
         if prompt.cancelled:
             return _CANCELLED
         match outcome:
@@ -370,8 +381,11 @@ class Session:
 
     def _message_context(self) -> MessageContext:
         folders = [self.settings.cwd, *self.settings.directories]
+        effort = self.settings.effort
+        chooses = effort in efforts(self._runs.effort())
         return MessageContext(
             instructions=f"The user's working directory: {', '.join(filter(None, folders))}",
+            generation=Generation(effort=effort) if chooses else None,
             model=self.settings.model if len(self._runs.models()) > 1 else "",
             extras={"mode": mode_of(self.settings)},
             answered=True,
@@ -527,8 +541,10 @@ class Session:
                 self.send([{"sessionUpdate": "agent_message_chunk", "content": block}])
         self._unavailable.clear()
 
-    async def _tell_title(self) -> None:
+    async def _tell_status(self) -> None:
+        """Send the cost and the title, where the prompt has changed them."""
         status = await self._runs.status(self.key)
+        self.send(self._updates.spend(owner_view(status.state).cost))
         if status.title and status.title != self._title:
             self._title = status.title
             updated = utc_timestamp(status.updated)

@@ -55,6 +55,7 @@ Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
 _FINAL: Final = frozenset[Status]({"completed", "failed"})
 _SHOWN_OF_AGENT: Final = 4_000  # characters, the last ones of what a sub-agent has said so far
 _TITLE: Final = 200  # characters
+_DIGITS: Final = 9  # of costs: a sum of fractions has more
 
 
 @value
@@ -141,13 +142,21 @@ class Call:
 
 
 class Updates:
-    """Makes the updates of one session. It is fed every event of its runs, or its record."""
+    """Makes the updates of one session. It is fed every event of its runs, or its record.
 
-    def __init__(self, abilities: Abilities, describe: Describe, /) -> None:
+    Args:
+        abilities: what the editor takes.
+        describe: how calls of the editor's own tools are shown.
+        currency: of costs.
+    """
+
+    def __init__(self, abilities: Abilities, describe: Describe, currency: str = "USD", /) -> None:
         self._abilities = abilities
         self._describe = describe
         self._calls: dict[CallId, Call] = {}
         self._message_id = ""
+        self._currency = currency
+        self._usage: Update = {}
 
     # ---------------------------------------------------------------- live
     def feed(self, batch: Sequence[Logged], /) -> list[Update]:
@@ -190,7 +199,9 @@ class Updates:
             case PlanUpdated(entries=entries):
                 return [plan_update(entries)]
             case UsageReported(context_used=int(used), window=int(window)):
-                return [{"sessionUpdate": "usage_update", "used": used, "size": window}]
+                # with the cost that is known: an editor may take each update as a whole
+                self._usage |= {"sessionUpdate": "usage_update", "used": used, "size": window}
+                return [dict(self._usage)]
             case Rewound(to=to):
                 return self._fail(lambda call: call.begun_at is not None and call.begun_at > to)
             case ContextWarned(used=used, window=window):
@@ -298,6 +309,18 @@ class Updates:
                 "summary": [text_block(summary.content)],
             }
         ]
+
+    def spend(self, cost: float, /) -> list[Update]:
+        """Return the update for the cost of the whole conversation; none if it is known, or zero.
+
+        It needs the use of the context, which the editor is told with it.
+        """
+        amount = round(cost, _DIGITS)
+        shown = {"amount": amount, "currency": self._currency}
+        if not amount or not self._usage or self._usage.get("cost") == shown:
+            return []
+        self._usage["cost"] = shown
+        return [dict(self._usage)]
 
     # ---------------------------------------------------------------- calls that the editor makes
     def announce(self, owed: Owed, /) -> list[Update]:
