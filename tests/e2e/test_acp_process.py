@@ -28,7 +28,7 @@ from tests.support.acp_editor import (
 from tests.support.acp_order import Frame, order_faults
 from tests.support.acp_schema import Json, faults_of
 from tests.support.mcp_servers import ROOT, TOOLS
-from tests.support.model_server import Act, ModelServer, Reply, event, says
+from tests.support.model_server import DONE, Act, ModelServer, Reply, event, says
 from tests.support.server import running_server
 from tests.support.waiting import wait_until
 from websockets.asyncio.client import ClientConnection, connect
@@ -269,6 +269,26 @@ async def test_the_same_goes_by_a_websocket(model: ModelServer, tmp_path: Path) 
         )
         assert "result" in again
         assert order_faults(socket.frames) == []
+
+
+async def test_a_socket_is_told_costs_in_the_currency_of_the_settings(
+    model: ModelServer, tmp_path: Path
+) -> None:
+    prices = {"PASSBACK_PRICES": "openai:mock=1000/10000", "PASSBACK_ACP_CURRENCY": "CHF"}
+    async with (
+        socket_to(model, tmp_path, **prices) as url,
+        connect(url, proxy=None) as connection,
+    ):
+        socket = Socket(connection)
+        await socket.ask("initialize", protocolVersion=1)
+        made = await socket.ask("session/new", cwd=str(tmp_path), mcpServers=[])
+        usage = {"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 4}}
+        model.play(Reply([event(content="Hi."), event("stop"), usage, DONE]))
+        asked = {"sessionId": made["result"]["sessionId"], "prompt": [text_block("Hello")]}
+        assert "result" in await socket.ask("session/prompt", **asked)
+        updates = [each.message.get("params", {}).get("update", {}) for each in socket.frames]
+        costs = [each["cost"] for each in updates if "cost" in each]
+        assert costs == [{"amount": 0.07, "currency": "CHF"}]
 
 
 async def test_a_socket_of_a_foreign_page_is_refused(model: ModelServer, tmp_path: Path) -> None:
