@@ -156,7 +156,10 @@ class Toolbox:
         for spec in declared:
             name = fold_name(spec.name)
             if name in taken or offered.get(name, spec.name) != spec.name:
-                raise ToolNameClash(f"the name {spec.name!r} belongs to a tool of the server")
+                raise ToolNameClash(
+                    f"the name {spec.name!r} belongs to a tool of the server",
+                    details={"tool": spec.name},
+                )
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the declarations of all tools."""

@@ -76,7 +76,7 @@ def logged(*events: RunEvent, epoch: int = 1) -> Sequence[Logged]:
 
 def begun(call_id: CallId = ONE, name: str = "search", arguments: str = "{}") -> list[RunEvent]:
     return [
-        ToolCallStarted(call_id, name, client=False),
+        ToolCallStarted(call_id, name, client=name == "write"),
         ToolCallArguments(call_id, arguments),
         ToolCallEnded(call_id),
     ]
@@ -294,6 +294,19 @@ def test_a_call_that_was_never_seen_is_announced_as_it_is_owed() -> None:
     assert "content" not in done
 
 
+def test_a_server_tool_with_the_name_of_a_client_tool_is_shown_by_its_own_name() -> None:
+    updates = made()
+    shown = updates.feed(
+        logged(
+            ToolCallStarted(ONE, "write", client=False, title="Write a song"), ToolCallEnded(ONE)
+        )
+    )
+    assert [each["title"] for each in shown] == ["Write a song"] * 2
+    [announced] = updates.announce(Owed(TWO, "write", "{}", "approval"))
+    read = updates.read([AssistantMessage(MESSAGE, "", (ToolCall(THREE, "write", "{}"),))])
+    assert [each["title"] for each in (announced, *read)] == ["write"] * 2
+
+
 def test_open_calls_fail_at_the_end_of_a_prompt() -> None:
     updates = made()
     updates.feed(logged(*begun(ONE), *begun(TWO), ToolResulted(ONE, "done")))
@@ -311,7 +324,10 @@ def test_the_record_tells_the_same_as_the_run() -> None:
         AssistantMessage(
             MessageId("msg_3"),
             "Well",
-            (ToolCall(ONE, "write", "{}"), ToolCall(TWO, "search", "{}", title="Search")),
+            (
+                ToolCall(ONE, "write", "{}", client=True),
+                ToolCall(TWO, "search", "{}", title="Search"),
+            ),
             (Reasoning("hm", "p"),),
         ),
         ApprovalMessage(MessageId("msg_4"), ONE, approved=True),

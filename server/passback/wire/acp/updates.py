@@ -73,7 +73,7 @@ class Description:
 
 
 Describe: TypeAlias = Callable[[str, str], Description | None]
-"""Returns how a call of a tool, by its name, with these arguments is shown; None: by its name."""
+"""Returns how a call of a client tool, by its name and arguments, is shown; None: by its name."""
 
 
 @value
@@ -89,6 +89,7 @@ class Call:
     """A call as the editor sees it.
 
     Attributes:
+        client: a client executes it.
         parent: the call on which the sub-agent works that made it.
         pieces: of its arguments.
         begun_at: the event that began it.
@@ -101,6 +102,7 @@ class Call:
     name: str
     title: str
     kind: ToolKind
+    client: bool
     parent: CallId | None = None
     pieces: list[str] = field(default_factory=list[str])
     begun_at: Position | None = None
@@ -250,19 +252,24 @@ class Updates:
     def _begin(
         self, event: ToolCallStarted, position: Position, parent: CallId | None = None
     ) -> Call:
-        call = Call(event.call_id, event.name, event.title, event.kind, parent)
+        call = Call(event.call_id, event.name, event.title, event.kind, event.client)
+        call.parent = parent
         call.begun_at = position
         self._calls[call.id] = call
         return call
 
     def _complete(self, call: Call) -> list[Update]:
         """Return the update for a call whose arguments are known: what is new of it."""
-        call.description = self._describe(call.name, call.arguments)
+        self._describe_call(call)
         if not call.announced:
             return []
         told, call.told = call.told, call.view
         news = {name: each for name, each in call.told.items() if told.get(name) != each}
         return self._update(call, **news) if news else []
+
+    def _describe_call(self, call: Call) -> None:
+        if call.client:  # a server tool may have the same name
+            call.description = self._describe(call.name, call.arguments)
 
     def _announce(self, call: Call) -> list[Update]:
         if call.announced:
@@ -327,11 +334,11 @@ class Updates:
         """Return the updates for a call that the editor has to know before it is asked."""
         call = self._calls.get(owed.id)
         if call is None:
-            kind: ToolKind = "other"
-            call = Call(owed.id, owed.name, "", kind, parent=owed.parent_id)
+            call = Call(owed.id, owed.name, "", "other", owed.kind != "approval")
+            call.parent = owed.parent_id
             call.pieces.append(owed.arguments)
             self._calls[owed.id] = call
-        call.description = self._describe(call.name, call.arguments)
+        self._describe_call(call)
         return self._announce(call)
 
     def view(self, call_id: CallId, /) -> Update:
@@ -339,11 +346,6 @@ class Updates:
         call = self._calls[call_id]
         call.told = call.view
         return {**call.told, "status": "pending"}
-
-    def title(self, call_id: CallId, /) -> str:
-        """Return the title of a call that was announced."""
-        title: str = self._calls[call_id].view["title"]
-        return title
 
     def begin(self, call_id: CallId, /, **fields: Any) -> list[Update]:
         """Return the update for a call whose tool begins to work."""
@@ -422,9 +424,9 @@ class Updates:
                 block = {"content": show_part(part), "messageId": message.id}
                 updates.append({"sessionUpdate": "agent_message_chunk", **block})
         for made in message.tool_calls:
-            call = Call(made.id, made.name, made.title, made.kind)
+            call = Call(made.id, made.name, made.title, made.kind, made.client)
             call.pieces.append(made.arguments)
-            call.description = self._describe(made.name, made.arguments)
+            self._describe_call(call)
             self._calls[call.id] = call
             updates += self._announce(call)
         return updates
