@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from passback.core.errors import InvalidAnswer
 from passback.core.messages import DataPart, Owed, ToolMessage, new_message_id
-from passback.core.questions import Question, Questions, check_question_answer
+from passback.core.questions import Option, Question, Questions, check_question_answer
 from passback.streams.jsonrpc import ConnectionLost, Peer, RpcError
 from passback.wire.acp.updates import Update
 
@@ -89,13 +89,18 @@ async def ask_user(
         return None
     if answers is not None:
         message = ToolMessage(new_message_id(), owed.id, (DataPart({"answers": answers}),))
-        try:
-            check_question_answer(owed.arguments, message)
-        except (InvalidAnswer, ValidationError):
-            pass
-        else:
+        if fits_questions(owed, message):
             return message
     return ToolMessage(new_message_id(), owed.id, _DECLINED, is_error=True)
+
+
+def fits_questions(owed: Owed, answer: ToolMessage, /) -> bool:
+    """Return whether an answer fits the questions of a call."""
+    try:
+        check_question_answer(owed.arguments, answer)
+    except InvalidAnswer:
+        return False
+    return True
 
 
 def question_text(owed: Owed, /) -> str:
@@ -182,13 +187,14 @@ def _form_fields(name: str, question: Question) -> dict[str, JsonValue]:
     return fields
 
 
-def _option_title(option: Any) -> str:
+def _option_title(option: Option) -> str:
     return f"{option.label}: {option.description}" if option.description else option.label
 
 
 def _read_field(filled: Mapping[str, JsonValue], name: str, question: Question) -> JsonValue:
     """Return the answer to one question, as `ask_user` takes it."""
-    chosen, words = filled.get(name), filled.get(f"{name}_text", "")
+    # an editor may send null for a field that was left empty
+    chosen, words = filled.get(name), filled.get(f"{name}_text") or ""
     if not question.options:
         return {"text": chosen or ""}
     selected: JsonValue = chosen if isinstance(chosen, list) else [chosen] if chosen else []

@@ -4,11 +4,12 @@ They are client tools like all others: the run hands their calls back, and the n
 results.
 """
 
+import io
 import ntpath
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -144,6 +145,19 @@ class Refusal(Exception):
     """A call that is not carried out; the text says why, for the model."""
 
 
+@contextmanager
+def _refusals() -> Generator[None]:
+    """Raise Refusal for what the editor refuses, or does not answer in time."""
+    try:
+        yield
+    except ConnectionLost:
+        raise
+    except RpcError as error:
+        raise Refusal(f"The editor could not do it: {error.message}") from None
+    except TimeoutError:
+        raise Refusal("The editor did not answer in time.") from None
+
+
 class ClientTools:
     """The editor's tools in one session.
 
@@ -205,16 +219,22 @@ class ClientTools:
         if name in self._declared or name not in OWN_TOOLS:
             return None
         if name == RUN_COMMAND.name:
-            line = " ".join([str(given.get("command", "")), *map(str, given.get("args") or ())])
+            args: Any = given.get("args")
+            pieces = [given.get("command", ""), *(args if isinstance(args, list) else ())]
+            line = " ".join(map(str, pieces))
             return Description(f"`{' '.join(line.split())}`", "execute")
+        return self._describe_file_call(name, given)
+
+    def _describe_file_call(self, name: str, given: Mapping[str, Any]) -> Description:
         path = self._absolute(str(given.get("path", "")))
         shown = self._relative(path)
         if name == READ_FILE.name:
-            return Description(f"Read {shown}", "read", (Location(path, given.get("line")),))
+            line = given.get("line")
+            place = Location(path, int(line) if isinstance(line, int | float) else None)
+            return Description(f"Read {shown}", "read", (place,))
+        before, after = self._cache.text(path), given.get("content", "")
         if name == EDIT_FILE.name:
-            before, after = given.get("old_text"), given.get("new_text")
-        else:
-            before, after = self._cache.text(path), given.get("content")
+            before, after = str(given.get("old_text", "")), given.get("new_text", "")
         diff: Update = {"type": "diff", "path": path, "oldText": before, "newText": str(after)}
         verb = "Edit" if name == EDIT_FILE.name else "Write"
         return Description(f"{verb} {shown}", "edit", (Location(path),), (diff,))
@@ -228,34 +248,26 @@ class ClientTools:
             ConnectionLost: the editor is gone.
         """
         if owed.name in {WRITE_FILE.name, EDIT_FILE.name} and owed.name not in self._declared:
-            await self._changed_text(owed.name, _arguments_of(owed.arguments))
+            with _refusals():
+                await self._changed_text(owed.name, _arguments_of(owed.arguments))
         return self.describe(owed.name, owed.arguments)
 
     async def execute(self, owed: Owed, show: Show, /) -> Result:
-        """Carry out a call. What fails is a result for the model.
+        """Carry out a call.
 
         Raises:
+            Refusal: it has failed.
             ConnectionLost: the editor is gone.
         """
-        try:
-            return await self._execute(owed, _arguments_of(owed.arguments), show)
-        except Refusal as refusal:
-            return Result(str(refusal), is_error=True)
-        except ConnectionLost:
-            raise
-        except RpcError as error:
-            return Result(f"The editor could not do it: {error.message}", is_error=True)
-        except TimeoutError:
-            return Result("The editor did not answer in time.", is_error=True)
-
-    async def _execute(self, owed: Owed, given: Mapping[str, Any], show: Show) -> Result:
-        if owed.name in self._declared:
-            return await self._call_declared(owed, given)
-        if owed.name == READ_FILE.name:
-            return Result(await self._read(given))
-        if owed.name == RUN_COMMAND.name:
-            return await self._run_command(given, show)
-        return await self._write(owed.name, given)
+        given = _arguments_of(owed.arguments)
+        with _refusals():
+            if owed.name in self._declared:
+                return await self._call_declared(owed, given)
+            if owed.name == READ_FILE.name:
+                return Result(await self._read(given))
+            if owed.name == RUN_COMMAND.name:
+                return await self._run_command(given, show)
+            return await self._write(owed.name, given)
 
     def restore(self, message: Message, /) -> None:
         """Take what a message of the record tells of files, in the order of the record."""
@@ -288,15 +300,17 @@ class ClientTools:
         if text is None:
             raise Refusal(f"There is no file {path}.")
         self._cache.note(path, text)
-        lines = text.splitlines(keepends=True)
-        first = given.get("line", 1)
-        wanted = lines[first - 1 : first - 1 + given.get("limit", len(lines))]
+        lines = _split_lines(text)
+        # 2.0 is an integer in JSON Schema
+        first, limit = int(given.get("line", 1)), int(given.get("limit", len(lines)))
+        wanted = lines[first - 1 : first - 1 + limit]
         is_whole = len(wanted) == len(lines)
         shown = text if is_whole else "".join(wanted)
         if len(shown) > _READ_CHARACTERS:
             shown = shown[:_READ_CHARACTERS]
-            end = first + shown.count("\n")
-            return f"{shown}\n[cut here: read on with line={end}; {len(lines)} lines in all]"
+            end = first + len(_split_lines(shown)) - 1  # the line in which it is cut
+            rest = f"read on with line={end}" if end > first else "the line is too long to be shown"
+            return f"{shown}\n[cut here: {rest}; {len(lines)} lines in all]"
         if is_whole:
             return shown or _EMPTY
         if not wanted:
@@ -345,7 +359,7 @@ class ClientTools:
 
     async def _run_command(self, given: Mapping[str, Any], show: Show) -> Result:
         terminal = await self._create_terminal(given)
-        seconds = given.get("seconds", _COMMAND_SECONDS)
+        seconds = int(given.get("seconds", _COMMAND_SECONDS))
         try:
             show([{"type": "terminal", "terminalId": terminal["terminalId"]}])
             with anyio.move_on_after(seconds) as waiting:
@@ -414,6 +428,11 @@ def _arguments_of(text: str) -> dict[str, Any]:
     """Return the arguments of a call, which fit its tool's schema unless it is another tool's."""
     given = read_json(text)
     return {**given} if isinstance(given, dict) else {}
+
+
+def _split_lines(text: str) -> list[str]:
+    """Return lines as editors count them: unlike `splitlines`, not at form feeds and such."""
+    return list(io.StringIO(text, newline=""))
 
 
 def _first_question(given: Mapping[str, Any]) -> str:

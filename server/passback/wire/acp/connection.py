@@ -1,9 +1,10 @@
 """One editor: its requests, each answered once, and the sessions that it has opened."""
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
@@ -123,7 +124,7 @@ class Reply:
     after: Callable[[], None] | None = None
 
 
-_Handling: TypeAlias = Coroutine[Any, Any, Reply]
+_Handle: TypeAlias = Callable[[], Awaitable[Reply]]
 
 
 class Connection:
@@ -148,8 +149,12 @@ class Connection:
         self._logged_out = False
         self._stops: dict[RequestId, Callable[[], None]] = {}
         self._tasks: anyio.abc.TaskGroup
-        self._handlers: Mapping[str, Callable[[Request], _Handling]] = {
-            "initialize": self._initialize,
+        # what the next message may rely on is done by these before the request's task begins
+        self._takers: Mapping[str, Callable[[Request], _Handle]] = {
+            "initialize": self._take_initialize,
+            "session/prompt": self._take_prompt,
+        }
+        self._handlers: Mapping[str, Callable[[Request], Awaitable[Reply]]] = {
             "authenticate": self._authenticate,
             "logout": self._logout,
             "session/new": self._new,
@@ -158,7 +163,6 @@ class Connection:
             "session/list": self._list,
             "session/close": self._close,
             "session/delete": self._delete,
-            "session/prompt": self._prompt,
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
         }
@@ -180,47 +184,47 @@ class Connection:
 
     # ---------------------------------------------------------------- messages
     def _take_request(self, request: Request) -> None:
-        handler = self._handlers.get(request.method)
-        if handler is None:
-            self._peer.refuse(request, RpcError(METHOD_NOT_FOUND, "there is no such method"))
-            return
+        scope = anyio.CancelScope()
+        # the next message may be about this one: it is known before its task begins
+        self._stops[request.id] = scope.cancel
         try:
-            self._check_order(request.method)
-            handling = handler(request)  # what has to be known to the next message is done here
+            handle = self._find_handler(request)
         except (PassbackError, RpcError) as error:
+            del self._stops[request.id]
             self._peer.refuse(request, rpc_error(error))
-            return
-        self._tasks.start_soon(self._answer, request, handling)
+        else:
+            self._tasks.start_soon(self._answer, request, handle, scope)
 
-    def _check_order(self, method: str) -> None:
-        """Raise RpcError or Unauthenticated for a method that something has to come before."""
-        if method == "initialize":
-            return
-        if self._abilities is None:
+    def _find_handler(self, request: Request) -> _Handle:
+        """Return what answers a request. Raises for one that cannot be answered now."""
+        method = request.method
+        if method not in self._takers and method not in self._handlers:
+            raise RpcError(METHOD_NOT_FOUND, "there is no such method")
+        if self._abilities is None and method != "initialize":
             raise RpcError(INVALID_REQUEST, "initialize has to come first")
-        if method.startswith("session/") and (self._client.owner is None or self._logged_out):
-            raise Unauthenticated("authenticate first")
+        if method.startswith("session/"):
+            self._check_owner()
+        take = self._takers.get(method)
+        return partial(self._handlers[method], request) if take is None else take(request)
 
-    async def _answer(self, request: Request, handling: _Handling) -> None:
+    async def _answer(self, request: Request, handle: _Handle, scope: anyio.CancelScope) -> None:
         reply: Reply | None = None
-        error: RpcError | None = None
-        with anyio.CancelScope() as scope:
-            self._stops.setdefault(request.id, scope.cancel)
+        error = RpcError(REQUEST_CANCELLED, "the request was cancelled")
+        with scope:
             try:
-                reply = await handling
+                reply = await handle()
             except (PassbackError, RpcError) as raised:
                 error = rpc_error(raised)
             except Exception:  # a request's boundary: the log has the error, the editor has not
                 logger.exception("a request of an editor failed")
                 error = RpcError(INTERNAL_ERROR, "the server met an unexpected error")
-        self._stops.pop(request.id, None)
-        if reply is not None:
-            self._peer.answer(request, reply.result)
-            if reply.after is not None:
-                reply.after()
-        elif error is not None or scope.cancelled_caught:
-            cancelled = RpcError(REQUEST_CANCELLED, "the request was cancelled")
-            self._peer.refuse(request, error or cancelled)
+        del self._stops[request.id]
+        if reply is None:
+            self._peer.refuse(request, error)
+            return
+        self._peer.answer(request, reply.result)
+        if reply.after is not None:
+            reply.after()
 
     def _take_notification(self, message: Notification) -> None:
         try:
@@ -239,10 +243,10 @@ class Connection:
             pass  # a notification is never answered
 
     # ---------------------------------------------------------------- the connection
-    def _initialize(self, request: Request) -> _Handling:
+    def _take_initialize(self, request: Request) -> _Handle:
         sent = read_params(Initialize, request.params)
         self._abilities = sent.client_capabilities
-        return self._introduce()
+        return self._introduce
 
     async def _introduce(self) -> Reply:
         media = self._runs.media()
@@ -303,10 +307,10 @@ class Connection:
         return Reply({})
 
     # ---------------------------------------------------------------- sessions
-    @property
-    def _owner(self) -> OwnerId:
+    def _check_owner(self) -> OwnerId:
+        """Return the owner of the sessions. Raises Unauthenticated if there is none (any more)."""
         owner = self._client.owner
-        if owner is None:
+        if owner is None or self._logged_out:
             raise Unauthenticated("authenticate first")
         return owner
 
@@ -318,10 +322,11 @@ class Connection:
 
     async def _new(self, request: Request) -> Reply:
         sent = read_params(NewSession, request.params)
-        key = ConversationKey(self._owner, new_conversation_id())
-        beginning = await self._read_beginning(key, sent, ConversationSettings())
-        await self._runs.create(key, settings=beginning.settings)
-        session = self._open(beginning)
+        key = ConversationKey(self._check_owner(), new_conversation_id())
+        async with self._opening:
+            beginning = await self._read_beginning(key, sent, ConversationSettings())
+            await self._runs.create(key, settings=beginning.settings)
+            session = self._open(beginning)
         return Reply({"sessionId": key.id, **_state_of(session)}, self._after_opening(session))
 
     async def _load(self, request: Request) -> Reply:
@@ -338,7 +343,7 @@ class Connection:
         self, sent: LoadSession, *, replays: bool
     ) -> tuple[Session, Callable[[], None]]:
         """Open a conversation that exists; return what follows the answer."""
-        key = ConversationKey(self._owner, check_conversation_id(sent.session_id))
+        key = ConversationKey(self._check_owner(), check_conversation_id(sent.session_id))
         async with self._opening:
             known = (await self._runs.status(key)).settings
             beginning = await self._read_beginning(key, sent, known)
@@ -346,7 +351,11 @@ class Connection:
             if beginning.settings != known:
                 await self._runs.configure(key, beginning.settings)
             session = self._open(beginning)
-        position = await session.restore(shows=replays)
+        try:
+            position = await session.restore(shows=replays)
+        except PassbackError:
+            await self._end(key.id)
+            raise
         opened = self._after_opening(session)
         prompt = session.open_prompt() if position is not None else None
 
@@ -414,7 +423,9 @@ class Connection:
         """Close a session, if it is open."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            await session.close()
+            # it ends also if the request is cancelled
+            self._tasks.start_soon(session.close)
+            await session.closed.wait()
 
     async def _list(self, request: Request) -> Reply:
         sent = read_params(ListSessions, request.params)
@@ -422,7 +433,7 @@ class Connection:
             raise Unauthenticated("without API keys, sessions are listed on this computer only")
         cursor = sent.cursor
         after = None if cursor is None else ConversationPlace(*parse_place(cursor, "cursor"))
-        page = await self._runs.conversations(self._owner, after=after, limit=_LISTED)
+        page = await self._runs.conversations(self._check_owner(), after=after, limit=_LISTED)
         sessions = [
             _listed_view(each, sent.cwd)
             for each in page.conversations
@@ -440,14 +451,15 @@ class Connection:
 
     async def _delete(self, request: Request) -> Reply:
         session_id = read_params(OfSession, request.params).session_id
-        key = ConversationKey(self._owner, check_conversation_id(session_id))
+        key = ConversationKey(self._check_owner(), check_conversation_id(session_id))
         await self._end(session_id)
         with suppress(UnknownConversation):  # it is gone
             await self._runs.delete(key)
         return Reply({})
 
     # ---------------------------------------------------------------- in a session
-    def _prompt(self, request: Request) -> _Handling:
+    def _take_prompt(self, request: Request) -> _Handle:
+        """Put a prompt in its session's queue; return what waits for its answer."""
         sent = read_params(Prompt, request.params)
         session = self._session(sent.session_id)
         content = read_prompt(sent, self._services.limits.attachment_bytes)
@@ -462,12 +474,12 @@ class Connection:
         async def answer() -> Reply:
             return Reply({"stopReason": await session.answer(prompt, content)})
 
-        return answer()
+        return answer
 
     async def _set_mode(self, request: Request) -> Reply:
         sent = read_params(SetMode, request.params)
         session = self._session(sent.session_id)
-        await session.configure(replace(session.settings, mode=check_mode(sent.mode_id)))
+        await session.configure(mode=check_mode(sent.mode_id))
         update = {"sessionUpdate": "config_option_update", "configOptions": session.options}
         return Reply({}, lambda: session.send([update]))
 
@@ -477,13 +489,13 @@ class Connection:
         value = sent.value
         match sent.config_id:
             case "mode" if isinstance(value, str):
-                await session.configure(replace(session.settings, mode=check_mode(value)))
+                await session.configure(mode=check_mode(value))
                 updates = [{"sessionUpdate": "current_mode_update", "currentModeId": value}]
             case "model" if isinstance(value, str) and value in self._runs.models():
-                await session.configure(replace(session.settings, model=value))
+                await session.configure(model=value)
                 updates = []
             case "effort" if isinstance(value, str) and value in efforts(self._runs.effort()):
-                await session.configure(replace(session.settings, effort=value))
+                await session.configure(effort=value)
                 updates = []
             case _:
                 raise InvalidRequest("there is no such option, or it has no such value")

@@ -1,15 +1,13 @@
 """Permission modes of a session, and its options as the editor shows them. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import InvalidRequest
 from passback.core.messages import EFFORTS
 from passback.wire.acp.client_tools import RUN_COMMAND
 from passback.wire.acp.updates import Update
-
-Mode: TypeAlias = Literal["ask", "accept_edits", "plan", "bypass"]
 
 _MODES: Final[Mapping[str, tuple[str, str]]] = {
     "ask": ("Ask", "Asks before files are changed and commands are run"),

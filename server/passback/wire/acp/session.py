@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import anyio
 
@@ -19,7 +19,6 @@ from passback.core.errors import (
     StoreError,
     ToolNameClash,
     ToolsetUnavailable,
-    UnknownConversation,
     UnknownToolCall,
 )
 from passback.core.events import (
@@ -59,6 +58,7 @@ from passback.wire.acp.asking import (
     PromptCancelled,
     ask_permission,
     ask_user,
+    fits_questions,
     is_answered_by_text,
     is_choice,
     question_text,
@@ -94,7 +94,7 @@ _STOP_REASONS: Final = {
     "refusal": "refusal",
 }
 _NOT_ALLOWED: Final = "The user did not allow this call."
-_NOBODY: Final = "Nobody here can execute this tool."
+_NOBODY: Final = "The user cannot be asked here, except in text: ask in your answer."
 
 
 @dataclass(eq=False, slots=True)
@@ -188,6 +188,7 @@ class Session:
         self._updates = Updates(shown, self._tools.describe, currency)
         self._prompts: list[Prompt] = []
         self._turns = anyio.Lock()  # it is fair: prompts are answered in their order
+        self._configuring = anyio.Lock()
         self._connected = anyio.Event()
         self._unavailable: list[str] = []
         self._closing = anyio.Event()
@@ -238,10 +239,12 @@ class Session:
         """Its modes and the one in force."""
         return modes_view(self.settings)
 
-    async def configure(self, settings: ConversationSettings, /) -> None:
-        """Change its settings, also while a prompt goes on."""
-        await self._runs.configure(self.key, settings)
-        self.settings = settings
+    async def configure(self, **changes: Any) -> None:
+        """Change its settings, fields of `ConversationSettings`, also while a prompt goes on."""
+        async with self._configuring:
+            settings = replace(self.settings, **changes)
+            await self._runs.configure(self.key, settings)
+            self.settings = settings
 
     def send(self, updates: Sequence[Update], /) -> None:
         """Send updates to the editor."""
@@ -263,8 +266,6 @@ class Session:
         while start < status.message_count:
             limit = min(_PAGE, status.message_count - start)
             page = await self._runs.messages(self.key, start=start, limit=limit)
-            if not page.messages:
-                break
             for message in page.messages:
                 updates = self._updates.read([message])
                 self._tools.restore(message)
@@ -330,8 +331,6 @@ class Session:
             finally:
                 if taken:
                     self._turns.release()
-        except PromptCancelled:
-            return _CANCELLED
         except (PassbackError, RpcError):
             if prompt.cancelled:
                 return _CANCELLED
@@ -344,9 +343,9 @@ class Session:
             return _CANCELLED
         self._tell_unavailable()
         try:
-            run: RunRef | None = await self._begin(content)
+            run: RunRef | Parked | None = await self._begin(content)
             outcome: Outcome = Completed()
-            while run is not None:
+            while isinstance(run, RunRef):
                 outcome = await self._follow(prompt, run)
                 run = await self._go_on(prompt, outcome)
         finally:
@@ -361,22 +360,21 @@ class Session:
                 raise RpcError(INTERNAL_ERROR, message, {"code": code, "retryable": retryable})
             case Completed(reason):
                 return _STOP_REASONS[reason]
-            case _:  # a question in text: the next prompt answers it
+            case _:  # a question in text, or for another client: the next prompt answers it
                 return _STOP_REASONS["end_turn"]
 
-    async def _begin(self, content: Content) -> RunRef:
+    async def _begin(self, content: Content) -> RunRef | Parked:
         """Post a prompt, or with it the answer to a question that was asked in text."""
         status = await self._runs.status(self.key)
+        text = single_text(content)
         message: PostedMessage = UserMessage(
             new_message_id(), content, context=self._message_context()
         )
-        text = single_text(content)
-        match status.owed:
-            case (Owed(kind="question") as owed,) if text is not None and not status.overdue:
-                if self._asks_in_text(owed):
-                    message = ToolMessage(new_message_id(), owed.id, text)
-            case _:
-                pass
+        if text is not None and self._asks_in_text(status.owed) and not status.overdue:
+            [question] = status.owed
+            answer = ToolMessage(new_message_id(), question.id, text)
+            # the model is shown other words as well, beside a question that is not answered
+            message = answer if fits_questions(question, answer) else message
         return await self._post((message,), offers_tools=True)
 
     def _message_context(self) -> MessageContext:
@@ -393,73 +391,95 @@ class Session:
 
     async def _post(
         self, messages: tuple[PostedMessage, ...], *, offers_tools: bool = False
-    ) -> RunRef:
+    ) -> RunRef | Parked:
         while True:
             tools = self._tools.specs if offers_tools else None
             try:
-                started = await self._runs.start(
+                return await self._runs.start(
                     StartRun(self.key, messages, tools, on_busy="enqueue", continues=True)
                 )
             except ToolNameClash as error:
-                # the agent has a tool of this name itself
-                if self._tools.leave_out(str(error.details.get("tool"))):
-                    continue
-                raise
-            if isinstance(started, Parked):  # answers are given all together
-                raise RpcError(INTERNAL_ERROR, "another client has to answer first")
-            return started
+                # the agent may have a tool of this name itself
+                if not self._tools.leave_out(str(error.details.get("tool"))):
+                    raise
 
     async def _follow(self, prompt: Prompt, run: RunRef, after: Position = START) -> Outcome:
         """Send what a run says to its end; return how it ended."""
         prompt.run = run
         if prompt.cancelled:
             await self._runs.cancel(run)
+        outcome: Outcome = Cancelled()
         async with self._runs.follow(run, after=after) as batches:
             async for batch in batches:
                 updates = self._updates.feed(batch)
                 self.send(updates)
                 last = batch[-1].event
                 if isinstance(last, RunFinished):
-                    return last.outcome
-                if updates:  # what comes meanwhile is sent together
+                    outcome = last.outcome
+                elif updates:  # what comes meanwhile is sent together
                     await anyio.sleep(_MERGE_SECONDS)
                     await self._flush()
-        raise UnknownConversation("the conversation was deleted")
+        return outcome
 
-    async def _go_on(self, prompt: Prompt, outcome: Outcome) -> RunRef | None:
+    async def _go_on(self, prompt: Prompt, outcome: Outcome) -> RunRef | Parked | None:
         """Answer what a run has handed back; return the next run, None if there is none."""
         if not isinstance(outcome, HandedBack):
             return None
-        answers: Sequence[Answer] | None = None
-        try:
-            with prompt.interruptible():
-                answers = await self._answers(outcome.owed)
-        except PromptCancelled:
-            prompt.cancelled = True
-        if prompt.cancelled:
-            return await self._runs.close_calls(self.key)
-        if answers is None:
+        answers: list[Answer] = []
+        if not prompt.cancelled:
+            # tools that are none of the editor's are those of the client that began the run
+            owed = [
+                each
+                for each in outcome.owed
+                if each.kind != "tool_result" or self._tools.has(each.name)
+            ]
+            self.send([update for each in owed for update in self._updates.announce(each)])
+            if self._asks_in_text(outcome.owed):
+                self._ask_in_text(outcome.owed[0])
+                return None
+            try:
+                with prompt.interruptible():
+                    for each in owed:
+                        answer = await self._answer_one(each)
+                        answers.append(answer)
+            except PromptCancelled:
+                prompt.cancelled = True
+        if not prompt.cancelled:
+            return await self._post_answers(prompt, answers)
+        # what was carried out is kept; nothing new is allowed
+        done = [each for each in answers if isinstance(each, ToolMessage)]
+        run = await self._post_answers(prompt, done)
+        return run if isinstance(run, RunRef) else await self._runs.close_calls(self.key)
+
+    async def _post_answers(
+        self, prompt: Prompt, answers: Sequence[Answer]
+    ) -> RunRef | Parked | None:
+        """Post answers, those left out that another client has given meanwhile.
+
+        Returns:
+            The run that they start, or that another client has started meanwhile; None if there is
+            nothing to post.
+        """
+        if not answers:
             return None
         try:
             return await self._post(tuple(answers))
         except (Conflict, UnknownToolCall):
-            # another client has answered, or has gone on without the answers
             status = await self._runs.status(self.key)
             run = None if status.run_id is None else RunRef(self.key, status.run_id)
-            if run is None or run == prompt.run:
+            if run is not None and run != prompt.run:
+                return run
+            owed = {each.id for each in status.owed}
+            open_ones = [each for each in answers if each.call_id in owed]
+            if len(open_ones) == len(answers):
                 raise
-            return run
+            return await self._post_answers(prompt, open_ones)
 
     # ---------------------------------------------------------------- what the editor owes
-    async def _answers(self, owed: Sequence[Owed]) -> Sequence[Answer] | None:
-        """Return the answers to calls; None if a question is asked in text."""
-        self.send([update for each in owed for update in self._updates.announce(each)])
-        if len(owed) == 1 and owed[0].kind == "question" and self._asks_in_text(owed[0]):
-            block = text_block(question_text(owed[0]))
-            self.send([{"sessionUpdate": "agent_message_chunk", "content": block}])
-            self.send(self._updates.settle(owed[0].id, "Asked.", is_error=False))
-            return None
-        return [await self._answer_one(each) for each in owed]
+    def _ask_in_text(self, question: Owed) -> None:
+        block = text_block(question_text(question))
+        self.send([{"sessionUpdate": "agent_message_chunk", "content": block}])
+        self.send(self._updates.settle(question.id, "Asked.", is_error=False))
 
     async def _answer_one(self, owed: Owed) -> Answer:
         match owed.kind:
@@ -486,8 +506,7 @@ class Session:
         decision: Decision = "allow_once"
         if mode_of(self.settings) != "bypass":
             view = self._updates.view(owed.id)
-            if owed.reason:
-                view["content"] = [*view.get("content", ()), *text_content(owed.reason)]
+            view["content"] = [*view.get("content", ()), *text_content(owed.reason)]
             decision = await ask_permission(self._peer, self.key.id, view)
         return ApprovalMessage(
             new_message_id(),
@@ -497,18 +516,16 @@ class Session:
         )
 
     async def _execute(self, owed: Owed) -> Result:
-        if not self._tools.has(owed.name):
-            return Result(_NOBODY, is_error=True)
         try:
             shown = await self._tools.prepare(owed)
             if self._tools.changes_something(owed.name) and not await self._is_allowed(owed, shown):
                 return Result(_NOT_ALLOWED, is_error=True)
+            self.send(self._updates.begin(owed.id))
+            return await self._tools.execute(
+                owed, lambda content: self.send(self._updates.show(owed.id, content))
+            )
         except Refusal as refusal:
             return Result(str(refusal), is_error=True)
-        self.send(self._updates.begin(owed.id))
-        return await self._tools.execute(
-            owed, lambda content: self.send(self._updates.show(owed.id, content))
-        )
 
     async def _is_allowed(self, owed: Owed, shown: Description | None) -> bool:
         """Return whether a call of the editor's tools may be made; ask, if nothing else says it."""
@@ -522,14 +539,14 @@ class Session:
         lasting: Literal["allow", "deny"] = "deny" if chosen.startswith("reject") else "allow"
         if chosen.endswith("_always"):
             kept = [each for each in self.settings.decisions if each[0] != owed.name]
-            decisions = (*kept, (owed.name, lasting))
-            await self.configure(replace(self.settings, decisions=decisions))
+            await self.configure(decisions=(*kept, (owed.name, lasting)))
         return lasting == "allow"
 
-    def _asks_in_text(self, owed: Owed) -> bool:
-        """Return whether a question can only be asked in text, and a text answers it."""
-        by_form = self._abilities.elicitation.form
-        return not (by_form or is_choice(owed)) and is_answered_by_text(owed)
+    def _asks_in_text(self, owed: Sequence[Owed]) -> bool:
+        """Return whether one question is owed that can only be asked in text, and answered so."""
+        if self._abilities.elicitation.form or len(owed) != 1 or owed[0].kind != "question":
+            return False
+        return not is_choice(owed[0]) and is_answered_by_text(owed[0])
 
     def _tell_unavailable(self) -> None:
         """Say which MCP servers cannot be used, once."""
