@@ -82,7 +82,7 @@ class MemoryEditor:
         workspace: the files, terminals and tools behind the usual handlers.
         session: the one that `new_session` made last.
         withdrawn: methods of requests that the agent has taken back.
-        hooks: of the runs behind it (`HookedRuns`).
+        hooks, verbs: of the runs behind it (`HookedRuns`).
         failures: of handlers, which are none of the agent's.
         is_checked: the order of frames is checked. Not where the test breaks it, or where what
             another client has begun is shown.
@@ -102,6 +102,7 @@ class MemoryEditor:
         self.session = ""
         self.withdrawn: list[str] = []
         self.hooks: dict[str, Callable[[], Awaitable[object]]] = {}
+        self.verbs: dict[str, Callable[..., Any]] = {}
         self.failures: list[Exception] = []
         self.is_checked = True
         self._tasks = tasks
@@ -283,14 +284,16 @@ class HookedRuns:
 
     Attributes:
         hooks: awaited before a verb, by its name.
+        verbs: take the place of verbs, by their names.
     """
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self.hooks: dict[str, Callable[[], Awaitable[object]]] = {}
+        self.verbs: dict[str, Callable[..., Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        verb, hook = getattr(self._runs, name), self.hooks.get(name)
+        verb, hook = self.verbs.get(name) or getattr(self._runs, name), self.hooks.get(name)
 
         async def call(*given: Any, **named: Any) -> Any:
             assert hook is not None
@@ -368,7 +371,7 @@ async def memory_editor(
         async with worker.backend.running(), connected(worker, runs=runs) as editor:
             await editor.open(capabilities)
             await editor.new_session()
-            editor.hooks = runs.hooks
+            editor.hooks, editor.verbs = runs.hooks, runs.verbs
             yield editor
 
     # in a task of its own: what a test raises is not to come out as a group of errors

@@ -202,7 +202,7 @@ async def test_a_run_that_is_to_be_shown_may_vanish(caplog: pytest.LogCaptureFix
         await wait_until(lambda: model.open_streams == 1)
         editor.hooks["status"] = on_call(STATUS_OF_SHOWING, lambda: editor.runs.delete(editor.key))
         await editor.load()
-        await wait_until(lambda: "a run cannot be shown: conversation_not_found" in caplog.text)
+        await wait_until(lambda: "there is no such conversation" in caplog.text)
         assert await editor.request("session/close", sessionId=editor.session) == {}
 
 

@@ -31,7 +31,10 @@ CHOICE: Json = {
 SEVERAL: Json = {**CHOICE, "header": "Offices", "multiple": True, "freeText": True}
 OPEN: Json = {"question": "What is your name?"}
 DECLINED = ["The user declined to answer."]
-NOBODY = "The user cannot be asked here, except in text: ask in your answer."
+ALONE = (
+    "Not asked: here the user can be asked in text only. Ask one thing at a time, without other "
+    "calls beside it."
+)
 PAINT_SPEC = ToolSpec("paint", "Paint", {"type": "object", "properties": {}})
 PAINT: Json = {"passback": {"tools": [{"name": "paint", "description": "Paint"}]}}
 
@@ -192,10 +195,14 @@ async def test_a_prompt_with_a_file_goes_on_without_an_answer() -> None:
         assert "went on before" in told(model)[0]
 
 
-async def test_several_questions_cannot_be_asked_in_text() -> None:
-    async with memory_editor(asks(OPEN, OPEN), says("Pity."), capabilities={}) as (editor, model):
+async def test_several_questions_are_asked_in_text_and_answered_by_a_message() -> None:
+    async with memory_editor(asks(OPEN, OPEN), says("Fine."), capabilities={}) as (editor, model):
         assert await editor.prompt("Hello") == "end_turn"
-        assert told(model) == [NOBODY]
+        asked = joined_text(editor.updates())
+        assert asked.count(OPEN["question"]) == 2
+        assert await editor.prompt("Blue, and red") == "end_turn"
+        assert "went on before" in told(model)[0]
+        assert "Blue, and red" in str(model.requests[-1].messages[-1].content)
 
 
 async def test_a_question_beside_another_call_cannot_be_asked_in_text() -> None:
@@ -204,7 +211,7 @@ async def test_a_question_beside_another_call_cannot_be_asked_in_text() -> None:
         await editor.new_session(_meta=PAINT)
         editor.handlers["_passback/tool_call"] = paint
         assert await editor.prompt("Hello") == "end_turn"
-        assert told(model) == [NOBODY, "by the editor"]
+        assert told(model) == [ALONE, "by the editor"]
 
 
 # ---------------------------------------------------------------- the editor is gone

@@ -115,11 +115,6 @@ def question_text(owed: Owed, /) -> str:
     return "\n".join(lines)
 
 
-def is_answered_by_text(owed: Owed, /) -> bool:
-    """Return whether plain words can answer a call: it has one question."""
-    return len(Questions.model_validate_json(owed.arguments).questions) == 1
-
-
 def is_choice(owed: Owed, /) -> bool:
     """Return whether the options of a permission can ask a call's question: it has one choice."""
     questions = Questions.model_validate_json(owed.arguments).questions

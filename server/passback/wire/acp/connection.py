@@ -43,6 +43,7 @@ from passback.streams.jsonrpc import (
     RequestId,
     RpcError,
 )
+from passback.wire.acp.answering import Editor
 from passback.wire.acp.client_tools import RESOURCE_NOT_FOUND
 from passback.wire.acp.modes import check_mode, efforts
 from passback.wire.acp.posted import (
@@ -63,7 +64,7 @@ from passback.wire.acp.posted import (
     read_prompt,
     read_server,
 )
-from passback.wire.acp.session import Beginning, Editor, Session
+from passback.wire.acp.session import Beginning, Session
 
 logger = logging.getLogger(__name__)
 
@@ -357,12 +358,11 @@ class Connection:
             await self._end(key.id)
             raise
         opened = self._after_opening(session)
-        prompt = session.open_prompt() if position is not None else None
+        prompt = session.open_prompt(is_left=True)
 
         def after() -> None:
             opened()
-            if prompt is not None and position is not None:
-                self._tasks.start_soon(session.show_running, prompt, position)
+            self._tasks.start_soon(session.go_on, prompt, position)
 
         return session, after
 
@@ -479,7 +479,7 @@ class Connection:
     async def _set_mode(self, request: Request) -> Reply:
         sent = read_params(SetMode, request.params)
         session = self._session(sent.session_id)
-        await session.configure(mode=check_mode(sent.mode_id))
+        await session.settings.change(mode=check_mode(sent.mode_id))
         update = {"sessionUpdate": "config_option_update", "configOptions": session.options}
         return Reply({}, lambda: session.send([update]))
 
@@ -489,13 +489,13 @@ class Connection:
         value = sent.value
         match sent.config_id:
             case "mode" if isinstance(value, str):
-                await session.configure(mode=check_mode(value))
+                await session.settings.change(mode=check_mode(value))
                 updates = [{"sessionUpdate": "current_mode_update", "currentModeId": value}]
             case "model" if isinstance(value, str) and value in self._runs.models():
-                await session.configure(model=value)
+                await session.settings.change(model=value)
                 updates = []
             case "effort" if isinstance(value, str) and value in efforts(self._runs.effort()):
-                await session.configure(effort=value)
+                await session.settings.change(effort=value)
                 updates = []
             case _:
                 raise InvalidRequest("there is no such option, or it has no such value")

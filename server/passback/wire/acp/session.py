@@ -5,10 +5,10 @@ asked what it owes, and the next run goes on with the answers.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final
 
 import anyio
 
@@ -25,6 +25,7 @@ from passback.core.events import (
     START,
     Cancelled,
     Completed,
+    Cursor,
     Failed,
     HandedBack,
     Outcome,
@@ -33,7 +34,6 @@ from passback.core.events import (
 )
 from passback.core.messages import (
     Answer,
-    ApprovalMessage,
     Content,
     ConversationKey,
     Generation,
@@ -52,34 +52,14 @@ from passback.core.state import owner_view
 from passback.core.toolsets import ServerTools
 from passback.http.wires import Services
 from passback.native.history import utc_timestamp
-from passback.streams.jsonrpc import INTERNAL_ERROR, Peer, RpcError
-from passback.wire.acp.asking import (
-    Decision,
-    PromptCancelled,
-    ask_permission,
-    ask_user,
-    fits_questions,
-    is_answered_by_text,
-    is_choice,
-    question_text,
-)
-from passback.wire.acp.client_tools import ClientTools, Refusal, Result
-from passback.wire.acp.modes import (
-    efforts,
-    mode_of,
-    modes_view,
-    options_view,
-    standing_decision,
-)
-from passback.wire.acp.posted import ClientAbilities, text_block
-from passback.wire.acp.updates import (
-    Abilities,
-    Description,
-    Update,
-    Updates,
-    plan_update,
-    text_content,
-)
+from passback.streams.jsonrpc import INTERNAL_ERROR, RpcError
+from passback.wire.acp.answering import Answering, Editor
+from passback.wire.acp.asking import PromptCancelled, fits_questions
+from passback.wire.acp.client_tools import ClientTools
+from passback.wire.acp.kept_settings import KeptSettings
+from passback.wire.acp.modes import efforts, mode_of, modes_view, options_view
+from passback.wire.acp.posted import text_block
+from passback.wire.acp.updates import Abilities, Update, Updates, plan_update
 
 logger = logging.getLogger(__name__)
 
@@ -102,27 +82,44 @@ class Prompt:
     """A prompt from its arrival to its answer, or a run that is only shown.
 
     Attributes:
+        is_left: nobody waits for its answer: it is what another process, or another client, has
+            left when the session was opened.
         cancelled: it is to end, and to be answered as cancelled.
+        gives_way: another prompt has come, and what is owed is not answered any more.
         run: its newest run.
+        seen: the last event of that run.
+        other: the run with which another client went on while the editor was asked.
     """
 
+    is_left: bool = False
     cancelled: bool = False
+    gives_way: bool = False
     run: RunRef | None = None
+    seen: Position = START
+    other: RunRef | None = None
     _waiting: anyio.CancelScope | None = None
 
     @contextmanager
     def interruptible(self) -> Generator[None]:
         """Leave what is done within the context as soon as the prompt is cancelled."""
         with anyio.CancelScope() as self._waiting:
-            if self.cancelled:
+            if self.cancelled or self.gives_way:
                 self._waiting.cancel()
             yield
         self._waiting = None
 
-    def cancel(self) -> None:
-        self.cancelled = True
+    def leave(self) -> None:
+        """Leave what is done within `interruptible`."""
         if self._waiting is not None:
             self._waiting.cancel()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.leave()
+
+    def give_way(self) -> None:
+        self.gives_way = True
+        self.leave()
 
 
 @dataclass(slots=True)
@@ -142,21 +139,6 @@ class Beginning:
     declared: tuple[ToolSpec, ...] = ()
 
 
-@dataclass(slots=True)
-class Editor:
-    """The editor, as its sessions know it.
-
-    Attributes:
-        peer: to ask it and to tell it something.
-        flush: waits until it has taken what was sent.
-        abilities: what it can do.
-    """
-
-    peer: Peer
-    flush: Callable[[], Awaitable[None]]
-    abilities: ClientAbilities
-
-
 class Session:
     """An open session.
 
@@ -171,21 +153,29 @@ class Session:
         self, services: Services, editor: Editor, beginning: Beginning, currency: str, /
     ) -> None:
         self._runs = services.runs
-        self._peer, self._flush = editor.peer, editor.flush
+        self._flush = editor.flush
         self._abilities = abilities = editor.abilities
         self._toolsets = beginning.servers
         self.key = beginning.key
-        self.settings = beginning.settings
+        self.settings = KeptSettings(self._runs, self.key, beginning.settings)
         self._tools = ClientTools(
             editor.peer,
             self.key.id,
             abilities=abilities,
-            cwd=self.settings.cwd,
+            cwd=beginning.settings.cwd,
             declared=beginning.declared,
             result_bytes=services.limits.result_bytes,
         )
         shown = Abilities(abilities.session.notices, abilities.session.compaction)
         self._updates = Updates(shown, self._tools.describe, currency)
+        self._answering = Answering(
+            editor,
+            self.key.id,
+            tools=self._tools,
+            updates=self._updates,
+            settings=self.settings,
+        )
+        self.send = self._answering.send
         self._prompts: list[Prompt] = []
         self._turns = anyio.Lock()  # it is fair: prompts are answered in their order
         self._configuring = anyio.Lock()
@@ -232,24 +222,12 @@ class Session:
     @property
     def options(self) -> list[Update]:
         """Its options and their values."""
-        return options_view(self.settings, self._runs.models(), self._runs.effort())
+        return options_view(self.settings.now, self._runs.models(), self._runs.effort())
 
     @property
     def modes(self) -> Update:
         """Its modes and the one in force."""
-        return modes_view(self.settings)
-
-    async def configure(self, **changes: Any) -> None:
-        """Change its settings, fields of `ConversationSettings`, also while a prompt goes on."""
-        async with self._configuring:
-            settings = replace(self.settings, **changes)
-            await self._runs.configure(self.key, settings)
-            self.settings = settings
-
-    def send(self, updates: Sequence[Update], /) -> None:
-        """Send updates to the editor."""
-        for update in updates:
-            self._peer.notify("session/update", {"sessionId": self.key.id, "update": update})
+        return modes_view(self.settings.now)
 
     # ---------------------------------------------------------------- the record
     async def restore(self, *, shows: bool) -> Position | None:
@@ -278,22 +256,44 @@ class Session:
             self.send([plan_update(status.state.plan)])
         return status.committed if status.running else None
 
-    async def show_running(self, prompt: Prompt, after: Position, /) -> None:
-        """Send what a run says that goes on although nobody here has begun it."""
+    async def go_on(self, prompt: Prompt, after: Position | None, /) -> None:
+        """Go on with what was left when the session was opened.
+
+        A run that goes on is shown, and what is owed is answered. A prompt that comes meanwhile
+        goes before what is owed.
+
+        Args:
+            prompt: stands for it.
+            after: the end of what the editor knows of a run that goes on; None if none does.
+        """
         try:
             async with self._turns:
+                await self._connected.wait()
                 status = await self._runs.status(self.key)
-                if status.running and status.run_id is not None:
-                    await self._follow(prompt, RunRef(self.key, status.run_id), after)
-        except PassbackError as error:
-            logger.warning("a run cannot be shown: %s", error.code)
+                self.settings.take(status.settings)
+                if status.run_id is None:
+                    return
+                run = RunRef(self.key, status.run_id)
+                prompt.run, prompt.seen = run, status.logged
+                if status.running:
+                    await self._run_to_end(prompt, run, after or START)
+                elif status.owed and not status.overdue:
+                    outcome = HandedBack(status.owed)
+                    await self._run_to_end(prompt, await self._next_run(prompt, outcome))
+        except (PassbackError, RpcError) as error:
+            logger.warning("what was left of a session is not gone on with: %s", error)
         finally:
+            if prompt.cancelled:
+                self.send(self._updates.settle_all())
             self._prompts.remove(prompt)
 
     # ---------------------------------------------------------------- prompts
-    def open_prompt(self) -> Prompt:
+    def open_prompt(self, *, is_left: bool = False) -> Prompt:
         """Return a new prompt, which `interrupt` reaches from now on."""
-        prompt = Prompt()
+        for earlier in self._prompts:
+            if earlier.is_left:
+                earlier.give_way()
+        prompt = Prompt(is_left)
         self._prompts.append(prompt)
         return prompt
 
@@ -343,11 +343,7 @@ class Session:
             return _CANCELLED
         self._tell_unavailable()
         try:
-            run: RunRef | Parked | None = await self._begin(content)
-            outcome: Outcome = Completed()
-            while isinstance(run, RunRef):
-                outcome = await self._follow(prompt, run)
-                run = await self._go_on(prompt, outcome)
+            outcome = await self._run_to_end(prompt, await self._begin(content))
         finally:
             self.send(self._updates.settle_all())
         await self._tell_status()
@@ -363,29 +359,43 @@ class Session:
             case _:  # a question in text, or for another client: the next prompt answers it
                 return _STOP_REASONS["end_turn"]
 
+    async def _run_to_end(
+        self, prompt: Prompt, run: RunRef | Parked | None, after: Position = START
+    ) -> Outcome:
+        """Follow a run and those that go on with it; return how the last one ended."""
+        outcome: Outcome = Completed()
+        while isinstance(run, RunRef):
+            outcome = await self._follow(prompt, run, after)
+            run, after = await self._next_run(prompt, outcome), START
+        return outcome
+
     async def _begin(self, content: Content) -> RunRef | Parked:
         """Post a prompt, or with it the answer to a question that was asked in text."""
         status = await self._runs.status(self.key)
+        self.settings.take(status.settings)
         text = single_text(content)
         message: PostedMessage = UserMessage(
             new_message_id(), content, context=self._message_context()
         )
-        if text is not None and self._asks_in_text(status.owed) and not status.overdue:
+        asked = text is not None and not status.overdue and bool(status.owed)
+        if asked and self._answering.asks_in_text(status.owed):
             [question] = status.owed
-            answer = ToolMessage(new_message_id(), question.id, text)
+            answer = ToolMessage(new_message_id(), question.id, text or "")
             # the model is shown other words as well, beside a question that is not answered
             message = answer if fits_questions(question, answer) else message
-        return await self._post((message,), offers_tools=True)
+        started = await self._post((message,), offers_tools=True)
+        self.send(self._updates.settle_all())  # what was open is closed by the message
+        return started
 
     def _message_context(self) -> MessageContext:
-        folders = [self.settings.cwd, *self.settings.directories]
-        effort = self.settings.effort
+        settings = self.settings.now
+        folders, effort = [settings.cwd, *settings.directories], settings.effort
         chooses = effort in efforts(self._runs.effort())
         return MessageContext(
             instructions=f"The user's working directory: {', '.join(filter(None, folders))}",
             generation=Generation(effort=effort) if chooses else None,
-            model=self.settings.model if len(self._runs.models()) > 1 else "",
-            extras={"mode": mode_of(self.settings)},
+            model=settings.model if len(self._runs.models()) > 1 else "",
+            extras={"mode": mode_of(settings)},
             answered=True,
         )
 
@@ -411,6 +421,7 @@ class Session:
         outcome: Outcome = Cancelled()
         async with self._runs.follow(run, after=after) as batches:
             async for batch in batches:
+                prompt.seen = batch[-1].position
                 updates = self._updates.feed(batch)
                 self.send(updates)
                 last = batch[-1].event
@@ -421,35 +432,68 @@ class Session:
                     await self._flush()
         return outcome
 
-    async def _go_on(self, prompt: Prompt, outcome: Outcome) -> RunRef | Parked | None:
+    async def _next_run(self, prompt: Prompt, outcome: Outcome) -> RunRef | Parked | None:
         """Answer what a run has handed back; return the next run, None if there is none."""
         if not isinstance(outcome, HandedBack):
             return None
-        answers: list[Answer] = []
+        answers: Sequence[Answer] = ()
         if not prompt.cancelled:
             # tools that are none of the editor's are those of the client that began the run
-            owed = [
-                each
-                for each in outcome.owed
-                if each.kind != "tool_result" or self._tools.has(each.name)
-            ]
+            owed = [each for each in outcome.owed if self._answering.is_answerable(each)]
             self.send([update for each in owed for update in self._updates.announce(each)])
-            if self._asks_in_text(outcome.owed):
-                self._ask_in_text(outcome.owed[0])
+            if self._answering.asks_in_text(outcome.owed):
+                self._answering.ask_in_text(outcome.owed[0])
                 return None
-            try:
-                with prompt.interruptible():
-                    for each in owed:
-                        answer = await self._answer_one(each)
-                        answers.append(answer)
-            except PromptCancelled:
-                prompt.cancelled = True
-        if not prompt.cancelled:
+            answers = await self._answers(prompt, owed)
+        if prompt.other is not None:
+            other, prompt.other = prompt.other, None
+            return other
+        if not (prompt.cancelled or prompt.gives_way):
             return await self._post_answers(prompt, answers)
         # what was carried out is kept; nothing new is allowed
         done = [each for each in answers if isinstance(each, ToolMessage)]
         run = await self._post_answers(prompt, done)
-        return run if isinstance(run, RunRef) else await self._runs.close_calls(self.key)
+        if isinstance(run, RunRef) or prompt.gives_way:
+            return run
+        return await self._runs.close_calls(self.key)
+
+    async def _answers(self, prompt: Prompt, owed: Sequence[Owed]) -> Sequence[Answer]:
+        """Return answers to calls: to all, unless the prompt is cancelled or gives way, or another
+        client goes on meanwhile.
+        """
+        await self.settings.refresh()
+        answers: list[Answer] = []
+        failure: RpcError | PassbackError | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._notice_others, prompt)
+            try:
+                with prompt.interruptible():
+                    for each in owed:
+                        answer = await self._answering.answer(each, again=prompt.is_left)
+                        answers.append(answer)
+            except PromptCancelled:
+                prompt.cancelled = True
+            except (PassbackError, RpcError) as error:
+                failure = error  # kept out of the task group, which would wrap it
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return answers
+
+    async def _notice_others(self, prompt: Prompt) -> None:
+        """Leave what the editor is asked when another client goes on without its answers."""
+        if prompt.run is None:
+            return
+        after = Cursor(prompt.run.run_id, prompt.seen)
+        try:
+            async with self._runs.watch(self.key, after=after) as batches:
+                async for batch in batches:
+                    if batch.run != prompt.run:
+                        prompt.other = batch.run
+                        prompt.leave()
+                        return
+        except PassbackError as error:  # then it is noticed when the answers are posted
+            logger.warning("a session is not watched: %s", error.code)
 
     async def _post_answers(
         self, prompt: Prompt, answers: Sequence[Answer]
@@ -475,79 +519,7 @@ class Session:
                 raise
             return await self._post_answers(prompt, open_ones)
 
-    # ---------------------------------------------------------------- what the editor owes
-    def _ask_in_text(self, question: Owed) -> None:
-        block = text_block(question_text(question))
-        self.send([{"sessionUpdate": "agent_message_chunk", "content": block}])
-        self.send(self._updates.settle(question.id, "Asked.", is_error=False))
-
-    async def _answer_one(self, owed: Owed) -> Answer:
-        match owed.kind:
-            case "approval":
-                return await self._decide(owed)
-            case "question":
-                view = self._updates.view(owed.id)
-                answer = await ask_user(
-                    self._peer,
-                    self.key.id,
-                    owed,
-                    view,
-                    by_form=self._abilities.elicitation.form,
-                )
-                if answer is None:
-                    answer = ToolMessage(new_message_id(), owed.id, _NOBODY, is_error=True)
-            case _:
-                result = await self._execute(owed)
-                answer = ToolMessage(new_message_id(), owed.id, result.content, result.is_error)
-        self.send(self._updates.settle(owed.id, answer.content, is_error=answer.is_error))
-        return answer
-
-    async def _decide(self, owed: Owed) -> ApprovalMessage:
-        decision: Decision = "allow_once"
-        if mode_of(self.settings) != "bypass":
-            view = self._updates.view(owed.id)
-            view["content"] = [*view.get("content", ()), *text_content(owed.reason)]
-            decision = await ask_permission(self._peer, self.key.id, view)
-        return ApprovalMessage(
-            new_message_id(),
-            owed.id,
-            decision in {"allow_once", "allow_always"},
-            always=decision in {"allow_always", "reject_always"},
-        )
-
-    async def _execute(self, owed: Owed) -> Result:
-        try:
-            shown = await self._tools.prepare(owed)
-            if self._tools.changes_something(owed.name) and not await self._is_allowed(owed, shown):
-                return Result(_NOT_ALLOWED, is_error=True)
-            self.send(self._updates.begin(owed.id))
-            return await self._tools.execute(
-                owed, lambda content: self.send(self._updates.show(owed.id, content))
-            )
-        except Refusal as refusal:
-            return Result(str(refusal), is_error=True)
-
-    async def _is_allowed(self, owed: Owed, shown: Description | None) -> bool:
-        """Return whether a call of the editor's tools may be made; ask, if nothing else says it."""
-        decision = standing_decision(self.settings, owed.name)
-        if decision is not None:
-            return decision == "allow"
-        view = self._updates.view(owed.id)
-        if shown is not None and shown.content:
-            view["content"] = list(shown.content)
-        chosen = await ask_permission(self._peer, self.key.id, view)
-        lasting: Literal["allow", "deny"] = "deny" if chosen.startswith("reject") else "allow"
-        if chosen.endswith("_always"):
-            kept = [each for each in self.settings.decisions if each[0] != owed.name]
-            await self.configure(decisions=(*kept, (owed.name, lasting)))
-        return lasting == "allow"
-
-    def _asks_in_text(self, owed: Sequence[Owed]) -> bool:
-        """Return whether one question is owed that can only be asked in text, and answered so."""
-        if self._abilities.elicitation.form or len(owed) != 1 or owed[0].kind != "question":
-            return False
-        return not is_choice(owed[0]) and is_answered_by_text(owed[0])
-
+    # ---------------------------------------------------------------- what is told beside it
     def _tell_unavailable(self) -> None:
         """Say which MCP servers cannot be used, once."""
         for text in self._unavailable:

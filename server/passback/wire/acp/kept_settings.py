@@ -1,0 +1,53 @@
+"""The settings of a session, as they are stored now: other clients may change them, too."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import anyio
+
+from passback.core.conversation_settings import ConversationSettings
+from passback.core.messages import ConversationKey
+from passback.core.runs import Runs
+
+
+class KeptSettings:
+    """The settings of one session.
+
+    Its folders are those with which the editor has opened it.
+
+    Args:
+        runs: keeps them.
+        key: the conversation.
+        settings: as they are stored.
+    """
+
+    def __init__(self, runs: Runs, key: ConversationKey, settings: ConversationSettings, /) -> None:
+        self._runs = runs
+        self._key = key
+        self._changing = anyio.Lock()
+        self.now = settings
+
+    def take(self, stored: ConversationSettings, /) -> None:
+        """Take settings that were just read."""
+        self.now = replace(stored, cwd=self.now.cwd, directories=self.now.directories)
+
+    async def refresh(self) -> None:
+        """Read them anew."""
+        self.take((await self._runs.status(self._key)).settings)
+
+    async def change(self, **changes: Any) -> None:
+        """Change fields of them, also while a prompt goes on; others stay as they are stored."""
+        async with self._changing:
+            await self.refresh()
+            await self._store(replace(self.now, **changes))
+
+    async def decide(self, tool: str, decision: Literal["allow", "deny"], /) -> None:
+        """Keep a person's lasting decision on a client tool."""
+        async with self._changing:
+            await self.refresh()
+            kept = [each for each in self.now.decisions if each[0] != tool]
+            await self._store(replace(self.now, decisions=(*kept, (tool, decision))))
+
+    async def _store(self, settings: ConversationSettings) -> None:
+        await self._runs.configure(self._key, settings)
+        self.now = settings
