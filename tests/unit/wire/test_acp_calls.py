@@ -139,6 +139,20 @@ async def test_a_lasting_decision_on_the_editors_tools_outlives_the_session(
         assert len(editor.asked("session/request_permission")) == 1
 
 
+async def test_lasting_decisions_are_kept_for_each_tool() -> None:
+    async with memory_editor(
+        calls(WRITE, RUN), says("Done."), calls(WRITE, RUN), says("Done.")
+    ) as (
+        editor,
+        _,
+    ):
+        editor.handlers["session/request_permission"] = choose("allow_always")
+        assert await editor.prompt("Do it") == "end_turn"
+        assert await editor.prompt("Do it") == "end_turn"
+        assert len(editor.asked("session/request_permission")) == 2
+        assert statuses(editor) == ["completed"] * 4
+
+
 @pytest.mark.parametrize("kind", ["allow_once", "reject_once"])
 async def test_a_decision_that_does_not_last_is_asked_again(kind: str) -> None:
     async with memory_editor(calls(WRITE), calls(WRITE), says("Done.")) as (editor, model):

@@ -180,6 +180,11 @@ def test_a_file_without_a_type_is_bytes() -> None:
     assert part.media_type == "application/octet-stream"
 
 
+def test_the_name_of_a_file_is_the_end_of_its_uri() -> None:
+    [part] = content_of(file(uri=f"file:///{'folder/' * 100}a.py", blob="aGk="))
+    assert (len(part.name), part.name[-12:]) == (256, "/folder/a.py")
+
+
 def test_attachments_that_are_too_large_are_refused() -> None:
     with pytest.raises(AttachmentTooLarge):
         content_of({"type": "image", "data": "aGkh" * 10, "mimeType": "image/png"}, most=29)

@@ -7,6 +7,7 @@ import pytest
 from tests.support.acp_editor import AcpError, choose, joined_text, never
 from tests.support.acp_memory import MemoryEditor, failing, memory_editor, told
 from tests.support.acp_schema import Json
+from tests.support.waiting import moment
 
 from passback import Permission, tool
 from passback.core.errors import QueueFull
@@ -193,6 +194,18 @@ async def test_a_prompt_with_a_file_goes_on_without_an_answer() -> None:
         link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
         assert await editor.prompt("Ann", link) == "end_turn"
         assert "went on before" in told(model)[0]
+
+
+async def test_a_prompt_after_the_time_of_a_question_is_no_answer() -> None:
+    async with memory_editor(
+        asks(OPEN), *[says("Good.")] * 2, capabilities={}, settings={"tool_timeout": "0.1"}
+    ) as (editor, model):
+        assert await editor.prompt("Hello") == "end_turn"
+        while (status := await editor.runs.status(editor.key)).owed and not status.overdue:
+            await moment()
+        assert await editor.prompt("Ann") == "end_turn"
+        assert "Ann" not in told(model)[0]
+        assert "Ann" in str(model.requests[-1].messages[-1].content)
 
 
 async def test_several_questions_are_asked_in_text_and_answered_by_a_message() -> None:

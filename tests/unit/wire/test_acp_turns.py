@@ -7,7 +7,7 @@ import pytest
 from tests.support.acp_editor import AcpError, joined_text, never
 from tests.support.acp_memory import memory_editor, told
 from tests.support.acp_schema import Json
-from tests.support.waiting import wait_until
+from tests.support.waiting import pause, wait_until
 
 from passback import Permission, tool
 from passback.core.deltas import Finish
@@ -157,6 +157,20 @@ async def test_a_cancel_right_behind_the_prompt() -> None:
         key = editor.begin_prompt("Hello")
         editor.cancel()
         assert await editor.stop_reason(key) == "cancelled"
+        assert await editor.prompt("Again") == "end_turn"
+
+
+async def test_a_cancel_while_the_prompt_is_stored() -> None:
+    async with memory_editor([anyio.Event()], says("Said.")) as (editor, model):
+
+        async def cancel() -> None:
+            del editor.hooks["start"]
+            editor.cancel()
+            await pause(0.01)
+
+        editor.hooks["start"] = cancel
+        assert await editor.stop_reason(editor.begin_prompt("Hello")) == "cancelled"
+        assert model.open_streams == 0
         assert await editor.prompt("Again") == "end_turn"
 
 

@@ -219,9 +219,7 @@ class ClientTools:
         if name in self._declared or name not in OWN_TOOLS:
             return None
         if name == RUN_COMMAND.name:
-            args: Any = given.get("args")
-            pieces = [given.get("command", ""), *(args if isinstance(args, list) else ())]
-            line = " ".join(map(str, pieces))
+            line = " ".join([str(given.get("command", "")), *_texts_of(given.get("args"))])
             return Description(f"`{' '.join(line.split())}`", "execute")
         return self._describe_file_call(name, given)
 
@@ -428,6 +426,10 @@ def _arguments_of(text: str) -> dict[str, Any]:
     """Return the arguments of a call, which fit its tool's schema unless it is another tool's."""
     given = read_json(text)
     return {**given} if isinstance(given, dict) else {}
+
+
+def _texts_of(given: JsonValue) -> list[str]:
+    return [str(each) for each in given] if isinstance(given, list) else []
 
 
 def _split_lines(text: str) -> list[str]:
