@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from tests.support.acp_editor import choose, joined_text, never
-from tests.support.acp_memory import MemoryEditor, connected, memory_editor, told
+from tests.support.acp_editor import AcpError, choose, joined_text, never
+from tests.support.acp_memory import MemoryEditor, connected, failing, memory_editor, told
 from tests.support.acp_schema import Json
 from tests.support.waiting import wait_until
 
 from passback import Permission, tool
 from passback.core.conversation_settings import ConversationSettings
+from passback.core.errors import StoreUnavailable
 from passback.core.messages import (
     ApprovalMessage,
     ConversationId,
@@ -211,3 +212,23 @@ async def test_the_mode_that_another_connection_has_set_counts() -> None:
             await other.request("session/set_mode", **{**mode, "modeId": "plan"})
             assert await editor.prompt("Run it") == "end_turn"
         assert told(model) == ["The user did not allow this call."]
+
+
+async def test_a_conversation_that_is_deleted_ends_what_is_asked() -> None:
+    async with memory_editor(BURN, tools=[burn]) as (editor, _):
+        editor.handlers[ASK] = never
+        key = editor.begin_prompt("Burn it")
+        await editor.until_asked(ASK)
+        await editor.runs.delete(editor.key)
+        with pytest.raises(AcpError, match="no such conversation"):
+            await editor.result(key)
+        assert editor.withdrawn == [ASK]
+
+
+async def test_a_decision_that_cannot_be_kept_fails_the_prompt() -> None:
+    async with memory_editor(calls(RUN), says("Fine.")) as (editor, _):
+        editor.handlers[ASK] = choose("allow_always")
+        editor.hooks["configure"] = failing(StoreUnavailable("the store is away"))
+        failed = await editor.refusal_of_prompt("Run it")
+        assert (failed.code, failed.message) == (-32603, "the store is away")
+        assert await editor.prompt("Leave it") == "end_turn"

@@ -482,16 +482,14 @@ class Session:
 
     async def _notice_others(self, prompt: Prompt) -> None:
         """Leave what the editor is asked when another client goes on without its answers."""
-        if prompt.run is None:
-            return
+        assert prompt.run is not None  # it has handed the calls back
         after = Cursor(prompt.run.run_id, prompt.seen)
         try:
             async with self._runs.watch(self.key, after=after) as batches:
                 async for batch in batches:
-                    if batch.run != prompt.run:
-                        prompt.other = batch.run
-                        prompt.leave()
-                        return
+                    prompt.other = batch.run
+                    break
+                prompt.leave()  # also if the conversation was deleted
         except PassbackError as error:  # then it is noticed when the answers are posted
             logger.warning("a session is not watched: %s", error.code)
 
