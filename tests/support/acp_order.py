@@ -49,6 +49,7 @@ class _Session:
         asked: calls for which it is being asked now.
         is_cancelled: True if a cancel may have reached the prompts that wait.
         is_open: True unless it is closed or deleted.
+        goes_on: True from its opening to the answer of a prompt: what was left goes on then.
     """
 
     calls: dict[str, str] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class _Session:
     resumes: set[Any] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
+    goes_on: bool = False
     is_cancelled: bool = False
     is_open: bool = True
 
@@ -106,7 +108,7 @@ class _Order:
 
     def _enter(self, message: Json, params: Json) -> None:
         session = self._sessions.setdefault(_text(params.get("sessionId")), _Session())
-        session.is_open = True
+        session.is_open = session.goes_on = True
         if message["method"] == "session/load":
             session.loads.add(message.get("id"))
             session.calls.clear()
@@ -172,6 +174,7 @@ class _Order:
         if key not in session.prompts:
             return
         session.prompts.discard(key)
+        session.goes_on = False
         open_calls = {call: status for call, status in session.calls.items() if status not in FINAL}
         if open_calls:
             yield f"answers a prompt before its calls have ended: {open_calls}"
@@ -230,7 +233,7 @@ class _Order:
             return
         if not session.is_open:
             yield f"sends {kind} to a session that is closed"
-        if kind in OF_A_TURN and not (session.prompts or session.loads):
+        if kind in OF_A_TURN and not (session.prompts or session.loads or session.goes_on):
             yield f"sends {kind} outside of a prompt"
         if kind in OF_A_TURN and session.resumes:
             yield f"replays {kind} while a session is resumed"
@@ -288,7 +291,7 @@ _OF_CALLS: dict[str, Callable[[_Session, Json], Iterator[str]]] = {
 
 def _asking_faults(session: _Session, method: str, params: Json) -> Iterator[str]:
     """Return what is wrong with the moment at which an agent asks something."""
-    if not session.prompts:
+    if not (session.prompts or session.goes_on):
         yield f"asks {method} outside of a prompt"
     elif method == "session/request_permission":
         call = params["toolCall"]["toolCallId"]
