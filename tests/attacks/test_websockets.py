@@ -24,6 +24,7 @@ from tests.support.raw_socket import (
     opened,
 )
 from tests.support.server import Server, running_server
+from tests.support.waiting import moment
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -245,6 +246,19 @@ async def test_an_owner_has_so_many_sockets_and_no_more(server: Server) -> None:
         status, body = await ninth.answer()
         assert (status, json.loads(body)["code"]) == (429, "too_many_sockets")
         assert "owner_sockets in PASSBACK_LIMITS" in json.loads(body)["message"]
+    while not await _has_room(server):  # the server notices the ends a moment later
+        await moment()
+
+
+async def _has_room(server: Server) -> bool:
+    """Return whether its owner may open as many sockets as another test needs."""
+    async with AsyncExitStack() as stack:
+        statuses = list[int]()
+        for _ in range(4):
+            socket = await stack.enter_async_context(connected(server.url))
+            await socket.send(head("/keyed", OWN))
+            statuses.append((await socket.answer())[0])
+        return statuses == [101] * 4
 
 
 # ---------------------------------------------------------------- memory
