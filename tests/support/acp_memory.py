@@ -391,3 +391,18 @@ def told(model: ScriptedModel, number: int = -1) -> list[str]:
 def offered(model: ScriptedModel, number: int = -1) -> set[str]:
     """Return the names of the tools that a request offered to the model."""
     return {each.name for each in model.requests[number].tools}
+
+
+def answering(result: Any) -> Any:
+    """Return a handler that answers this, or refuses with an error."""
+
+    async def answer(_: Json) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return answer
+
+
+def statuses(editor: MemoryEditor, start: int = 0) -> list[str]:
+    return [each["status"] for each in editor.calls(start)]

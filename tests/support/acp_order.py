@@ -291,6 +291,8 @@ _OF_CALLS: dict[str, Callable[[_Session, Json], Iterator[str]]] = {
 
 def _asking_faults(session: _Session, method: str, params: Json) -> Iterator[str]:
     """Return what is wrong with the moment at which an agent asks something."""
+    if method == "terminal/release":
+        return  # of a terminal that came late, it is right at any moment
     if not (session.prompts or session.goes_on):
         yield f"asks {method} outside of a prompt"
     elif method == "session/request_permission":

@@ -21,7 +21,8 @@ class ConversationSettings:
         directories: further folders with its files.
         model: the name of the model for its answers; empty for the agent's own.
         mode: the permission mode, as the client's protocol names it.
-        decisions: a person's lasting decisions on client tools, by the tool's name.
+        decisions: a person's lasting decisions on client tools, by the tool's name, or by a key of
+            the calls that they are on.
         effort: of reasoning, for its answers; empty for the agent's own.
     """
 

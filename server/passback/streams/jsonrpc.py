@@ -9,6 +9,7 @@ except for a response: an error about a response would be answered by an error, 
 """
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
@@ -37,6 +38,7 @@ _MOST_CALLS = 1000
 _ID_CHARACTERS = 1000  # of a text; it is repeated in the answer
 _ID_RANGE = range(-(2**63), 2**63)
 _MESSAGE_CHARACTERS = 1000  # of the other side's error; the rest is cut off
+_LATE_SECONDS = 2
 _ENVELOPE = {"jsonrpc": "2.0"}
 
 RequestId: TypeAlias = str | int | None
@@ -132,6 +134,7 @@ class Peer:
         depth: levels to which the JSON of a frame may be nested.
         frame_bytes: of a frame that is read.
         most_calls: requests in progress, of each side.
+        late_seconds: in which a cancelled call still waits for a result that has to be taken.
     """
 
     def __init__(
@@ -142,13 +145,16 @@ class Peer:
         depth: int,
         frame_bytes: int,
         most_calls: int = _MOST_CALLS,
+        late_seconds: float = _LATE_SECONDS,
     ) -> None:
         self._send = send
         self._depth = depth
         self._frame_bytes = frame_bytes
         self._most_calls = most_calls
+        self._late_seconds = late_seconds
         self._open: dict[RequestId, Request] = {}
         self._calls: dict[int, _Call] = {}
+        self._late: OrderedDict[int, Callable[[JsonValue], object]] = OrderedDict()
         self._last_id = 0
         self._closed = False
 
@@ -216,6 +222,10 @@ class Peer:
         call = self._calls.pop(request_id, None) if type(request_id) is int else None
         if call is not None:
             call.settle(*_read_response(message))
+        elif type(request_id) is int and (late := self._late.pop(request_id, None)) is not None:
+            result, error = _read_response(message)
+            if error is None:
+                late(result)
 
     @property
     def in_progress(self) -> Collection[RequestId]:
@@ -251,16 +261,19 @@ class Peer:
         /,
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - its end is told to the other side
+        late: Callable[[JsonValue], object] | None = None,
     ) -> JsonValue:
         """Send a request, and return the result of its answer, which is not to be trusted.
 
         When the caller is cancelled, or the time is over, the other side gets `$/cancel_request`,
-        and its answer has no effect any more.
+        and its answer has no effect any more, unless `late` takes it.
 
         Args:
             method: its name.
             params: an object or an array; None for none.
             timeout: seconds in which the answer has to come; None for no limit.
+            late: takes a result that comes after that: the other side has done it all the same.
+                A cancelled caller waits for it `late_seconds` more at most.
 
         Raises:
             ConnectionLost: the connection has ended.
@@ -281,9 +294,26 @@ class Peer:
             self._write(text)
             with anyio.fail_after(timeout):
                 return await call.result()
+        except anyio.get_cancelled_exc_class():
+            if late is not None:
+                with anyio.move_on_after(self._late_seconds, shield=True), suppress(RpcError):
+                    late(await call.result())
+            raise
         finally:
             if self._calls.pop(request_id, None) is not None:  # nobody waits for its answer
                 self.notify(CANCEL_REQUEST, {"requestId": request_id})
+                if late is not None:
+                    self._expect_late(request_id, late)
+
+    def _expect_late(self, request_id: int, late: Callable[[JsonValue], object]) -> None:
+        self._late[request_id] = late
+        if len(self._late) > self._most_calls:
+            self._late.popitem(last=False)
+
+    def request(self, method: str, params: JsonValue = None, /) -> None:
+        """Send a request whose answer has no effect. Nothing is sent after `close`."""
+        self._last_id += 1
+        self._write(_write_method(method, params, {"id": self._last_id}))
 
     def notify(self, method: str, params: JsonValue = None, /) -> None:
         """Send a notification. Nothing is sent after `close`."""

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.waiting import wait_until
+from tests.support.waiting import moment, wait_until
 
 from passback.streams.jsonrpc import (
     INTERNAL_ERROR,
@@ -394,6 +395,73 @@ async def test_an_answer_that_is_there_already_needs_no_cancelling() -> None:
         tasks.cancel_scope.cancel()
 
     assert [each["method"] for each in line.sent] == ["m"]
+
+
+LATE = [({"result": 1}, [1]), ({"error": {"code": 5, "message": "no"}}, [])]
+
+
+@pytest.mark.parametrize(("answer", "took"), LATE)
+async def test_a_late_result_is_taken_once_where_it_has_to_be(answer: Any, took: list[Any]) -> None:
+    line, taken = Calling(), list[Any]()
+    with pytest.raises(TimeoutError):
+        await line.peer.call("m", timeout=0.01, late=taken.append)
+    request_id = line.sent[0]["id"]
+    line.read(id=float(request_id), result="wrong")
+    line.read(id=request_id, **answer)
+    line.read(id=request_id, result="again")
+
+    assert taken == took
+
+
+@pytest.mark.parametrize(("answer", "took"), LATE)
+async def test_a_cancelled_call_waits_a_moment_for_a_result_that_has_to_be_taken(
+    answer: Any, took: list[Any]
+) -> None:
+    line, taken = Calling(), list[Any]()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(line.peer.call, "m", late=taken.append))
+        await wait_until(lambda: bool(line.sent))
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await moment()
+            line.read(id=line.sent[0]["id"], **answer)
+
+    assert taken == took
+    assert [each["method"] for each in line.sent] == ["m"]
+
+
+async def test_a_cancelled_call_does_not_wait_long() -> None:
+    line, taken = Calling(late_seconds=0.01), list[Any]()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(line.peer.call, "m", late=taken.append))
+        await wait_until(lambda: bool(line.sent))
+        tasks.cancel_scope.cancel()
+
+    assert [each["method"] for each in line.sent] == ["m", "$/cancel_request"]
+    line.read(id=line.sent[0]["id"], result="late")
+    assert taken == ["late"]
+
+
+async def test_late_results_that_are_waited_for_are_bounded() -> None:
+    line, taken = Calling(most_calls=1), list[Any]()
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await line.peer.call("m", timeout=0.01, late=taken.append)
+    first, second = (each["id"] for each in line.sent if each["method"] == "m")
+    line.read(id=first, result="first")
+    line.read(id=second, result="second")
+
+    assert taken == ["second"]
+
+
+async def test_a_request_whose_answer_has_no_effect_has_an_id_of_its_own() -> None:
+    line = Calling()
+    line.peer.request("m", [1])
+
+    sent = line.sent.pop()
+    assert sent == {"jsonrpc": "2.0", "id": sent["id"], "method": "m", "params": [1]}
+    line.read(id=sent["id"], result="ignored")
+    assert await line.end_of(lambda one: line.read(id=one, result=one != sent["id"])) is True
 
 
 async def test_the_end_of_the_connection_ends_all_calls() -> None:

@@ -1,4 +1,4 @@
-"""Calls that the editor decides or executes: permissions, files, terminals, and tools of its own."""
+"""Calls that the editor executes: files, terminals, and tools of its own."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import JsonValue
 from tests.support.acp_editor import AcpError, choose
-from tests.support.acp_memory import FOLDER, MemoryEditor, memory_editor, offered, told
+from tests.support.acp_memory import FOLDER, answering, memory_editor, offered, statuses, told
 from tests.support.acp_schema import Json
 
-from passback import Permission, tool
+from passback import tool
 from passback.models.scripted import calls, says
 
 pytestmark = pytest.mark.anyio
@@ -21,171 +21,6 @@ WRITE = ("write_text_file", {"path": "poem.txt", "content": "new\n"})
 READ = ("read_text_file", {"path": "poem.txt"})
 RUN = ("run_command", {"command": "make"})
 FILES: Json = {"fs": {"readTextFile": True, "writeTextFile": True}}
-
-
-@tool(permission=Permission("ask", "It cannot be undone."), title="Burn a parcel", kind="delete")
-def burn(parcel: str) -> str:
-    """Burn a parcel."""
-    return f"{parcel} is burnt"
-
-
-def answering(result: Any) -> Any:
-    """Return a handler that answers this, or refuses with an error."""
-
-    async def answer(_: Json) -> Any:
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    return answer
-
-
-def statuses(editor: MemoryEditor, start: int = 0) -> list[str]:
-    return [each["status"] for each in editor.calls(start)]
-
-
-# ---------------------------------------------------------------- permissions
-async def test_a_call_that_asks_is_shown_with_its_reason_and_made_when_it_is_allowed() -> None:
-    async with memory_editor(calls(("burn", {"parcel": "it"})), says("Done."), tools=[burn]) as (
-        editor,
-        model,
-    ):
-        assert await editor.prompt("Burn it") == "end_turn"
-        [asked] = editor.asked("session/request_permission")
-        assert [each["kind"] for each in asked["options"]] == [
-            "allow_once",
-            "allow_always",
-            "reject_once",
-            "reject_always",
-        ]
-        shown = asked["toolCall"]
-        assert (shown["title"], shown["kind"], shown["status"]) == (
-            "Burn a parcel",
-            "delete",
-            "pending",
-        )
-        assert shown["content"][0]["content"]["text"] == "It cannot be undone."
-        assert (told(model), statuses(editor)) == (["it is burnt"], ["completed"])
-
-
-@tool(permission="ask")
-def fold() -> str:
-    """Fold it."""
-    return "folded"
-
-
-async def test_a_call_that_asks_without_a_reason_is_shown_with_its_name() -> None:
-    async with memory_editor(calls(("fold", {})), says("Done."), tools=[fold]) as (editor, _):
-        assert await editor.prompt("Fold it") == "end_turn"
-        [asked] = editor.asked("session/request_permission")
-        assert "fold" in asked["toolCall"]["content"][0]["content"]["text"]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        5,
-        {},
-        {"outcome": "selected"},
-        {"outcome": {"outcome": "selected"}},
-        {"outcome": {"outcome": "selected", "optionId": 5}},
-        {"outcome": {"outcome": "selected", "optionId": "sesame"}},
-        {"outcome": {"outcome": "later", "optionId": "allow_once"}},
-        AcpError(-32603, "no"),
-    ],
-)
-async def test_what_is_no_permission_permits_nothing_and_the_turn_goes_on(answer: Any) -> None:
-    async with memory_editor(calls(("burn", {"parcel": "it"})), says("Pity."), tools=[burn]) as (
-        editor,
-        model,
-    ):
-        editor.handlers["session/request_permission"] = answering(answer)
-        assert await editor.prompt("Burn it") == "end_turn"
-        assert (statuses(editor), "burnt" in told(model)[0]) == (["failed"], False)
-
-
-@pytest.mark.parametrize(("kind", "made"), [("allow_always", True), ("reject_always", False)])
-async def test_a_lasting_decision_on_a_server_tool_is_not_asked_again(
-    kind: str, made: bool
-) -> None:
-    burning = calls(("burn", {"parcel": "it"}))
-    async with memory_editor(burning, says("Done."), burning, says("Done."), tools=[burn]) as (
-        editor,
-        model,
-    ):
-        editor.handlers["session/request_permission"] = choose(kind)
-        assert await editor.prompt("Burn it") == "end_turn"
-        await editor.load()
-        assert await editor.prompt("Burn it") == "end_turn"
-        assert len(editor.asked("session/request_permission")) == 1
-        assert ["burnt" in each for each in told(model)] == [made, made]
-
-
-@pytest.mark.parametrize(("kind", "text"), [("allow_always", "new\n"), ("reject_always", None)])
-async def test_a_lasting_decision_on_the_editors_tools_outlives_the_session(
-    kind: str, text: str | None
-) -> None:
-    async with memory_editor(calls(WRITE), says("Done."), calls(WRITE), says("Done.")) as (
-        editor,
-        _,
-    ):
-        editor.handlers["session/request_permission"] = choose(kind)
-        for _number in range(2):
-            start = len(editor.frames)
-            assert await editor.prompt("Write it") == "end_turn"
-            assert statuses(editor, start) == ["completed" if text else "failed"]
-            assert editor.workspace.files.get(POEM) == text
-            await editor.load()
-        assert len(editor.asked("session/request_permission")) == 1
-
-
-async def test_lasting_decisions_are_kept_for_each_tool() -> None:
-    async with memory_editor(
-        calls(WRITE, RUN), says("Done."), calls(WRITE, RUN), says("Done.")
-    ) as (
-        editor,
-        _,
-    ):
-        editor.handlers["session/request_permission"] = choose("allow_always")
-        assert await editor.prompt("Do it") == "end_turn"
-        assert await editor.prompt("Do it") == "end_turn"
-        assert len(editor.asked("session/request_permission")) == 2
-        assert statuses(editor) == ["completed"] * 4
-
-
-@pytest.mark.parametrize("kind", ["allow_once", "reject_once"])
-async def test_a_decision_that_does_not_last_is_asked_again(kind: str) -> None:
-    async with memory_editor(calls(WRITE), calls(WRITE), says("Done.")) as (editor, model):
-        editor.handlers["session/request_permission"] = choose(kind)
-        assert await editor.prompt("Write it") == "end_turn"
-        asked = editor.asked("session/request_permission")
-        assert len(asked) == 2
-        [diff] = asked[0]["toolCall"]["content"]
-        assert diff == {"type": "diff", "path": POEM, "oldText": None, "newText": "new\n"}
-        allowed = kind == "allow_once"
-        assert statuses(editor) == ["completed" if allowed else "failed"] * 2
-        assert (told(model)[0] == "The user did not allow this call.") is not allowed
-
-
-@pytest.mark.parametrize(
-    ("mode", "asked", "made"),
-    [
-        ("ask", ["burn", "write_text_file", "run_command"], [True, True, True]),
-        ("accept_edits", ["burn", "run_command"], [True, True, True]),
-        ("plan", ["burn"], [True, False, False]),
-        ("bypass", [], [True, True, True]),
-    ],
-)
-async def test_a_mode_says_what_asks(mode: str, asked: list[str], made: list[bool]) -> None:
-    async with memory_editor(
-        calls(("burn", {"parcel": "it"}), WRITE, RUN, READ), says("Done."), tools=[burn]
-    ) as (editor, model):
-        assert await editor.request("session/set_mode", sessionId=editor.session, modeId=mode) == {}
-        assert await editor.prompt("Do it") == "end_turn"
-        names = [each["toolCall"]["name"] for each in editor.asked("session/request_permission")]
-        assert sorted(names) == sorted(asked)
-        burnt, written, ran, _ = told(model)
-        assert ["burnt" in burnt, written.startswith("Wrote"), "exit code" in ran] == made
 
 
 # ---------------------------------------------------------------- files
@@ -245,7 +80,36 @@ async def test_a_large_file_is_cut(text: str, end: str) -> None:
         assert await editor.prompt("Read it") == "end_turn"
         read, written = told(model)
         assert (read[: 256 * 1024], read[256 * 1024 :]) == (whole[: 256 * 1024], end)
+        assert "Read all of it first" in written
+        assert editor.workspace.files == {POEM: whole}
+
+
+async def test_a_file_of_which_some_lines_were_read_is_edited_and_not_written() -> None:
+    some: Call = ("read_text_file", {"path": POEM, "limit": 1})
+    edit = ("edit_text_file", {"path": POEM, "old_text": "one", "new_text": "uno"})
+    async with memory_editor(
+        calls(some), calls(WRITE), calls(edit), calls(WRITE), calls(READ), calls(WRITE), says("Ok.")
+    ) as (editor, model):
+        editor.workspace.files[POEM] = "one\ntwo\n"
+        assert await editor.prompt("Go") == "end_turn"
+        _, refused, edited, again, whole, written = told(model)
+        assert ("Read all of it" in refused, "Read all of it" in again) == (True, True)
+        assert (edited, whole) == (f"Edited {POEM}.", "uno\ntwo\n")
         assert written == f"Wrote {POEM}."
+
+
+async def test_an_edit_keeps_the_line_ends_of_a_file() -> None:
+    edit = ("edit_text_file", {"path": POEM, "old_text": "one\ntwo", "new_text": "uno\ndue"})
+    async with memory_editor(calls(READ), calls(edit), says("Ok."), calls(WRITE), says("Ok.")) as (
+        editor,
+        model,
+    ):
+        editor.workspace.files[POEM] = "one\r\ntwo\r\n"
+        assert await editor.prompt("Go") == "end_turn"
+        assert editor.workspace.files == {POEM: "uno\r\ndue\r\n"}
+        await editor.load()
+        assert await editor.prompt("Go") == "end_turn"
+        assert told(model)[-1] == f"Wrote {POEM}."
 
 
 async def test_an_empty_file_is_told_as_such_and_known() -> None:
@@ -337,8 +201,13 @@ async def test_a_refusal_of_the_editor_is_told(method: str) -> None:
         assert told(model) == ["The editor could not do it: The disk is full"]
 
 
-async def test_a_refusal_before_the_person_is_asked_is_told_to_the_model() -> None:
-    async with memory_editor(calls(WRITE), says("Oh.")) as (editor, model):
+@pytest.mark.parametrize("name", ["write_text_file", "edit_text_file"])
+async def test_a_refusal_before_the_person_is_asked_is_told_to_the_model(name: str) -> None:
+    pieces = {"content": "a"} if name.startswith("write") else {"old_text": "a", "new_text": "b"}
+    async with memory_editor(calls((name, {"path": POEM, **pieces})), says("Oh.")) as (
+        editor,
+        model,
+    ):
         editor.handlers["fs/read_text_file"] = answering(AcpError(-32603, "The disk is full"))
         assert await editor.prompt("Go") == "end_turn"
         assert told(model) == ["The editor could not do it: The disk is full"]
@@ -437,18 +306,40 @@ async def test_a_command_is_shown_run_and_released() -> None:
             "[the beginning is cut off]\nb\n[exit code 0]",
             "completed",
         ),
-        ({"output": 5, "exitStatus": 5}, "[exit code unknown]", "failed"),
-        ({"exitStatus": {"exitCode": "0", "signal": 9}}, "[exit code unknown]", "failed"),
-        (5, "[exit code unknown]", "failed"),
+        ({"output": 5, "exitStatus": 5}, "[exit code 7]", "failed"),
+        ({"exitStatus": {"exitCode": "0", "signal": 9}}, "[exit code 7]", "failed"),
+        ({"exitStatus": {"exitCode": None, "signal": None}}, "[exit code 7]", "failed"),
+        ({"exitStatus": {"exitCode": False}}, "[exit code 7]", "failed"),
+        (5, "[exit code 7]", "failed"),
         (AcpError(-32603, "no"), "The editor could not do it: no", "failed"),
     ],
 )
 async def test_the_end_of_a_command_is_told(answer: Any, result: str, status: str) -> None:
     async with memory_editor(calls(RUN), says("Oh.")) as (editor, model):
+        editor.handlers["terminal/wait_for_exit"] = answering({"exitCode": 7})
         editor.handlers["terminal/output"] = answering(answer)
         assert await editor.prompt("Build") == "end_turn"
         assert (told(model), statuses(editor)) == ([result], [status])
         assert editor.workspace.terminals == {}
+
+
+@pytest.mark.parametrize(
+    ("ended", "result"),
+    [
+        ({"exitCode": 0}, "a\n[exit code 0]"),
+        ({"signal": "SIGKILL"}, "a\n[ended by SIGKILL]"),
+        ({}, "a\n[exit code unknown]"),
+        (5, "a\n[exit code unknown]"),
+    ],
+)
+async def test_an_editor_may_tell_the_end_of_a_command_where_it_is_waited_for(
+    ended: Any, result: str
+) -> None:
+    async with memory_editor(calls(RUN), says("Oh.")) as (editor, model):
+        editor.handlers["terminal/wait_for_exit"] = answering(ended)
+        editor.handlers["terminal/output"] = answering({"output": "a\n", "truncated": False})
+        assert await editor.prompt("Build") == "end_turn"
+        assert told(model) == [result]
 
 
 async def test_a_command_that_takes_too_long_is_killed() -> None:

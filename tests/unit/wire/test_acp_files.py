@@ -2,7 +2,7 @@
 
 import pytest
 
-from passback.wire.acp.files import FileCache
+from passback.wire.acp.files import FileCache, replace_piece
 
 PATH = "/srv/a.py"
 
@@ -82,3 +82,49 @@ def test_a_file_that_is_noted_again_is_held_once() -> None:
         cache.note("/srv/other", "y")
     assert cache.text(PATH) is not None
     assert cache.text("/srv/other") == "y"
+
+
+# ---------------------------------------------------------------- parts of files
+def test_a_file_of_which_a_part_was_read_is_edited_and_not_replaced() -> None:
+    cache = FileCache()
+    cache.note_part(PATH, "one\ntwo\n")
+    assert "Read all of it" in (cache.find_objection(PATH, "one\ntwo\n") or "")
+    assert cache.find_objection(PATH, "one\ntwo\n", replaces=False) is None
+    cache.note_change(PATH, "uno\ntwo\n")
+    assert cache.find_objection(PATH, "uno\ntwo\n", replaces=False) is None
+    assert "Read all of it" in (cache.find_objection(PATH, "uno\ntwo\n") or "")
+
+
+def test_a_file_of_which_a_part_was_read_is_not_edited_when_it_has_changed() -> None:
+    cache = FileCache()
+    cache.note_part(PATH, "one\n")
+    assert "-one\n+uno" in (cache.find_objection(PATH, "uno\n", replaces=False) or "")
+    assert cache.find_objection(PATH, "uno\n", replaces=False) is None
+    assert "Read all of it" in (cache.find_objection(PATH, "uno\n") or "")
+
+
+def test_a_part_that_is_read_again_leaves_all_of_it_known() -> None:
+    cache = known("one\ntwo\n")
+    cache.note_part(PATH, "one\ntwo\n")
+    assert cache.find_objection(PATH, "one\ntwo\n") is None
+    cache.note_part(PATH, "uno\ntwo\n")
+    assert "Read all of it" in (cache.find_objection(PATH, "uno\ntwo\n") or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "result", "count"),
+    [
+        ("a\nb\n", "a\nb", "c\nd", "c\nd\n", 1),
+        ("a\r\nb\r\n", "a\nb", "c\nd", "c\r\nd\r\n", 1),
+        ("a\r\nb\r\n", "a\r\nb", "c\r\nd", "c\r\nd\r\n", 1),
+        ("a\r\nb\r\n", "b", "c\nd", "a\r\nc\r\nd\r\n", 1),
+        ("a\nb\r\nc\n", "b", "d\ne", "a\nd\ne\r\nc\n", 1),
+        ("a\nb\r\nc\n", "b\nc", "d\ne", "a\nd\r\ne\n", 1),
+        ("a\r\na\r\n", "a\n", "b\n", "b\r\nb\r\n", 2),
+        ("a\nb\n", "c\n", "d", "a\nb\n", 0),
+    ],
+)
+def test_a_piece_is_replaced_whatever_ends_the_lines(
+    text: str, old: str, new: str, result: str, count: int
+) -> None:
+    assert replace_piece(text, old, new) == (result, count)

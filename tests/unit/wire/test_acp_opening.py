@@ -94,7 +94,8 @@ async def test_a_load_shows_what_was_shown() -> None:
             {
                 **each,
                 "content": [
-                    {"type": "content", "content": {"type": "text", "text": "done\n[exit code 0]"}}
+                    {"type": "content", "content": {"type": "text", "text": text}}
+                    for text in ("```\nmake\n```", "done\n[exit code 0]")
                 ],
             }
             if each.get("kind") == "execute"  # its terminal is gone

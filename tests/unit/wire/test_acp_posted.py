@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 from tests.support.acp_schema import Json
 
-from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import AttachmentTooLarge, InvalidRequest
 from passback.core.messages import DataPart, MediaPart, Part, TextPart
-from passback.wire.acp.modes import mode_of, options_view, standing_decision
 from passback.wire.acp.posted import (
     ClientAbilities,
     Initialize,
@@ -175,6 +173,19 @@ def test_a_block_that_cannot_be_used_is_refused(block: Json, problem: str) -> No
     assert "sesame" not in refused.value.message
 
 
+@pytest.mark.parametrize("more", [None, 5, "x" * 100_000])
+def test_of_a_link_name_and_address_are_read(more: Any) -> None:
+    uri = "file:///" + "a" * 60_000
+    link: Json = {"type": "resource_link", "uri": uri, "name": "a"}
+    assert content_of({**link, "title": more, "description": more}) == f"[@a]({uri})"
+
+
+def test_a_link_whose_address_is_too_long_is_refused() -> None:
+    link: Json = {"type": "resource_link", "uri": "a" * (64 * 1024 + 1), "name": "a"}
+    with pytest.raises(InvalidRequest):
+        content_of(link)
+
+
 def test_a_file_without_a_type_is_bytes() -> None:
     [part] = content_of(file(blob="aGk="))
     assert part.media_type == "application/octet-stream"
@@ -188,35 +199,3 @@ def test_the_name_of_a_file_is_the_end_of_its_uri() -> None:
 def test_attachments_that_are_too_large_are_refused() -> None:
     with pytest.raises(AttachmentTooLarge):
         content_of({"type": "image", "data": "aGkh" * 10, "mimeType": "image/png"}, most=29)
-
-
-# ---------------------------------------------------------------- modes
-@pytest.mark.parametrize(
-    ("mode", "lasting", "tool", "decision"),
-    [
-        ("", None, "write_text_file", None),
-        ("ask", "allow", "write_text_file", "allow"),
-        ("ask", "deny", "write_text_file", "deny"),
-        ("accept_edits", None, "write_text_file", "allow"),
-        ("accept_edits", None, "run_command", None),
-        ("accept_edits", "allow", "run_command", "allow"),
-        ("accept_edits", "deny", "write_text_file", "deny"),
-        ("plan", "allow", "write_text_file", "deny"),
-        ("bypass", None, "run_command", "allow"),
-        ("bypass", "deny", "run_command", "deny"),
-        ("of another protocol", None, "run_command", None),
-    ],
-)
-def test_a_mode_and_lasting_decisions(
-    mode: str, lasting: Any, tool: str, decision: str | None
-) -> None:
-    decisions = () if lasting is None else ((tool, lasting),)
-    settings = ConversationSettings(mode=mode, decisions=decisions)
-    assert standing_decision(settings, tool) == decision
-
-
-def test_what_another_protocol_has_set_is_shown_as_the_default() -> None:
-    settings = ConversationSettings(mode="sesame", model="sesame")
-    assert mode_of(settings) == "ask"
-    _, model = options_view(settings, ["one", "two"])
-    assert model["currentValue"] == "one"

@@ -149,6 +149,21 @@ async def test_a_single_choice_is_asked_by_the_options_of_a_permission() -> None
         assert "['North']" in told(model)[0]
 
 
+async def test_a_question_that_is_too_long_for_a_title_is_shown_whole() -> None:
+    question = {**CHOICE, "question": "Which?\n" + "x" * 300}
+    title = f"Which? {'x' * 192}…"
+    async with memory_editor(asks(question), says("Good."), capabilities={}) as (editor, _):
+        assert await editor.prompt("Send it") == "end_turn"
+        [asked] = editor.asked("session/request_permission")
+        assert asked["toolCall"]["title"] == title
+        assert asked["toolCall"]["content"][0]["content"]["text"] == question["question"]
+    async with memory_editor(asks(question), says("Good.")) as (editor, _):
+        assert await editor.prompt("Send it") == "end_turn"
+        [asked] = editor.asked("elicitation/create")
+        field = asked["requestedSchema"]["properties"]["q0"]
+        assert (field["title"], field["description"]) == (title, question["question"])
+
+
 @pytest.mark.parametrize("chosen", ["reject", "nonsense", "error"])
 async def test_none_of_the_options_is_declined(chosen: str) -> None:
     async with memory_editor(asks(CHOICE), says("Then not."), capabilities={}) as (editor, model):

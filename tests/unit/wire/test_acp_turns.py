@@ -292,7 +292,7 @@ async def test_a_cancel_in_the_middle_of_a_terminals_creation_releases_it() -> N
         held.set()
         assert await editor.stop_reason(key) == "cancelled"
         assert len(editor.asked("terminal/release")) == 1
-        assert editor.workspace.terminals == {}
+        await wait_until(lambda: not editor.workspace.terminals)
         assert "terminal/create" not in editor.withdrawn
 
 

@@ -123,6 +123,22 @@ def test_a_text_whose_turn_is_unknown_has_no_message_id_and_an_empty_one_is_left
     assert "messageId" not in chunk
 
 
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        ("Read\n a\u202e\u200bb\tc", "Read ab c"),
+        ("x" * 200, "x" * 200),
+        ("x" * 201, "x" * 199 + "…"),
+        ("x" * 198 + " yyy", "x" * 198 + "…"),
+        ("\u200b", "search"),
+        ("", "search"),
+    ],
+)
+def test_a_title_is_one_line_and_shows_where_it_is_cut(title: str, shown: str) -> None:
+    [announced] = made().feed(logged(ToolCallStarted(ONE, "search", client=False, title=title)))
+    assert announced["title"] == shown
+
+
 def test_a_call_from_its_announcement_to_its_result() -> None:
     updates = made().feed(
         logged(

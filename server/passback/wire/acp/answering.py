@@ -1,9 +1,11 @@
 """Answers to what runs owe: by the editor, which executes its tools, and by its user."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from passback.core.errors import InvalidRequest
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -21,7 +23,7 @@ from passback.wire.acp.asking import (
 )
 from passback.wire.acp.client_tools import ClientTools, Refusal, Result
 from passback.wire.acp.kept_settings import KeptSettings
-from passback.wire.acp.modes import mode_of, standing_decision
+from passback.wire.acp.modes import Lasting, mode_of, standing_decision
 from passback.wire.acp.posted import ClientAbilities, text_block
 from passback.wire.acp.updates import Description, Update, Updates, text_content
 
@@ -152,17 +154,18 @@ class Answering:
 
     async def _is_allowed(self, owed: Owed, shown: Description | None, *, again: bool) -> bool:
         """Return whether a call of the editor's tools may be made; ask, if nothing else says it."""
-        decision = standing_decision(self._settings.now, owed.name)
+        change = self._tools.change_of(owed)
+        decision = standing_decision(self._settings.now, change)
         if decision == "deny" or (decision == "allow" and not again):
             return decision == "allow"
         view = self._updates.view(owed.id)
         content = list(shown.content) if shown is not None else []
         if again:
             content = [*text_content(_MAYBE_DONE), *content]
-        if content:
-            view["content"] = content
-        chosen = await ask_permission(self._peer, self._session_id, view)
-        lasting: Literal["allow", "deny"] = "deny" if chosen.startswith("reject") else "allow"
+        view["content"] = content
+        chosen = await ask_permission(self._peer, self._session_id, view, change.subject)
+        lasting: Lasting = "deny" if chosen.startswith("reject") else "allow"
         if chosen.endswith("_always"):
-            await self._settings.decide(owed.name, lasting)
+            with suppress(InvalidRequest):  # there is no room for it: it is asked again
+                await self._settings.decide(change, lasting)
         return lasting == "allow"

@@ -9,15 +9,15 @@ from passback.core.errors import InvalidAnswer
 from passback.core.messages import DataPart, Owed, ToolMessage, new_message_id
 from passback.core.questions import Option, Question, Questions, check_question_answer
 from passback.streams.jsonrpc import ConnectionLost, Peer, RpcError
-from passback.wire.acp.updates import Update
+from passback.wire.acp.updates import Update, short_title, text_content
 
 Decision: TypeAlias = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 
 _OPTIONS: Final[Mapping[Decision, str]] = {
     "allow_once": "Allow",
-    "allow_always": "Always allow in this session",
+    "allow_always": "Always allow {}",
     "reject_once": "Reject",
-    "reject_always": "Always reject in this session",
+    "reject_always": "Always reject {}",
 }
 _DECLINED: Final = "The user declined to answer."
 
@@ -26,15 +26,24 @@ class PromptCancelled(Exception):
     """The user has cancelled the prompt where a permission was asked for."""
 
 
-async def ask_permission(peer: Peer, session_id: str, view: Update, /) -> Decision:
+async def ask_permission(
+    peer: Peer, session_id: str, view: Update, /, subject: str = "in this session"
+) -> Decision:
     """Ask whether a call may be made. What is no answer is a rejection.
+
+    Args:
+        peer: the editor.
+        session_id: the session.
+        view: the call as it is shown.
+        subject: of a decision that lasts, behind "Always allow".
 
     Raises:
         PromptCancelled: the prompt is being cancelled.
         ConnectionLost: the editor is gone.
     """
     options: list[JsonValue] = [
-        {"optionId": kind, "name": name, "kind": kind} for kind, name in _OPTIONS.items()
+        {"optionId": kind, "name": name.format(subject), "kind": kind}
+        for kind, name in _OPTIONS.items()
     ]
     chosen = await _choose(peer, session_id, view, options)
     known: Sequence[Decision] = [kind for kind in _OPTIONS if kind == chosen]
@@ -130,7 +139,8 @@ async def _ask_by_options(
         for at, option in enumerate(question.options)
     ]
     options.append({"optionId": "none", "name": "None of these", "kind": "reject_once"})
-    chosen = await _choose(peer, session_id, {**view, "title": question.question[:200]}, options)
+    asked = {"title": short_title(question.question), "content": text_content(question.question)}
+    chosen = await _choose(peer, session_id, {**view, **asked}, options)
     labels = {str(at): option.label for at, option in enumerate(question.options)}
     return [{"selected": [labels[chosen]]}] if chosen in labels else None
 
@@ -165,8 +175,8 @@ async def _ask_by_form(
 
 def _form_fields(name: str, question: Question) -> dict[str, JsonValue]:
     """Return the fields of one question: its options, and one for words of the user's own."""
-    titled: dict[str, Any] = {"title": question.header or question.question[:200]}
-    if question.header:
+    titled: dict[str, Any] = {"title": short_title(question.header or question.question)}
+    if titled["title"] != question.question:
         titled["description"] = question.question
     options = [{"const": each.label, "title": _option_title(each)} for each in question.options]
     if not options:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
+from types import ModuleType
 from typing import Any, Final
 
 import anyio
@@ -33,12 +34,19 @@ from passback.core.text import read_json, replace_surrogates
 from passback.core.values import value
 from passback.native.parts import read_result
 from passback.streams.jsonrpc import ConnectionLost, Peer, RpcError
-from passback.wire.acp.files import FileCache
+from passback.wire.acp.commands import (
+    OUTPUT_BYTES,
+    command_key,
+    command_line,
+    command_result,
+    command_text,
+    command_title,
+)
+from passback.wire.acp.files import FileCache, replace_piece
 from passback.wire.acp.posted import ClientAbilities
-from passback.wire.acp.updates import Description, Update
+from passback.wire.acp.updates import Description, Update, text_content
 
 RESOURCE_NOT_FOUND: Final = -32002
-_OUTPUT_BYTES: Final = 64 * 1024  # of a command's output
 _READ_CHARACTERS: Final = 256 * 1024  # of a file, in one result
 _COMMAND_SECONDS: Final = 120
 _MAX_COMMAND_SECONDS: Final = 3600
@@ -141,6 +149,21 @@ class Result:
     is_error: bool = False
 
 
+@value
+class Change:
+    """A call that changes something, as it is decided on.
+
+    Attributes:
+        key: of decisions that last.
+        subject: of such a decision, in words for the person: "Always allow ...".
+        path: of the file that is changed; None for a command.
+    """
+
+    key: str
+    subject: str
+    path: str | None = None
+
+
 class Refusal(Exception):
     """A call that is not carried out; the text says why, for the model."""
 
@@ -185,7 +208,7 @@ class ClientTools:
         self._session_id = session_id
         self._cwd = cwd
         self._result_bytes = result_bytes
-        self._paths = posixpath if PurePosixPath(cwd).is_absolute() else ntpath
+        self._paths = paths_of(cwd)
         files = abilities.fs
         # never one of them alone: what is read from the editor has to be written there, too
         own = _FILE_TOOLS if files.read_text_file and files.write_text_file else ()
@@ -219,9 +242,18 @@ class ClientTools:
         if name in self._declared or name not in OWN_TOOLS:
             return None
         if name == RUN_COMMAND.name:
-            line = " ".join([str(given.get("command", "")), *_texts_of(given.get("args"))])
-            return Description(f"`{' '.join(line.split())}`", "execute")
+            line, folder = command_line(given), given.get("cwd")
+            shown = command_text(line, self._absolute(str(folder)) if folder else None)
+            return Description(command_title(line), "execute", (), tuple(text_content(shown)))
         return self._describe_file_call(name, given)
+
+    def change_of(self, owed: Owed, /) -> Change:
+        """Return a call of a tool that changes something, as it is decided on."""
+        given = _arguments_of(owed.arguments)
+        if owed.name == RUN_COMMAND.name:
+            folder = self._absolute(str(given.get("cwd", "")))
+            return Change(command_key(given, folder), "this command")
+        return Change(owed.name, "in this session", self._absolute(str(given["path"])))
 
     def _describe_file_call(self, name: str, given: Mapping[str, Any]) -> Description:
         path = self._absolute(str(given.get("path", "")))
@@ -288,7 +320,7 @@ class ClientTools:
         elif name == EDIT_FILE.name:
             if (known := self._cache.text(path)) is not None:
                 before, after = str(given.get("old_text")), str(given.get("new_text"))
-                self._cache.note(path, known.replace(before, after, 1))
+                self._cache.note(path, replace_piece(known, before, after)[0])
         elif not {"line", "limit"} & given.keys() and text and len(text) < _READ_CHARACTERS:
             self._cache.note(path, "" if text == _EMPTY else text)
 
@@ -297,13 +329,16 @@ class ClientTools:
         text = await self._read_text(path)
         if text is None:
             raise Refusal(f"There is no file {path}.")
-        self._cache.note(path, text)
         lines = _split_lines(text)
         # 2.0 is an integer in JSON Schema
         first, limit = int(given.get("line", 1)), int(given.get("limit", len(lines)))
         wanted = lines[first - 1 : first - 1 + limit]
         is_whole = len(wanted) == len(lines)
         shown = text if is_whole else "".join(wanted)
+        if is_whole and len(text) <= _READ_CHARACTERS:
+            self._cache.note(path, text)
+        else:
+            self._cache.note_part(path, text)
         if len(shown) > _READ_CHARACTERS:
             shown = shown[:_READ_CHARACTERS]
             end = first + len(_split_lines(shown)) - 1  # the line in which it is cut
@@ -320,8 +355,11 @@ class ClientTools:
         text = await self._changed_text(name, given)
         parameters: JsonValue = {"sessionId": self._session_id, "path": path, "content": text}
         await self._peer.call("fs/write_text_file", parameters, timeout=_FILE_SECONDS)
+        if name == EDIT_FILE.name:
+            self._cache.note_change(path, text)
+            return Result(f"Edited {path}.")
         self._cache.note(path, text)
-        return Result(f"{'Edited' if name == EDIT_FILE.name else 'Wrote'} {path}.")
+        return Result(f"Wrote {path}.")
 
     async def _changed_text(self, name: str, given: Mapping[str, Any]) -> str:
         """Return the text that a file would have. Raises Refusal if it may not be written."""
@@ -329,15 +367,17 @@ class ClientTools:
         current = await self._read_text(path)
         if current is None and name == EDIT_FILE.name:
             raise Refusal(f"There is no file {path}.")
-        if (objection := self._cache.find_objection(path, current)) is not None:
+        replaces = name == WRITE_FILE.name
+        objection = self._cache.find_objection(path, current, replaces=replaces)
+        if objection is not None:
             raise Refusal(objection)
-        if name == WRITE_FILE.name or current is None:
+        if replaces or current is None:
             return str(given["content"])
-        count = current.count(given["old_text"])
+        changed, count = replace_piece(current, given["old_text"], given["new_text"])
         if count != 1:
             found = "does not stand in the file" if count == 0 else f"stands there {count} times"
             raise Refusal(f"Not written: old_text {found}; it has to be there exactly once.")
-        return current.replace(given["old_text"], given["new_text"])
+        return changed
 
     async def _read_text(self, path: str) -> str | None:
         """Return the text of a file in the editor; None if there is no such file."""
@@ -358,10 +398,11 @@ class ClientTools:
     async def _run_command(self, given: Mapping[str, Any], show: Show) -> Result:
         terminal = await self._create_terminal(given)
         seconds = int(given.get("seconds", _COMMAND_SECONDS))
+        ended: JsonValue = None
         try:
             show([{"type": "terminal", "terminalId": terminal["terminalId"]}])
             with anyio.move_on_after(seconds) as waiting:
-                await self._peer.call("terminal/wait_for_exit", terminal)
+                ended = await self._peer.call("terminal/wait_for_exit", terminal)
             if waiting.cancelled_caught:
                 await self._peer.call("terminal/kill", terminal, timeout=_FILE_SECONDS)
             output = await self._peer.call("terminal/output", terminal, timeout=_FILE_SECONDS)
@@ -369,7 +410,8 @@ class ClientTools:
             # it ends a command that still runs, too
             with anyio.move_on_after(2, shield=True):
                 await self._release(terminal)
-        return _command_result(output, seconds if waiting.cancelled_caught else None)
+        stopped_after = seconds if waiting.cancelled_caught else None
+        return Result(*command_result(output, ended, stopped_after))
 
     async def _create_terminal(self, given: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Start a command; return the parameters that name its terminal."""
@@ -382,15 +424,26 @@ class ClientTools:
             "command": command,
             "args": arguments,
             "cwd": self._absolute(given.get("cwd", "")),
-            "outputByteLimit": _OUTPUT_BYTES,
+            "outputByteLimit": OUTPUT_BYTES,
         }
-        # the id has to be known, whatever happens meanwhile: the terminal has to be released
-        created: JsonValue = None
-        with anyio.CancelScope(shield=True):
-            created = await self._peer.call("terminal/create", wanted, timeout=_CREATE_SECONDS)
+        created = await self._peer.call(
+            "terminal/create", wanted, timeout=_CREATE_SECONDS, late=self._release_late
+        )
+        terminal = self._terminal_of(created)
+        if terminal is None:
+            raise Refusal("The editor's answer names no terminal.")
+        return terminal
+
+    def _release_late(self, created: JsonValue) -> None:
+        """Release a terminal that comes when its call is over."""
+        if (terminal := self._terminal_of(created)) is not None:
+            self._peer.request("terminal/release", terminal)
+
+    def _terminal_of(self, created: JsonValue) -> dict[str, JsonValue] | None:
+        """Return the parameters that name a terminal; None if the editor has named none."""
         terminal_id = created.get("terminalId") if isinstance(created, dict) else None
         if not isinstance(terminal_id, str):
-            raise Refusal("The editor's answer names no terminal.")
+            return None
         return {"sessionId": self._session_id, "terminalId": terminal_id}
 
     async def _release(self, terminal: JsonValue) -> None:
@@ -422,14 +475,15 @@ class ClientTools:
         return path.removeprefix(self._paths.join(self._cwd, ""))
 
 
+def paths_of(cwd: str, /) -> ModuleType:
+    """Return the rules of paths (`posixpath`, `ntpath`) of the editor's system."""
+    return posixpath if PurePosixPath(cwd).is_absolute() else ntpath
+
+
 def _arguments_of(text: str) -> dict[str, Any]:
     """Return the arguments of a call, which fit its tool's schema unless it is another tool's."""
     given = read_json(text)
     return {**given} if isinstance(given, dict) else {}
-
-
-def _texts_of(given: JsonValue) -> list[str]:
-    return [str(each) for each in given] if isinstance(given, list) else []
 
 
 def _split_lines(text: str) -> list[str]:
@@ -442,20 +496,3 @@ def _first_question(given: Mapping[str, Any]) -> str:
         return str(given["questions"][0]["question"])
     except (LookupError, TypeError):  # not valid: it is not asked
         return ASK_USER.name
-
-
-def _command_result(answer: JsonValue, stopped_after: int | None) -> Result:
-    """Return the result of a command from the editor's answer to `terminal/output`."""
-    shown = answer if isinstance(answer, dict) else {}
-    output, status = shown.get("output"), shown.get("exitStatus")
-    text = replace_surrogates(output)[-_OUTPUT_BYTES:] if isinstance(output, str) else ""
-    head = "[the beginning is cut off]\n" if shown.get("truncated") is True else ""
-    code = status.get("exitCode") if isinstance(status, dict) else None
-    by = status.get("signal") if isinstance(status, dict) else None
-    if stopped_after is not None:
-        end, is_error = f"stopped after {stopped_after} s", True
-    elif isinstance(by, str):
-        end, is_error = f"ended by {by[:32]}", True
-    else:
-        end, is_error = f"exit code {code if isinstance(code, int) else 'unknown'}", code != 0
-    return Result(f"{head}{text.rstrip()}\n[{end}]".lstrip("\n"), is_error)

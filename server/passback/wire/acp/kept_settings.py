@@ -1,13 +1,15 @@
 """The settings of a session, as they are stored now: other clients may change them, too."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.messages import ConversationKey
 from passback.core.runs import Runs
+from passback.wire.acp.client_tools import Change
+from passback.wire.acp.modes import Lasting, with_decision
 
 
 class KeptSettings:
@@ -41,12 +43,16 @@ class KeptSettings:
             await self.refresh()
             await self._store(replace(self.now, **changes))
 
-    async def decide(self, tool: str, decision: Literal["allow", "deny"], /) -> None:
-        """Keep a person's lasting decision on a client tool."""
+    async def decide(self, change: Change, decision: Lasting, /) -> None:
+        """Keep a person's lasting decision on what a client tool changes.
+
+        Raises:
+            InvalidRequest: there is no room for it.
+        """
         async with self._changing:
             await self.refresh()
-            kept = [each for each in self.now.decisions if each[0] != tool]
-            await self._store(replace(self.now, decisions=(*kept, (tool, decision))))
+            decisions = with_decision(self.now, change, decision)
+            await self._store(replace(self.now, decisions=decisions))
 
     async def _store(self, settings: ConversationSettings) -> None:
         await self._runs.configure(self._key, settings)

@@ -1,21 +1,24 @@
 """Permission modes of a session, and its options as the editor shows them. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import InvalidRequest
 from passback.core.messages import EFFORTS
-from passback.wire.acp.client_tools import RUN_COMMAND
+from passback.wire.acp.client_tools import Change, paths_of
 from passback.wire.acp.updates import Update
+
+Lasting: TypeAlias = Literal["allow", "deny"]
 
 _MODES: Final[Mapping[str, tuple[str, str]]] = {
     "ask": ("Ask", "Asks before files are changed and commands are run"),
-    "accept_edits": ("Accept edits", "Files are changed without asking; commands ask"),
+    "accept_edits": ("Accept edits", "Files in the session's folders are changed without asking"),
     "bypass": ("Bypass permissions", "Nothing asks"),
     "plan": ("Plan", "No file is changed and no command is run"),
 }
 _DEFAULT: Final = "ask"
+_MOST_DECISIONS: Final = 200  # of each kind, so that they fit in the settings
 
 
 def check_mode(mode: str, /) -> str:
@@ -30,19 +33,35 @@ def mode_of(settings: ConversationSettings, /) -> str:
     return settings.mode if settings.mode in _MODES else _DEFAULT
 
 
-def standing_decision(
-    settings: ConversationSettings, tool: str, /
-) -> Literal["allow", "deny"] | None:
-    """Return the decision on a call of a tool of the editor's that changes something.
-
-    None: the person is asked.
-    """
+def standing_decision(settings: ConversationSettings, change: Change, /) -> Lasting | None:
+    """Return the decision on a call that changes something; None: the person is asked."""
     mode = mode_of(settings)
-    lasting = dict(settings.decisions).get(tool)
+    lasting = dict(settings.decisions).get(change.key)
     if mode == "plan" or lasting == "deny":
         return "deny"
-    edits = mode == "accept_edits" and tool != RUN_COMMAND.name
+    edits = mode == "accept_edits" and change.path is not None and _is_within(settings, change.path)
     return "allow" if mode == "bypass" or edits or lasting == "allow" else None
+
+
+def _is_within(settings: ConversationSettings, path: str) -> bool:
+    """Return whether a path is in one of the folders of a session, as it is spelt."""
+    rules = paths_of(settings.cwd)
+    wanted = rules.normcase(rules.normpath(path))
+    for each in filter(None, (settings.cwd, *settings.directories)):
+        folder = rules.normcase(rules.normpath(each))
+        if wanted.startswith(rules.join(folder, "")):
+            return True
+    return False
+
+
+def with_decision(
+    settings: ConversationSettings, change: Change, lasting: Lasting, /
+) -> tuple[tuple[str, Lasting], ...]:
+    """Return the lasting decisions of a session with a new one, the oldest ones dropped."""
+    others = [each for each in settings.decisions if each[0] != change.key]
+    same = [each for each in others if each[1] == lasting]
+    dropped = set(same[: max(0, len(same) + 1 - _MOST_DECISIONS)])
+    return (*(each for each in others if each not in dropped), (change.key, lasting))
 
 
 def modes_view(settings: ConversationSettings, /) -> Update:

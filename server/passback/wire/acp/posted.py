@@ -19,6 +19,7 @@ from passback.native.parts import MAX_ITEMS, Posted, PostedMedia, check_content,
 _MAX_SERVERS = 32  # MCP servers of one session
 _MAX_DIRECTORIES = 100
 _PATH_CHARACTERS = 4096
+_URI_CHARACTERS = 64 * 1024  # of a link
 
 
 def _check_absolute(path: str) -> str:
@@ -189,13 +190,11 @@ class MediaBlock(Posted):
 
 
 class LinkBlock(Posted):
-    """A file that the editor names and does not send."""
+    """A file that the editor names and does not send. The model sees name and address only."""
 
     type: Literal["resource_link"]
-    uri: _Words
+    uri: Annotated[str, Field(max_length=_URI_CHARACTERS)]
     name: _Words
-    title: _Words | None = None
-    description: _Words | None = None
 
 
 class Resource(Posted):

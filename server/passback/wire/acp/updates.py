@@ -46,6 +46,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.text import read_json
+from passback.core.titles import fold_title
 from passback.core.values import value
 from passback.wire.acp.posted import show_part, text_block
 
@@ -128,7 +129,7 @@ class Call:
         shown = self.description or Description(self.title or self.name, self.kind)
         view: Update = {
             "toolCallId": self.id,
-            "title": shown.title[:_TITLE],
+            "title": short_title(shown.title) or self.name,
             "kind": shown.kind,
             "name": self.name,
         }
@@ -367,8 +368,11 @@ class Updates:
         # what is done was begun: an editor that comes late is told so, too
         begun = self.begin(call_id) if call.status == "pending" and not is_error else []
         shown: Update = {}
-        if call.description is None or not call.description.content or is_error:
-            shown["content"] = content_view(content)
+        known = call.description.content if call.description is not None else ()
+        # what was to be done stays beside its result; a diff or a terminal is the result
+        texts = [each for each in known if each["type"] == "content"]
+        if is_error or len(texts) == len(known):
+            shown["content"] = [*texts, *content_view(content)]
         match content:
             case (DataPart(data),):
                 shown["rawOutput"] = data
@@ -430,6 +434,16 @@ class Updates:
             self._calls[call.id] = call
             updates += self._announce(call)
         return updates
+
+
+def short_title(text: str, /) -> str:
+    """Return a text as a title: one line without hidden characters, cut with a mark."""
+    return shorten(fold_title(text), _TITLE)
+
+
+def shorten(text: str, most: int, /) -> str:
+    """Return a text in at most so many characters, with a mark where it is cut."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def locations_view(locations: Sequence[Location], /) -> list[Update]:
