@@ -24,7 +24,8 @@ _UNSEEN: Final = re.compile(
 
 def command_line(given: Mapping[str, Any], /) -> str:
     """Return the command of a call as one would type it in a shell of POSIX."""
-    command, args = str(given.get("command", "")), given.get("args")
+    command = str(given.get("command", ""))
+    args: JsonValue = given.get("args")
     return shlex.join([command, *map(str, args)]) if isinstance(args, list) else command
 
 
