@@ -38,10 +38,11 @@ parts keep their defaults. If a part is given twice, the last one counts. The fl
 
 FILES = """## The file `.env`
 
-The commands read the file `.env` of the working folder, if there is one; `--env-file PATH` reads
-another one, and `--no-env-file` none. Each line is `NAME=VALUE` or a comment that begins with `#`.
-A value may be in quotes; variables in it are not expanded. A malformed line is an error that names
-the line.
+`passback serve` and `check` read the file `.env` of the working folder, if there is one;
+`--env-file PATH` reads another one, and `--no-env-file` none. `passback acp` reads only one that
+`--env-file` names: an editor starts it in the folder of a project, whose `.env` may be a
+stranger's. Each line is `NAME=VALUE` or a comment that begins with `#`. A value may be in quotes;
+variables in it are not expanded. A malformed line is an error that names the line.
 
 Only settings are read from the file: names that begin with `PASSBACK_`, and the keys of providers.
 Other names are ignored, and the environment of the process stays unchanged. If other users of the

@@ -25,7 +25,7 @@ from passback.core.errors import ConfigurationError, PassbackError
 from passback.core.text import did_you_mean, nearest_names
 from passback.engine.guarding import count_left_behind
 from passback.environment import DEFAULT_ENV_FILE, load_env_file, read_variables
-from passback.loading import load_agents
+from passback.loading import leave_current_folder, load_agents
 from passback.logs import log_to_stderr, print_warning
 from passback.settings import (
     Settings,
@@ -74,12 +74,12 @@ def work(listening: int, line: int) -> int:
 def _run_command(prepare: Callable[[], Coroutine[None, None, int]]) -> int:
     """Run a command in an event loop; print an error that it raises. Return the exit code."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with suppress(ImportError):  # not on every platform
-        import uvloop
-
-        factory = uvloop.new_event_loop
     try:
         command = prepare()
+        with suppress(ImportError):  # not on every platform
+            import uvloop
+
+            factory = uvloop.new_event_loop
         with asyncio.Runner(loop_factory=factory) as runner:
             code = runner.run(command)
             # closing, and Python's exit, would wait for what never returns
@@ -120,6 +120,7 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     _add_agent_command(
         commands.add_parser("acp", help="serve an agent to the editor that starts this command"),
         _prepare_acp,
+        reads_env_file=False,
     )
     _add_agent_command(
         commands.add_parser("check", help="verify settings, store and model"), _prepare_check
@@ -163,6 +164,8 @@ def _unknown_arguments_text(arguments: Sequence[str], flags: Sequence[str]) -> s
 def _add_agent_command(
     parser: argparse.ArgumentParser,
     prepare: Callable[[argparse.Namespace], Coroutine[None, None, int]],
+    *,
+    reads_env_file: bool = True,
 ) -> None:
     flags = [*(flag_name(one.name) for one in all_settings()), "--env-file", "--no-env-file"]
     parser.set_defaults(prepare=prepare, flags=flags)
@@ -177,8 +180,9 @@ def _add_agent_command(
         "--env-file",
         metavar="PATH",
         type=Path,
-        default=DEFAULT_ENV_FILE,
-        help="a file of settings, NAME=VALUE lines; the environment wins (default: .env, if any)",
+        default=DEFAULT_ENV_FILE if reads_env_file else None,
+        help="a file of settings, NAME=VALUE lines; the environment wins (default: "
+        f"{'.env, if any' if reads_env_file else 'none'})",
     )
     env_file.add_argument(
         "--no-env-file", dest="env_file", action="store_const", const=None, help="read no .env"
@@ -213,6 +217,9 @@ def _prepare_worker(slot: WorkerSlot) -> Coroutine[None, None, int]:
 
 
 def _prepare_acp(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    # an editor starts this in the folder of a project, which may be a stranger's: nothing of it is
+    # imported, and its .env sends no key anywhere
+    leave_current_folder(os.environ.get("PYTHONPATH", ""))
     from passback.commands.acp import serve_stdio
     from passback.streams.stdio import take_stdio
     from passback.wire.acp import AcpSettings, serve_client
@@ -221,7 +228,8 @@ def _prepare_acp(options: argparse.Namespace) -> Coroutine[None, None, int]:
     settings = _read_settings(options, listens=False)[1]
     of_wire = cast("AcpSettings | None", settings.of_wires.get("acp"))
     serve = options.serve_client or partial(serve_client, settings=of_wire)
-    return serve_stdio(settings, load_agents(options.agents), files, serve)
+    agents = load_agents(options.agents, searches_folder=False)
+    return serve_stdio(settings, agents, files, serve)
 
 
 def _prepare_check(options: argparse.Namespace) -> Coroutine[None, None, int]:

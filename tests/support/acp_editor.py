@@ -373,7 +373,7 @@ async def running_editor(
 
     Args:
         arguments: of `passback acp`.
-        cwd: where the process is started; its `.env` is read.
+        cwd: where the process is started.
         environment: settings of the agent, beside the variables of this process.
         stderr: where its log goes, as for `subprocess`; None: to that of the tests.
 

@@ -68,10 +68,15 @@ def request(method: str, params: Any = None, request_id: int = 1) -> bytes:
 def passback_acp(
     content: bytes, *arguments: str, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the command with an input that ends, from its first byte to its exit."""
+    """Run the command with an input that ends, from its first byte to its exit.
+
+    The modules in `cwd` can be named.
+    """
+    given = environment(**variables)
+    paths = given["PYTHONPATH"] if cwd is None else f"{cwd}{os.pathsep}{given['PYTHONPATH']}"
     return subprocess.run(
         command("--no-env-file", *arguments),
-        env=environment(**variables),
+        env={**given, "PYTHONPATH": paths},
         cwd=cwd or ROOT,
         input=content,
         capture_output=True,

@@ -10,6 +10,7 @@ import pytest
 from tests.support.acp_editor import AcpError
 from tests.support.acp_memory import (
     FOLDER,
+    HookedRuns,
     MemoryEditor,
     connected,
     failing,
@@ -31,7 +32,7 @@ from passback.core.errors import (
 )
 from passback.core.messages import ToolSpec
 from passback.core.toolsets import ToolServer
-from passback.models.scripted import says
+from passback.models.scripted import Turn, says
 from passback.streams.jsonrpc import RpcError
 from passback.wire.acp.connection import rpc_error
 
@@ -377,24 +378,58 @@ class WatchedServer:
         return ()
 
 
-async def test_closing_a_session_goes_on_when_the_request_is_cancelled() -> None:
-    server = WatchedServer()
+@asynccontextmanager
+async def watched_editor(*turns: Turn) -> AsyncGenerator[tuple[MemoryEditor, list[WatchedServer]]]:
+    """An editor whose MCP servers are watched; each session has one."""
+    servers: list[WatchedServer] = []
 
     def make(_server: ToolServer, taken: Collection[str]) -> WatchedServer:
-        return server
+        servers.append(WatchedServer())
+        return servers[-1]
 
-    worker, _ = worker_of(["One.", anyio.Event()])
+    worker, _ = worker_of(*turns)
+    runs = HookedRuns(worker.backend.runs)
     async with (
         worker.backend.running(),
-        connected(worker, tool_server=make) as editor,
+        connected(worker, tool_server=make, runs=runs) as editor,
     ):
+        editor.hooks = runs.hooks
         await editor.open()
-        await editor.new_session(mcpServers=[{"name": "watched", "command": "any"}])
+        yield editor, servers
+
+
+WATCHED = [{"name": "watched", "command": "any"}]
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete", "logout"])
+async def test_an_end_of_sessions_is_not_interrupted(method: str) -> None:
+    async with watched_editor(["One.", anyio.Event()]) as (editor, servers):
+        await editor.new_session(mcpServers=WATCHED)
         prompt = editor.begin_prompt("Hello")
         await wait_until(lambda: bool(editor.of_kind("agent_message_chunk")))
-        assert server.is_running
-        key = editor.begin("session/close", sessionId=editor.session)
+        if method == "logout":
+            await editor.new_session(mcpServers=WATCHED)
+            editor.is_checked = False  # logout cancels the prompt
+        assert all(each.is_running for each in servers)
+        key = editor.begin(method, sessionId=editor.session)
         editor.notify("$/cancel_request", requestId=key)
+        assert await editor.result(key) == {}
+        assert not any(each.is_running for each in servers)
         assert await editor.stop_reason(prompt) == "cancelled"
-        await wait_until(lambda: not server.is_running)
-        assert editor.is_answered(key)
+        is_listed = bool((await editor.request("session/list"))["sessions"])
+        assert is_listed == (method != "session/delete")
+
+
+async def test_a_load_that_is_cancelled_leaves_no_session_open() -> None:
+    async with watched_editor(says("Hi.")) as (editor, servers):
+        await editor.new_session()
+        assert await editor.prompt("Hello") == "end_turn"
+        given: Json = {"sessionId": editor.session, "cwd": FOLDER, "mcpServers": WATCHED}
+        editor.hooks["messages"] = anyio.sleep_forever
+        key = editor.begin("session/load", **given)
+        await wait_until(lambda: bool(servers) and servers[0].is_running)
+        editor.notify("$/cancel_request", requestId=key)
+        with pytest.raises(AcpError, match="-32800"):
+            await editor.result(key)
+        await wait_until(lambda: not servers[0].is_running)
+        assert (await editor.refusal_of_prompt()).code == -32002

@@ -2,22 +2,37 @@
 
 import itertools
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
 import pytest
 from pydantic import JsonValue
 from tests.support.acp_editor import ALL_CAPABILITIES, AcpError, joined_text
-from tests.support.acp_memory import FOLDER, connected, failing, memory_editor, told, worker_of
+from tests.support.acp_memory import (
+    FOLDER,
+    MemoryEditor,
+    connected,
+    failing,
+    memory_editor,
+    told,
+    worker_of,
+)
 from tests.support.acp_schema import Json
 from tests.support.mcp_servers import ROOT, TOOLS
 from tests.support.waiting import wait_until
 
 from passback import tool
+from passback.core.changes import ListedConversation
+from passback.core.conversation_settings import ConversationSettings
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk
 from passback.core.errors import StoreUnavailable
-from passback.core.messages import ConversationId, ConversationKey, Reasoning
+from passback.core.messages import (
+    ConversationId,
+    ConversationKey,
+    Reasoning,
+    new_conversation_id,
+)
 from passback.http.gate import ANONYMOUS
 from passback.models.scripted import ScriptedModel, calls, says
 
@@ -166,6 +181,8 @@ async def test_a_run_that_goes_on_is_shown_after_a_load() -> None:
         await wait_until(lambda: model.open_streams == 1)
         await editor.load()
         await wait_until(lambda: joined_text(editor.updates()) == "One. ")
+        with pytest.raises(AcpError, match="cancel it first"):
+            await editor.load()
         key = editor.begin_prompt("And then")
         held.set()
         assert await editor.stop_reason(key) == "end_turn"
@@ -223,11 +240,43 @@ async def test_a_run_that_is_to_be_shown_may_have_ended() -> None:
         assert joined_text(editor.updates()) == "Two."
 
 
-async def test_a_load_of_an_open_session_cancels_its_prompt() -> None:
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_a_session_whose_prompt_goes_on_is_not_opened_anew(method: str) -> None:
+    held = anyio.Event()
+    async with memory_editor(["One. ", held, "Two.", Finish("stop")], says("Three.")) as (
+        editor,
+        _,
+    ):
+        key = editor.begin_prompt("Hello")
+        await wait_until(lambda: joined_text(editor.updates()) == "One. ")
+        given: Json = {"sessionId": editor.session, "cwd": "/srv/other", "mcpServers": []}
+        error = await editor.refusal(method, **given)
+        assert (error.code, error.message) == (
+            -32603,
+            "a prompt goes on in this session: cancel it first",
+        )
+        assert (await editor.runs.status(editor.key)).settings.cwd == FOLDER
+        held.set()
+        assert await editor.stop_reason(key) == "end_turn"
+        assert joined_text(editor.updates()) == "One. Two."
+        await editor.request(method, **given)
+        assert await editor.prompt("More") == "end_turn"
+
+
+async def test_a_load_may_follow_another_at_once() -> None:
+    async with memory_editor(says("Hi.")) as (editor, _):
+        given: Json = {"sessionId": editor.session, "cwd": FOLDER, "mcpServers": []}
+        for key in [editor.begin("session/load", **given) for _number in range(3)]:
+            await editor.result(key)
+        assert await editor.prompt("Hello") == "end_turn"
+
+
+async def test_a_load_behind_a_cancel_waits_for_the_end_of_the_prompt() -> None:
     async with memory_editor(["One.", anyio.Event()], says("Two.")) as (editor, _):
         key = editor.begin_prompt("Hello")
         await wait_until(lambda: bool(joined_text(editor.updates())))
         editor.is_checked = False
+        editor.cancel()
         await editor.load()
         assert await editor.stop_reason(key) == "cancelled"
         assert await editor.prompt("Again") == "end_turn"
@@ -341,6 +390,53 @@ async def test_a_list_by_folder_has_its_sessions_and_those_without_a_folder() ->
         assert {each["cwd"] for each in everything["sessions"]} == {FOLDER, "/srv/other", "/"}
 
 
+async def make_conversations(editor: MemoryEditor, count: int, cwd: str) -> set[str]:
+    """Make conversations of a folder as another client does; return their ids."""
+    keys = [ConversationKey(ANONYMOUS, new_conversation_id()) for _number in range(count)]
+    for key in keys:
+        await editor.runs.create(key, settings=ConversationSettings(cwd=cwd))
+    return {key.id for key in keys}
+
+
+async def list_pages(editor: MemoryEditor, cwd: str) -> list[set[str]]:
+    pages: list[set[str]] = []
+    given: Json = {"cwd": cwd}
+    while True:
+        page = await editor.request("session/list", **given)
+        ids = [each["sessionId"] for each in page["sessions"]]
+        pages.append(set(ids))
+        assert len(pages[-1]) == len(ids)
+        if "nextCursor" not in page:
+            return pages
+        given["cursor"] = page["nextCursor"]
+
+
+async def test_a_page_of_a_folder_is_full_where_more_of_it_follow() -> None:
+    async with memory_editor() as (editor, _):
+        wanted: set[str] = set()
+        for _number in range(6):
+            wanted |= await make_conversations(editor, 20, "/srv/wanted")
+            await make_conversations(editor, 20, "/srv/other")
+        await make_conversations(editor, 60, "/srv/other")
+        pages = await list_pages(editor, "/srv/wanted")
+        assert [len(each) for each in pages] == [50, 50, 20]
+        assert set().union(*pages) == wanted
+
+
+async def test_a_page_of_a_folder_takes_a_bounded_number_of_reads() -> None:
+    async with memory_editor() as (editor, _):
+        wanted = await make_conversations(editor, 1, "/srv/wanted")
+        await make_conversations(editor, 20 * 50, "/srv/other")
+        reads = itertools.count()
+
+        async def count() -> None:
+            next(reads)
+
+        editor.hooks["conversations"] = count
+        assert await list_pages(editor, "/srv/wanted") == [set(), wanted]
+        assert next(reads) == 21
+
+
 async def test_a_closed_session_can_be_loaded_and_a_deleted_one_cannot() -> None:
     async with memory_editor(says("Hi.")) as (editor, _):
         given: Json = {"sessionId": editor.session}
@@ -364,17 +460,24 @@ async def test_a_delete_ends_the_prompt_first() -> None:
         assert model.open_streams == 0
 
 
+async def all_conversations(editor: MemoryEditor) -> Sequence[ListedConversation]:
+    page = await editor.runs.conversations(ANONYMOUS, after=None, limit=500)
+    return page.conversations
+
+
 async def test_the_number_of_open_sessions_is_limited() -> None:
     async with memory_editor() as (editor, _):
         first = editor.session
-        keys = [editor.begin("session/new", cwd=FOLDER, mcpServers=[]) for _number in range(100)]
+        known = len(await all_conversations(editor))
+        keys = [editor.begin("session/new", cwd=FOLDER, mcpServers=[]) for _number in range(300)]
         refused = []
         for key in keys:
             try:
                 await editor.result(key)
             except AcpError as error:
                 refused.append((error.code, error.data["code"]))
-        assert refused == [(-32603, "conflict")]
+        assert refused == [(-32603, "conflict")] * 201
+        assert len(await all_conversations(editor)) == known + 99
         await editor.load(first)  # it is opened anew, which makes it no more
         await editor.request("session/close", sessionId=first)
         assert await editor.new_session()

@@ -72,6 +72,9 @@ VERSION: Final = 1  # of the protocol
 AUTH_REQUIRED: Final = -32000
 _SESSIONS: Final = 100  # open at once, of one editor
 _LISTED: Final = 50  # sessions of one page
+_LIST_READS: Final = 20  # of the store, for one page
+# methods that are not interrupted: half of an end would leave servers of tools behind
+_ENDINGS: Final = frozenset({"logout", "session/close", "session/delete"})
 
 
 class Client(Protocol):
@@ -187,11 +190,12 @@ class Connection:
     def _take_request(self, request: Request) -> None:
         scope = anyio.CancelScope()
         # the next message may be about this one: it is known before its task begins
-        self._stops[request.id] = scope.cancel
+        if request.method not in _ENDINGS:
+            self._stops[request.id] = scope.cancel
         try:
             handle = self._find_handler(request)
         except (PassbackError, RpcError) as error:
-            del self._stops[request.id]
+            self._stops.pop(request.id, None)
             self._peer.refuse(request, rpc_error(error))
         else:
             self._tasks.start_soon(self._answer, request, handle, scope)
@@ -219,7 +223,7 @@ class Connection:
             except Exception:  # a request's boundary: the log has the error, the editor has not
                 logger.exception("a request of an editor failed")
                 error = RpcError(INTERNAL_ERROR, "the server met an unexpected error")
-        del self._stops[request.id]
+        self._stops.pop(request.id, None)
         if reply is None:
             self._peer.refuse(request, error)
             return
@@ -348,20 +352,25 @@ class Connection:
         async with self._opening:
             known = (await self._runs.status(key)).settings
             beginning = await self._read_beginning(key, sent, known)
+            opened = self._sessions.get(key.id)
+            if opened is not None and opened.is_busy:
+                raise Conflict("a prompt goes on in this session: cancel it first")
             await self._end(key.id)  # it is opened anew
             if beginning.settings != known:
                 await self._runs.configure(key, beginning.settings)
             session = self._open(beginning)
+        restored = False
         try:
             position = await session.restore(shows=replays)
-        except PassbackError:
-            await self._end(key.id)
-            raise
-        opened = self._after_opening(session)
+            restored = True
+        finally:
+            if not restored:  # also if the request is cancelled
+                self._begin_end(key.id)
+        tell_commands = self._after_opening(session)
         prompt = session.open_prompt(is_left=True)
 
         def after() -> None:
-            opened()
+            tell_commands()
             self._tasks.start_soon(session.go_on, prompt, position)
 
         return session, after
@@ -421,11 +430,16 @@ class Connection:
 
     async def _end(self, session_id: str) -> None:
         """Close a session, if it is open."""
+        session = self._begin_end(session_id)
+        if session is not None:
+            await session.closed.wait()
+
+    def _begin_end(self, session_id: str) -> Session | None:
+        """Begin to close a session, in a task that no request can cancel; None: it is not open."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            # it ends also if the request is cancelled
             self._tasks.start_soon(session.close)
-            await session.closed.wait()
+        return session
 
     async def _list(self, request: Request) -> Reply:
         sent = read_params(ListSessions, request.params)
@@ -433,16 +447,25 @@ class Connection:
             raise Unauthenticated("without API keys, sessions are listed on this computer only")
         cursor = sent.cursor
         after = None if cursor is None else ConversationPlace(*parse_place(cursor, "cursor"))
-        page = await self._runs.conversations(self._check_owner(), after=after, limit=_LISTED)
-        sessions = [
-            _listed_view(each, sent.cwd)
-            for each in page.conversations
-            # one of another protocol has no folder: it may be opened in any
-            if sent.cwd is None or each.status.settings.cwd in {"", sent.cwd}
-        ]
-        reply: dict[str, Any] = {"sessions": sessions}
-        if page.next is not None:
-            reply["nextCursor"] = f"{page.next.updated}-{page.next.tag}"
+        owner = self._check_owner()
+        found: list[ListedConversation] = []
+        for _read in range(_LIST_READS):
+            page = await self._runs.conversations(owner, after=after, limit=_LISTED)
+            found += [
+                each
+                for each in page.conversations
+                # one of another protocol has no folder: it may be opened in any
+                if sent.cwd is None or each.status.settings.cwd in {"", sent.cwd}
+            ]
+            after = page.next
+            if after is None or len(found) >= _LISTED:
+                break
+        if len(found) > _LISTED:
+            found = found[:_LISTED]
+            after = found[-1].place
+        reply: dict[str, Any] = {"sessions": [_listed_view(each, sent.cwd) for each in found]}
+        if after is not None:
+            reply["nextCursor"] = f"{after.updated}-{after.tag}"
         return Reply(reply)
 
     async def _close(self, request: Request) -> Reply:

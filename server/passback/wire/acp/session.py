@@ -220,6 +220,14 @@ class Session:
         await self.closed.wait()
 
     @property
+    def is_busy(self) -> bool:
+        """True while a prompt goes on that is not cancelled, or what was left of an earlier one."""
+        return any(
+            not each.cancelled and (each.run is not None or not each.is_left)
+            for each in self._prompts
+        )
+
+    @property
     def options(self) -> list[Update]:
         """Its options and their values."""
         return options_view(self.settings.now, self._runs.models(), self._runs.effort())
