@@ -410,7 +410,7 @@ async def test_an_end_of_sessions_is_not_interrupted(method: str) -> None:
         if method == "logout":
             await editor.new_session(mcpServers=WATCHED)
             editor.is_checked = False  # logout cancels the prompt
-        assert all(each.is_running for each in servers)
+        await wait_until(lambda: all(each.is_running for each in servers))
         key = editor.begin(method, sessionId=editor.session)
         editor.notify("$/cancel_request", requestId=key)
         assert await editor.result(key) == {}

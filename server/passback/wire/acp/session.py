@@ -452,7 +452,9 @@ class Session:
             if self._answering.asks_in_text(outcome.owed):
                 self._answering.ask_in_text(outcome.owed[0])
                 return None
-            answers = await self._answers(prompt, owed)
+            answers, failure = await self._answers(prompt, owed)
+            if failure is not None:
+                raise failure
         if prompt.other is not None:
             other, prompt.other = prompt.other, None
             return other
@@ -465,9 +467,11 @@ class Session:
             return run
         return await self._runs.close_calls(self.key)
 
-    async def _answers(self, prompt: Prompt, owed: Sequence[Owed]) -> Sequence[Answer]:
-        """Return answers to calls: to all, unless the prompt is cancelled or gives way, or another
-        client goes on meanwhile.
+    async def _answers(
+        self, prompt: Prompt, owed: Sequence[Owed]
+    ) -> tuple[Sequence[Answer], PassbackError | RpcError | None]:
+        """Return answers to calls: to all, unless the prompt is cancelled or gives way, another
+        client goes on meanwhile, or an error comes between, which is returned, too.
         """
         await self.settings.refresh()
         answers: list[Answer] = []
@@ -484,9 +488,7 @@ class Session:
             except (PassbackError, RpcError) as error:
                 failure = error  # kept out of the task group, which would wrap it
             tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return answers
+        return answers, failure
 
     async def _notice_others(self, prompt: Prompt) -> None:
         """Leave what the editor is asked when another client goes on without its answers."""
