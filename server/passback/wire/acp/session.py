@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import anyio
+import anyio.abc
 
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import (
@@ -184,6 +185,7 @@ class Session:
         self._closing = anyio.Event()
         self.closed = anyio.Event()
         self._title = ""
+        self._tasks: anyio.abc.TaskGroup
 
     # ---------------------------------------------------------------- its life
     async def run(self) -> None:
@@ -193,10 +195,10 @@ class Session:
                 for toolset in self._toolsets:
                     await stack.enter_async_context(toolset.running())
                 stack.enter_context(self._runs.lend(self.key, self._toolsets))
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._connect)
+                async with anyio.create_task_group() as self._tasks:
+                    self._tasks.start_soon(self._connect)
                     await self._closing.wait()
-                    tasks.cancel_scope.cancel()
+                    self._tasks.cancel_scope.cancel()
         finally:
             self.closed.set()
 
@@ -452,9 +454,13 @@ class Session:
             if self._answering.asks_in_text(outcome.owed):
                 self._answering.ask_in_text(outcome.owed[0])
                 return None
-            answers, failure = await self._answers(prompt, owed)
-            if failure is not None:
-                raise failure
+            answers = await self._answers(prompt, owed)
+        return await self._use_answers(prompt, answers)
+
+    async def _use_answers(
+        self, prompt: Prompt, answers: Sequence[Answer]
+    ) -> RunRef | Parked | None:
+        """Post answers; return the run that goes on with them, or with another client's."""
         if prompt.other is not None:
             other, prompt.other = prompt.other, None
             return other
@@ -467,41 +473,38 @@ class Session:
             return run
         return await self._runs.close_calls(self.key)
 
-    async def _answers(
-        self, prompt: Prompt, owed: Sequence[Owed]
-    ) -> tuple[Sequence[Answer], PassbackError | RpcError | None]:
-        """Return answers to calls: to all, unless the prompt is cancelled or gives way, another
-        client goes on meanwhile, or an error comes between, which is returned, too.
+    async def _answers(self, prompt: Prompt, owed: Sequence[Owed]) -> Sequence[Answer]:
+        """Return answers to calls: to all, unless the prompt is cancelled or gives way, or another
+        client goes on meanwhile.
         """
         await self.settings.refresh()
         answers: list[Answer] = []
-        failure: RpcError | PassbackError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._notice_others, prompt)
-            try:
-                with prompt.interruptible():
-                    for each in owed:
-                        answer = await self._answering.answer(each, again=prompt.is_left)
-                        answers.append(answer)
-            except PromptCancelled:
-                prompt.cancelled = True
-            except (PassbackError, RpcError) as error:
-                failure = error  # kept out of the task group, which would wrap it
-            tasks.cancel_scope.cancel()
-        return answers, failure
+        watching = anyio.CancelScope()
+        self._tasks.start_soon(self._notice_others, prompt, watching)
+        try:
+            with prompt.interruptible():
+                for each in owed:
+                    answer = await self._answering.answer(each, again=prompt.is_left)
+                    answers.append(answer)
+        except PromptCancelled:
+            prompt.cancelled = True
+        finally:
+            watching.cancel()
+        return answers
 
-    async def _notice_others(self, prompt: Prompt) -> None:
+    async def _notice_others(self, prompt: Prompt, watching: anyio.CancelScope) -> None:
         """Leave what the editor is asked when another client goes on without its answers."""
         assert prompt.run is not None  # it has handed the calls back
         after = Cursor(prompt.run.run_id, prompt.seen)
-        try:
-            async with self._runs.watch(self.key, after=after) as batches:
-                async for batch in batches:
-                    prompt.other = batch.run
-                    break
-                prompt.leave()  # also if the conversation was deleted
-        except PassbackError as error:  # then it is noticed when the answers are posted
-            logger.warning("a session is not watched: %s", error.code)
+        with watching:
+            try:
+                async with self._runs.watch(self.key, after=after) as batches:
+                    async for batch in batches:
+                        prompt.other = batch.run
+                        break
+                    prompt.leave()  # also if the conversation was deleted
+            except PassbackError as error:  # then it is noticed when the answers are posted
+                logger.warning("a session is not watched: %s", error.code)
 
     async def _post_answers(
         self, prompt: Prompt, answers: Sequence[Answer]
