@@ -89,6 +89,7 @@ def test_a_mode_and_lasting_decisions(
         ("/srv/project", "/etc/passwd", False),
         ("", "/srv/b.py", False),
         ("C:\\Project", "c:/project/a/b.py", True),
+        ("C:\\Project", "C:\\PROJECT\\b.py", True),
         ("C:\\Project", "C:\\Project\\..\\b.py", False),
         ("C:\\Project", "D:\\Project\\b.py", False),
     ],

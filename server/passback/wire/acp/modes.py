@@ -47,7 +47,7 @@ def _is_within(settings: ConversationSettings, path: str) -> bool:
     """Return whether a path is in one of the folders of a session, as it is spelt."""
     rules = paths_of(settings.cwd)
     wanted = rules.normcase(rules.normpath(path))
-    for each in filter(None, (settings.cwd, *settings.directories)):
+    for each in (settings.cwd, *settings.directories):
         folder = rules.normcase(rules.normpath(each))
         if wanted.startswith(rules.join(folder, "")):
             return True
