@@ -35,7 +35,9 @@ async def play(name: str) -> Result:
 )
 async def test_after_a_worker_was_killed_nothing_is_lost_or_doubled(name: str) -> None:
     result = await play(name)
-    assert result.disconnects
+    # of two workers, the one that is killed may have no reader at that moment
+    assert result.hits
+    assert None not in result.recovery_times
 
 
 @pytest.mark.promise("P10")

@@ -211,17 +211,18 @@ def on_call(number: int, act: Callable[[], Awaitable[object]]) -> Callable[[], A
     return hook
 
 
-STATUS_OF_SHOWING = 3  # the two before are those of the load
-
-
-async def test_a_run_that_is_to_be_shown_may_vanish(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_run_that_is_shown_may_vanish() -> None:
     async with memory_editor(["One. ", anyio.Event()]) as (editor, model):
         await editor.post("Hello")
         await wait_until(lambda: model.open_streams == 1)
-        editor.hooks["status"] = on_call(STATUS_OF_SHOWING, lambda: editor.runs.delete(editor.key))
         await editor.load()
-        await wait_until(lambda: "there is no such conversation" in caplog.text)
+        await wait_until(lambda: joined_text(editor.updates()) == "One. ")
+        await editor.runs.delete(editor.key)
+        assert (await editor.refusal_of_prompt("More")).code == -32002
         assert await editor.request("session/close", sessionId=editor.session) == {}
+
+
+STATUS_OF_RESTORING = 3  # the two before are of the opening
 
 
 async def test_a_run_that_is_to_be_shown_may_have_ended() -> None:
@@ -234,10 +235,17 @@ async def test_a_run_that_is_to_be_shown_may_have_ended() -> None:
             held.set()
             await editor.until_idle()
 
-        editor.hooks["status"] = on_call(STATUS_OF_SHOWING, end)
+        async def end_after_status(*given: Any) -> Any:
+            status = await editor.runs.status(*given)
+            if next(times) == STATUS_OF_RESTORING:
+                await end()
+            return status
+
+        times = itertools.count(1)
+        editor.verbs["status"] = end_after_status
         await editor.load()
         assert await editor.prompt("More") == "end_turn"
-        assert joined_text(editor.updates()) == "Two."
+        assert joined_text(editor.updates()) == "One. Two."
 
 
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])

@@ -33,7 +33,14 @@ from passback.core.questions import ASK_USER
 from passback.core.text import read_json, replace_surrogates
 from passback.core.values import value
 from passback.native.parts import read_result
-from passback.streams.jsonrpc import ConnectionLost, Peer, RpcError
+from passback.streams.jsonrpc import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    ConnectionLost,
+    Peer,
+    RpcError,
+)
 from passback.wire.acp.commands import (
     OUTPUT_BYTES,
     command_key,
@@ -52,7 +59,11 @@ _COMMAND_SECONDS: Final = 120
 _MAX_COMMAND_SECONDS: Final = 3600
 _FILE_SECONDS: Final = 60  # in which the editor has to answer
 _CREATE_SECONDS: Final = 10  # likewise, for a terminal
-_MISSING: Final = re.compile(r"not found|no such file|does not exist|enoent", re.IGNORECASE)
+_MISSING: Final = re.compile(
+    r"no such file|enoent|(?:file|path)\b.{0,1000}(?:not found|does not exist)",
+    re.IGNORECASE | re.DOTALL,
+)
+_OF_PROTOCOL: Final = frozenset({INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
 _EMPTY: Final = "(the file is empty)"
 
 _PATH: Final[JsonValue] = {
@@ -277,9 +288,10 @@ class ClientTools:
             Refusal: it would be refused whatever the person says.
             ConnectionLost: the editor is gone.
         """
+        given = self._arguments(owed)
         if owed.name in {WRITE_FILE.name, EDIT_FILE.name} and owed.name not in self._declared:
             with _refusals():
-                await self._changed_text(owed.name, _arguments_of(owed.arguments))
+                await self._changed_text(owed.name, given)
         return self.describe(owed.name, owed.arguments)
 
     async def execute(self, owed: Owed, show: Show, /) -> Result:
@@ -289,7 +301,7 @@ class ClientTools:
             Refusal: it has failed.
             ConnectionLost: the editor is gone.
         """
-        given = _arguments_of(owed.arguments)
+        given = self._arguments(owed)
         with _refusals():
             if owed.name in self._declared:
                 return await self._call_declared(owed, given)
@@ -298,6 +310,17 @@ class ClientTools:
             if owed.name == RUN_COMMAND.name:
                 return await self._run_command(given, show)
             return await self._write(owed.name, given)
+
+    def _arguments(self, owed: Owed) -> dict[str, Any]:
+        """Return the arguments of a call.
+
+        Raises:
+            Refusal: they are those of another client's tool that has the name of one of ours.
+        """
+        given = _arguments_of(owed.arguments)
+        if owed.name not in self._declared and not _fits(owed.name, given):
+            raise Refusal("Not made: the arguments are those of another tool of this name.")
+        return given
 
     def restore(self, message: Message, /) -> None:
         """Take what a message of the record tells of files, in the order of the record."""
@@ -387,7 +410,8 @@ class ClientTools:
         except ConnectionLost:
             raise
         except RpcError as error:
-            if error.code == RESOURCE_NOT_FOUND or _MISSING.search(error.message):
+            is_told = error.code not in _OF_PROTOCOL and _MISSING.search(error.message)
+            if error.code == RESOURCE_NOT_FOUND or is_told:
                 return None
             raise
         content = answer.get("content") if isinstance(answer, dict) else None
@@ -496,3 +520,15 @@ def _first_question(given: Mapping[str, Any]) -> str:
         return str(given["questions"][0]["question"])
     except (LookupError, TypeError):  # not valid: it is not asked
         return ASK_USER.name
+
+
+_TYPES: Final = {"string": str, "integer": int | float, "array": list}
+
+
+def _fits(name: str, given: Mapping[str, Any]) -> bool:
+    """Return whether arguments have the names and types that a tool of ours declares."""
+    schema: Any = next(each.parameters for each in (*_FILE_TOOLS, RUN_COMMAND) if each.name == name)
+    known = schema["properties"]
+    return given.keys() >= set(schema["required"]) and all(
+        isinstance(each, _TYPES[known[key]["type"]]) for key, each in given.items() if key in known
+    )

@@ -64,6 +64,8 @@ from passback.wire.acp.posted import (
     read_prompt,
     read_server,
 )
+from passback.wire.acp.prompts import LeftRun
+from passback.wire.acp.prompts import Prompt as OpenPrompt
 from passback.wire.acp.session import Beginning, Session
 
 logger = logging.getLogger(__name__)
@@ -321,7 +323,7 @@ class Connection:
 
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.key.owner != self._client.owner:
             raise UnknownConversation("there is no such session here: open it by session/load")
         return session
 
@@ -331,7 +333,8 @@ class Connection:
         async with self._opening:
             beginning = await self._read_beginning(key, sent, ConversationSettings())
             await self._runs.create(key, settings=beginning.settings)
-            session = self._open(beginning)
+            session = self._begin(beginning)
+            self._enter(session)
         return Reply({"sessionId": key.id, **_state_of(session)}, self._after_opening(session))
 
     async def _load(self, request: Request) -> Reply:
@@ -356,24 +359,36 @@ class Connection:
             if opened is not None and opened.is_busy:
                 raise Conflict("a prompt goes on in this session: cancel it first")
             await self._end(key.id)  # it is opened anew
-            if beginning.settings != known:
-                await self._runs.configure(key, beginning.settings)
-            session = self._open(beginning)
-        restored = False
-        try:
-            position = await session.restore(shows=replays)
-            restored = True
-        finally:
-            if not restored:  # also if the request is cancelled
-                self._begin_end(key.id)
+            await self._keep_folders(beginning)
+            session = self._begin(beginning)
+            try:
+                left = await session.restore(shows=replays)
+                self._enter(session)
+            finally:
+                if key.id not in self._sessions:  # also if the request is cancelled
+                    self._tasks.start_soon(session.close)
         tell_commands = self._after_opening(session)
         prompt = session.open_prompt(is_left=True)
 
         def after() -> None:
             tell_commands()
-            self._tasks.start_soon(session.go_on, prompt, position)
+            self._tasks.start_soon(self._go_on, session, prompt, left)
 
         return session, after
+
+    async def _keep_folders(self, beginning: Beginning) -> None:
+        """Store the folders of a session; its other settings are as they are stored now."""
+        stored = (await self._runs.status(beginning.key)).settings
+        given = beginning.settings
+        beginning.settings = replace(stored, cwd=given.cwd, directories=given.directories)
+        if beginning.settings != stored:
+            await self._runs.configure(beginning.key, beginning.settings)
+
+    async def _go_on(self, session: Session, prompt: OpenPrompt, left: LeftRun | None) -> None:
+        try:
+            await session.go_on(prompt, left)
+        except Exception:  # its boundary, as that of a request
+            logger.exception("what was left of a session failed")
 
     async def _read_beginning(
         self, key: ConversationKey, sent: NewSession, known: ConversationSettings
@@ -411,14 +426,20 @@ class Connection:
             made[toolset.name] = toolset
         return [*made.values()]
 
-    def _open(self, beginning: Beginning) -> Session:
+    def _begin(self, beginning: Beginning) -> Session:
+        """Return a new session that runs, and that no request reaches yet."""
         editor = Editor(
             self._peer, self._client.wait_until_sent, self._abilities or ClientAbilities()
         )
         session = Session(self._services, editor, beginning, self._currency)
-        self._sessions[session.key.id] = session
         self._tasks.start_soon(session.run)
         return session
+
+    def _enter(self, session: Session) -> None:
+        """Let requests reach a session. Raises Unauthenticated if its owner has logged out."""
+        if self._check_owner() != session.key.owner:
+            raise Unauthenticated("another owner has authenticated meanwhile")
+        self._sessions[session.key.id] = session
 
     def _after_opening(self, session: Session) -> Callable[[], None]:
         commands = [

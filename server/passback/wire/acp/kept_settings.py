@@ -29,18 +29,19 @@ class KeptSettings:
         self._changing = anyio.Lock()
         self.now = settings
 
-    def take(self, stored: ConversationSettings, /) -> None:
-        """Take settings that were just read."""
-        self.now = replace(stored, cwd=self.now.cwd, directories=self.now.directories)
-
     async def refresh(self) -> None:
         """Read them anew."""
-        self.take((await self._runs.status(self._key)).settings)
+        async with self._changing:  # a change that is under way is not undone by an older reading
+            await self._read()
+
+    async def _read(self) -> None:
+        stored = (await self._runs.status(self._key)).settings
+        self.now = replace(stored, cwd=self.now.cwd, directories=self.now.directories)
 
     async def change(self, **changes: Any) -> None:
         """Change fields of them, also while a prompt goes on; others stay as they are stored."""
         async with self._changing:
-            await self.refresh()
+            await self._read()
             await self._store(replace(self.now, **changes))
 
     async def decide(self, change: Change, decision: Lasting, /) -> None:
@@ -50,7 +51,7 @@ class KeptSettings:
             InvalidRequest: there is no room for it.
         """
         async with self._changing:
-            await self.refresh()
+            await self._read()
             decisions = with_decision(self.now, change, decision)
             await self._store(replace(self.now, decisions=decisions))
 

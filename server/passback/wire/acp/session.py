@@ -5,9 +5,9 @@ asked what it owes, and the next run goes on with the answers.
 """
 
 import logging
-from collections.abc import Generator, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -16,6 +16,7 @@ import anyio.abc
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import (
     Conflict,
+    InvalidRequest,
     PassbackError,
     StoreError,
     ToolNameClash,
@@ -60,6 +61,7 @@ from passback.wire.acp.client_tools import ClientTools
 from passback.wire.acp.kept_settings import KeptSettings
 from passback.wire.acp.modes import efforts, mode_of, modes_view, options_view
 from passback.wire.acp.posted import text_block
+from passback.wire.acp.prompts import LeftRun, Prompt
 from passback.wire.acp.updates import Abilities, Update, Updates, plan_update
 
 logger = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ logger = logging.getLogger(__name__)
 _MERGE_SECONDS: Final = 0.03  # in which what a run says is gathered for one update
 _PAGE: Final = 100  # messages
 _CANCELLED: Final = "cancelled"
+_LOST: Final = "The result cannot be shown to you: "
 _STOP_REASONS: Final = {
     "end_turn": "end_turn",
     "max_tokens": "max_tokens",
@@ -76,51 +79,6 @@ _STOP_REASONS: Final = {
 }
 _NOT_ALLOWED: Final = "The user did not allow this call."
 _NOBODY: Final = "The user cannot be asked here, except in text: ask in your answer."
-
-
-@dataclass(eq=False, slots=True)
-class Prompt:
-    """A prompt from its arrival to its answer, or a run that is only shown.
-
-    Attributes:
-        is_left: nobody waits for its answer: it is what another process, or another client, has
-            left when the session was opened.
-        cancelled: it is to end, and to be answered as cancelled.
-        gives_way: another prompt has come, and what is owed is not answered any more.
-        run: its newest run.
-        seen: the last event of that run.
-        other: the run with which another client went on while the editor was asked.
-    """
-
-    is_left: bool = False
-    cancelled: bool = False
-    gives_way: bool = False
-    run: RunRef | None = None
-    seen: Position = START
-    other: RunRef | None = None
-    _waiting: anyio.CancelScope | None = None
-
-    @contextmanager
-    def interruptible(self) -> Generator[None]:
-        """Leave what is done within the context as soon as the prompt is cancelled."""
-        with anyio.CancelScope() as self._waiting:
-            if self.cancelled or self.gives_way:
-                self._waiting.cancel()
-            yield
-        self._waiting = None
-
-    def leave(self) -> None:
-        """Leave what is done within `interruptible`."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-
-    def cancel(self) -> None:
-        self.cancelled = True
-        self.leave()
-
-    def give_way(self) -> None:
-        self.gives_way = True
-        self.leave()
 
 
 @dataclass(slots=True)
@@ -240,11 +198,11 @@ class Session:
         return modes_view(self.settings.now)
 
     # ---------------------------------------------------------------- the record
-    async def restore(self, *, shows: bool) -> Position | None:
+    async def restore(self, *, shows: bool) -> LeftRun | None:
         """Read the conversation, and send all of it if it `shows` the editor.
 
         Returns:
-            The end of what was read of a run that goes on; None if none does.
+            The run that goes on; None if none does.
 
         Raises:
             UnknownConversation: there is none.
@@ -254,6 +212,8 @@ class Session:
         while start < status.message_count:
             limit = min(_PAGE, status.message_count - start)
             page = await self._runs.messages(self.key, start=start, limit=limit)
+            if not page.messages:  # a rollback has removed them
+                break
             for message in page.messages:
                 updates = self._updates.read([message])
                 self._tools.restore(message)
@@ -264,38 +224,56 @@ class Session:
         self._title = status.title
         if shows and status.state.plan:
             self.send([plan_update(status.state.plan)])
-        return status.committed if status.running else None
+        if not status.running or status.run_id is None:
+            return None
+        return LeftRun(RunRef(self.key, status.run_id), status.committed)
 
-    async def go_on(self, prompt: Prompt, after: Position | None, /) -> None:
+    async def go_on(self, prompt: Prompt, left: LeftRun | None, /) -> None:
         """Go on with what was left when the session was opened.
 
-        A run that goes on is shown, and what is owed is answered. A prompt that comes meanwhile
-        goes before what is owed.
+        A run that went on then is shown, and what is owed is answered. A prompt that comes
+        meanwhile goes before what is owed.
 
         Args:
             prompt: stands for it.
-            after: the end of what the editor knows of a run that goes on; None if none does.
+            left: as `restore` has returned it.
         """
         try:
-            async with self._turns:
-                await self._connected.wait()
-                status = await self._runs.status(self.key)
-                self.settings.take(status.settings)
-                if status.run_id is None:
-                    return
-                run = RunRef(self.key, status.run_id)
-                prompt.run, prompt.seen = run, status.logged
-                if status.running:
-                    await self._run_to_end(prompt, run, after or START)
-                elif status.owed and not status.overdue:
-                    outcome = HandedBack(status.owed)
-                    await self._run_to_end(prompt, await self._next_run(prompt, outcome))
+            async with self._turn_of(prompt):
+                await self._answer_left(prompt, left)
         except (PassbackError, RpcError) as error:
             logger.warning("what was left of a session is not gone on with: %s", error)
         finally:
             if prompt.cancelled:
                 self.send(self._updates.settle_all())
             self._prompts.remove(prompt)
+
+    async def _answer_left(self, prompt: Prompt, left: LeftRun | None) -> None:
+        """Follow a run that was left, or answer what is owed and follow the run it begins."""
+        if left is not None and not prompt.cancelled:
+            await self._run_to_end(prompt, left.run, left.after)
+            return
+        status = await self._runs.status(self.key)
+        is_owing = bool(status.owed) and not (status.running or status.overdue)
+        if prompt.cancelled or status.run_id is None or not is_owing:
+            return
+        prompt.run, prompt.seen = RunRef(self.key, status.run_id), status.logged
+        outcome = HandedBack(status.owed)
+        await self._run_to_end(prompt, await self._next_run(prompt, outcome))
+
+    @asynccontextmanager
+    async def _turn_of(self, prompt: Prompt) -> AsyncGenerator[bool]:
+        """Hold the turn of a prompt, once it comes; yield False if it was cancelled before."""
+        taken = False
+        with prompt.interruptible():
+            await self._turns.acquire()
+            taken = True
+            await self._connected.wait()
+        try:
+            yield not prompt.cancelled
+        finally:
+            if taken:
+                self._turns.release()
 
     # ---------------------------------------------------------------- prompts
     def open_prompt(self, *, is_left: bool = False) -> Prompt:
@@ -331,16 +309,8 @@ class Session:
             RpcError: the agent failed.
         """
         try:
-            taken = False
-            with prompt.interruptible():
-                await self._turns.acquire()
-                taken = True
-                await self._connected.wait()
-            try:
-                return await self._answer(prompt, content)
-            finally:
-                if taken:
-                    self._turns.release()
+            async with self._turn_of(prompt) as comes:
+                return await self._answer(prompt, content) if comes else _CANCELLED
         except (PassbackError, RpcError):
             if prompt.cancelled:
                 return _CANCELLED
@@ -349,8 +319,6 @@ class Session:
             self._prompts.remove(prompt)
 
     async def _answer(self, prompt: Prompt, content: Content) -> str:
-        if prompt.cancelled:
-            return _CANCELLED
         self._tell_unavailable()
         try:
             outcome = await self._run_to_end(prompt, await self._begin(content))
@@ -382,7 +350,7 @@ class Session:
     async def _begin(self, content: Content) -> RunRef | Parked:
         """Post a prompt, or with it the answer to a question that was asked in text."""
         status = await self._runs.status(self.key)
-        self.settings.take(status.settings)
+        await self.settings.refresh()
         text = single_text(content)
         message: PostedMessage = UserMessage(
             new_message_id(), content, context=self._message_context()
@@ -404,7 +372,7 @@ class Session:
         return MessageContext(
             instructions=f"The user's working directory: {', '.join(filter(None, folders))}",
             generation=Generation(effort=effort) if chooses else None,
-            model=settings.model if len(self._runs.models()) > 1 else "",
+            model=settings.model if settings.model in self._runs.models() else "",
             extras={"mode": mode_of(settings)},
             answered=True,
         )
@@ -482,7 +450,7 @@ class Session:
         watching = anyio.CancelScope()
         self._tasks.start_soon(self._notice_others, prompt, watching)
         try:
-            with prompt.interruptible():
+            with prompt.interruptible(asks=True):
                 for each in owed:
                     answer = await self._answering.answer(each, again=prompt.is_left)
                     answers.append(answer)
@@ -519,6 +487,12 @@ class Session:
             return None
         try:
             return await self._post(tuple(answers))
+        except InvalidRequest as error:
+            # the model is told, and can ask for less
+            told = [_refused_result(each, error) for each in answers]
+            if told == [*answers]:
+                raise
+            return await self._post_answers(prompt, told)
         except (Conflict, UnknownToolCall):
             status = await self._runs.status(self.key)
             run = None if status.run_id is None else RunRef(self.key, status.run_id)
@@ -543,7 +517,11 @@ class Session:
 
     async def _tell_status(self) -> None:
         """Send the cost and the title, where the prompt has changed them."""
-        status = await self._runs.status(self.key)
+        try:
+            status = await self._runs.status(self.key)
+        except StoreError as error:  # the prompt has been answered all the same
+            logger.warning("a session's title and cost are not told: %s", error.code)
+            return
         self.send(self._updates.spend(owner_view(status.state).cost))
         if status.title and status.title != self._title:
             self._title = status.title
@@ -557,3 +535,10 @@ class Session:
                     }
                 ]
             )
+
+
+def _refused_result(answer: Answer, error: InvalidRequest) -> Answer:
+    """Return words in place of a result that was refused, as too large; others as they are."""
+    if not isinstance(answer, ToolMessage) or (single_text(answer.content) or "").startswith(_LOST):
+        return answer
+    return replace(answer, content=f"{_LOST}{error.message}", is_error=True)
