@@ -305,7 +305,11 @@ async def test_a_record_that_shrinks_while_it_is_read_ends_the_load() -> None:
 
 async def test_what_is_left_is_not_begun_for_a_session_that_is_closed() -> None:
     # a server that never says anything, for which the session waits
-    mute = {"name": "mute", "command": sys.executable, "args": ["-c", "input()"]}
+    mute = {
+        "name": "mute",
+        "command": sys.executable,
+        "args": ["-c", "import sys; sys.stdin.read()"],
+    }
     async with left_asking(BURN, says("Fine.")) as (_, editor, _model):
         await editor.load(editor.session, cwd=str(ROOT), mcpServers=[mute])
         assert await editor.request("session/close", sessionId=editor.session) == {}

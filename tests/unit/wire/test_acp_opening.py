@@ -542,7 +542,11 @@ async def test_a_broken_server_is_told_once_and_the_session_goes_on(*, notices: 
 
 async def test_a_prompt_waits_for_the_servers_and_can_be_cancelled_then() -> None:
     # a server that never says anything
-    mute = {"name": "mute", "command": sys.executable, "args": ["-c", "input()"]}
+    mute = {
+        "name": "mute",
+        "command": sys.executable,
+        "args": ["-c", "import sys; sys.stdin.read()"],
+    }
     async with memory_editor(says("Hi.")) as (editor, model):
         await editor.new_session(cwd=str(ROOT), mcpServers=[mute])
         key = editor.begin_prompt("Hello")

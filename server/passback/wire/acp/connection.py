@@ -321,6 +321,11 @@ class Connection:
             raise Unauthenticated("authenticate first")
         return owner
 
+    def _check_still(self, owner: OwnerId) -> None:
+        """Raise Unauthenticated if the sessions have no owner any more, or another one."""
+        if self._check_owner() != owner:
+            raise Unauthenticated("another owner has authenticated meanwhile")
+
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)
         if session is None or session.key.owner != self._client.owner:
@@ -427,7 +432,8 @@ class Connection:
         return [*made.values()]
 
     def _begin(self, beginning: Beginning) -> Session:
-        """Return a new session that runs, and that no request reaches yet."""
+        """Return a new session that runs, and that no request reaches yet. Raises as `_enter`."""
+        self._check_still(beginning.key.owner)
         editor = Editor(
             self._peer, self._client.wait_until_sent, self._abilities or ClientAbilities()
         )
@@ -437,8 +443,7 @@ class Connection:
 
     def _enter(self, session: Session) -> None:
         """Let requests reach a session. Raises Unauthenticated if its owner has logged out."""
-        if self._check_owner() != session.key.owner:
-            raise Unauthenticated("another owner has authenticated meanwhile")
+        self._check_still(session.key.owner)
         self._sessions[session.key.id] = session
 
     def _after_opening(self, session: Session) -> Callable[[], None]:
