@@ -7,8 +7,10 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from tests.e2e.acp_stage import opened_editor
 from tests.e2e.stage import Stage
 from tests.e2e.workers import LEASE, SECONDS, Worker, worker
+from tests.support.acp_editor import Editor
 from tests.support.lanes import choose_stores, unmeasured
 from tests.support.model_server import ModelServer, model_server
 from tests.support.proxies import FrameCutter, frame_cutter
@@ -38,6 +40,15 @@ def anyio_backend() -> str:
 @pytest.fixture
 def conversation() -> str:
     return f"conversation-{uuid4()}"
+
+
+@pytest.fixture(scope="module")
+async def editor(
+    model: ModelServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Editor]:
+    """An editor that has started `passback acp` and is connected to it."""
+    async with opened_editor(model, tmp_path_factory.mktemp("agent")) as editor:
+        yield editor
 
 
 @pytest.fixture(scope="module")

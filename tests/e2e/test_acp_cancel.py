@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import anyio
 import pytest
-from tests.e2e.acp_stage import Stage, begin_session, call, later, opened_editor
+from tests.e2e.acp_stage import Stage, begin_session, call, later
 from tests.support.acp_editor import Editor, choose, never
 from tests.support.model_server import Act, ModelServer, Reply, event, says
 from tests.support.waiting import pause
@@ -21,14 +21,6 @@ PIECES = [f"{n} " for n in range(30)]
 
 Moment: TypeAlias = Callable[[], Awaitable[None]]
 Round: TypeAlias = Callable[[Stage, Moment], Awaitable[str]]
-
-
-@pytest.fixture(scope="module")
-async def editor(
-    model: ModelServer, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[Editor]:
-    async with opened_editor(model, tmp_path_factory.mktemp("agent")) as editor:
-        yield editor
 
 
 @pytest.fixture

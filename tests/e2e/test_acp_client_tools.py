@@ -33,14 +33,6 @@ CHOICE: Json = {
 OPEN: Json = {"question": "What is your name?"}
 
 
-@pytest.fixture(scope="module")
-async def editor(
-    model: ModelServer, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[Editor]:
-    async with opened_editor(model, tmp_path_factory.mktemp("agent")) as editor:
-        yield editor
-
-
 @pytest.fixture
 async def stage(editor: Editor, model: ModelServer, tmp_path: Path) -> AsyncGenerator[Stage]:
     stage = await begin_session(editor, model, tmp_path)

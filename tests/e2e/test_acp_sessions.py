@@ -26,14 +26,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.node, pytest.mark.timeout(120)]
 UNKNOWN = -32002
 
 
-@pytest.fixture(scope="module")
-async def editor(
-    model: ModelServer, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[Editor]:
-    async with opened_editor(model, tmp_path_factory.mktemp("agent")) as editor:
-        yield editor
-
-
 @pytest.fixture
 async def stage(editor: Editor, model: ModelServer, tmp_path: Path) -> AsyncGenerator[Stage]:
     stage = await begin_session(editor, model, tmp_path)
