@@ -42,6 +42,7 @@ _MAX_MESSAGE_READ = 4000  # characters of a message
 _CALL_PIECE = 24  # characters of a call's arguments that are sent at once
 # The server puts such a block before a user's words; the words cannot have such a tag.
 _CONTEXT = re.compile(r"<user_context>\n.*?\n</user_context>\n*", re.DOTALL)
+_INSTRUCTIONS = "<instructions>\n"  # likewise, behind them
 _PIECE = re.compile(r"\s*\S{1,24}|\s+")
 _COUNT_TO = re.compile(r"\bcount to (\d{1,6})\b", re.IGNORECASE)
 _GREETING = re.compile(r"\W*(hi|hello|hey|hallo|good (morning|evening|afternoon))\b", re.IGNORECASE)
@@ -179,9 +180,10 @@ def _last_words(messages: Sequence[ModelMessage]) -> tuple[str, Sequence[MediaPa
 
 
 def _without_context(text: str) -> str:
-    """Return a message without the application's context before it, such as the time."""
+    """Return a message without the application's context around it: the time, its instructions."""
     context = _CONTEXT.match(text)
-    return text if context is None else text[context.end() :]
+    words, tag, rest = text[context.end() if context else 0 :].rpartition(_INSTRUCTIONS)
+    return words.rstrip("\n") if tag else rest
 
 
 def _last_results(messages: Sequence[ModelMessage]) -> list[tuple[str, ToolMessage]]:

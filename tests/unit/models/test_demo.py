@@ -136,6 +136,17 @@ def test_only_the_text_of_the_user_is_read_and_not_its_context(content: Content)
     assert "user_context" not in text(deltas)
 
 
+def test_the_instructions_behind_the_words_are_none_of_them() -> None:
+    context = MessageContext(instructions="The user's working directory: /srv/paint")
+    shown = PromptLayers().shown(replace(user("what is new?"), context=context))
+    assert isinstance(shown, UserMessage)
+    assert "<instructions>" in str(shown.content)
+    deltas = ask(shown.content, spec("paint"))
+    assert tool_calls(deltas) == []
+    assert 'You said: "what is new?"' in text(deltas)
+    assert "working directory" not in text(deltas)
+
+
 def test_a_named_tool_is_called_with_its_arguments_in_pieces() -> None:
     assert ask("Change background color to blue.", *PAGE)[:-2] == [
         ToolCallChunk(0, "demo_0", "change-background-color"),
