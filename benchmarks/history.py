@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import uvloop
+from tests.support.ledgers import open_ledger
 
 from benchmarks.client import WIRE, Connection, Reply, new_conversation_id
 from benchmarks.processes import cpu_seconds, waited_seconds
@@ -32,7 +33,6 @@ from passback.core.messages import (
 )
 from passback.core.state import State
 from passback.http.gate import ANONYMOUS
-from passback.stores.open import open_store
 
 MESSAGE_WORDS = 60
 FIRST_TEXTS_SECONDS = 60  # until all streams have a text
@@ -66,7 +66,7 @@ async def fill_store(store_url: str, conversations: int, length: HistoryLength) 
     messages = tuple(kind(new_message_id(), text) for kind in kinds)
     state = State(history_start=length.messages - length.behind)
     ids = [new_conversation_id() for _ in range(conversations)]
-    async with open_store(store_url) as store:
+    async with open_ledger(store_url) as store:
         for conversation in ids:
             key = ConversationKey(ANONYMOUS, ConversationId(conversation))
             if not await store.park(Change(key, new_nonce(), 0, messages, state=state)):

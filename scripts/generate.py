@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import conversation_tables
 import settings_reference
 import tools
 from repository import ROOT
@@ -17,6 +18,7 @@ NPM_FOLDER = ROOT / "tests" / "js"
 
 def main() -> int:
     settings_reference.write()
+    conversation_tables.write()
     node = os.environ.get("TEST_NODE") or tools.find_node()
     if node is None or not tools.npm_ci(node, NPM_FOLDER):
         print("The types of the JavaScript client need Node.js and npm packages: none can be had")

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
 # of pyproject.toml, that the image of the Dockerfile has
-IMAGE_EXTRAS = ("chat", "mcp")
+IMAGE_EXTRAS = ("chat", "mcp", "postgres")
 # of pyproject.toml, that scripts/serve installs
 SERVE_EXTRAS = ("chat",)
 # the arguments of `uv pip compile` for each file; the first one sets the versions of the next four

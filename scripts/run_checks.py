@@ -59,6 +59,7 @@ def fast_checks() -> Iterator[Check]:
     yield "spelling", [*PYTHON, "codespell_lib", *map(str, files())]
     yield "import contracts", [str(Path(sys.executable).parent / "lint-imports"), "--no-logo"]
     yield "reference pages", [sys.executable, str(SCRIPTS / "settings_reference.py")]
+    yield "tables of the design", [sys.executable, str(SCRIPTS / "conversation_tables.py")]
     yield "licences", [sys.executable, str(SCRIPTS / "licences.py")]
 
 

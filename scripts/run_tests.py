@@ -5,10 +5,10 @@ Usage: scripts/test [--quick | --coverage] [pytest's arguments]
 With --quick, the unit tests and the contract of the stores in memory are run, which need no program
 but Python: within some 75 seconds on two cores.
 
-The others find the programs in TEST_REDIS_SERVER, TEST_CHROMIUM, TEST_NODE, TEST_NGINX, TEST_JQ,
-TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_BLADE_CLIENT; with TEST_LANE=nightly also in TEST_GO,
-TEST_NEWEST_REDIS and TEST_PLAIN_SERVER. A missing one is said aloud, and its tests skip; where CI
-is set it is a failure.
+The others find the programs in TEST_REDIS_SERVER, TEST_POSTGRES, TEST_CHROMIUM, TEST_NODE,
+TEST_NGINX, TEST_JQ, TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_BLADE_CLIENT; with
+TEST_LANE=nightly also in TEST_GO, TEST_NEWEST_REDIS and TEST_PLAIN_SERVER. A missing one is said
+aloud, and its tests skip; where CI is set it is a failure.
 
 With --coverage, the unit tests are run on a newer Python, too, if it is on the PATH, and the last
 lines are the tests that failed and why, and `N passed, N failed, N skipped`.
@@ -41,6 +41,7 @@ the environment keeps Python from writing bytecode, as many containers do."""
 
 PROGRAMS = {
     "TEST_REDIS_SERVER": "redis-server",
+    "TEST_POSTGRES": "PostgreSQL",
     "TEST_CHROMIUM": "Chromium",
     "TEST_NODE": "Node.js and its npm packages",
     "TEST_NGINX": "nginx",

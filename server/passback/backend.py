@@ -25,6 +25,7 @@ from passback.engine.agents import Agents, AgentSpec, ServedAgent, TitleModel
 from passback.engine.commands import Commands
 from passback.engine.guarding import CallBroken, guarded
 from passback.engine.judging import CallJudge, OutputJudge
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import HEARTBEAT, Timing
 from passback.engine.toolbox import ToolSources
@@ -49,10 +50,10 @@ class Backend:
 
     def __init__(self, settings: Settings, agents: Sequence[Agent]) -> None:
         with named_in_errors("PASSBACK_STORE"):
-            self.store = open_store(settings.store, options=settings.store_options)
+            self.ledger = Ledger(open_store(settings.store, options=settings.store_options))
         builder = AgentBuilder(settings)
         self.runs = RunService(
-            self.store,
+            self.ledger,
             builder.agents(agents or (Agent(),)),
             _from_parts(
                 Timing,
@@ -78,8 +79,8 @@ class Backend:
             for model in self.models:
                 stack.push_async_callback(model.aclose)
             with named_in_errors("PASSBACK_STORE"):
-                await stack.enter_async_context(self.store)
-                warnings = await self.store.check()
+                await stack.enter_async_context(self.ledger)
+                warnings = await self.ledger.check()
             for one in self.connected:
                 await stack.enter_async_context(one.running())
             warnings = [*warnings, *await _wait_until_ready(self.connected)]

@@ -1,4 +1,4 @@
-"""The command line: `passback serve`, `acp`, `check` and `replay`.
+"""The command line: `passback serve`, `acp`, `check`, `replay`, `move` and `erase`.
 
 The module of a command is imported when it is run: an editor waits for the start of `passback acp`,
 which needs no HTTP server.
@@ -14,11 +14,11 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import Field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from passback import __version__
 from passback.core.errors import ConfigurationError, PassbackError
@@ -128,6 +128,10 @@ def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     _add_replay_command(
         commands.add_parser("replay", help="play a run back that the page has exported")
     )
+    _add_move_command(
+        commands.add_parser("move", help="copy all conversations of a store into another")
+    )
+    _add_erase_command(commands.add_parser("erase", help="delete all conversations of an owner"))
     # The first word is the command, because the parser's own flags take no values. argparse would
     # report an unknown one without a suggestion.
     command = next((one for one in arguments if not one.startswith("-")), None)
@@ -150,8 +154,9 @@ def _unknown_arguments_text(arguments: Sequence[str], flags: Sequence[str]) -> s
         for one in arguments
         if one.startswith("-")
     ]
-    if not unknown:
-        return f"arguments too many: {' '.join(arguments)}"
+    if not unknown:  # a URL may have a password
+        shown = ("a URL" if "://" in one else one for one in arguments)
+        return f"arguments too many: {' '.join(shown)}"
     hints = [
         f"{one} (write {new})"
         if (new := moved_flag(one))
@@ -167,14 +172,25 @@ def _add_agent_command(
     *,
     reads_env_file: bool = True,
 ) -> None:
-    flags = [*(flag_name(one.name) for one in all_settings()), "--env-file", "--no-env-file"]
-    parser.set_defaults(prepare=prepare, flags=flags)
+    parser.set_defaults(prepare=prepare)
     parser.add_argument(
         "agents",
         nargs="*",
         metavar="MODULE:AGENT",
         help="an Agent of yours; of several, the first is asked where a request names none",
     )
+    _add_settings(parser, all_settings(), reads_env_file=reads_env_file)
+
+
+def _add_settings(
+    parser: argparse.ArgumentParser,
+    settings: Sequence[Field[Any]],
+    *more: str,
+    reads_env_file: bool = True,
+) -> None:
+    """Add a flag for each setting, and those of the `.env` file; `more` are the parser's others."""
+    flags = [*(flag_name(one.name) for one in settings), "--env-file", "--no-env-file", *more]
+    parser.set_defaults(flags=flags)
     env_file = parser.add_mutually_exclusive_group()
     env_file.add_argument(
         "--env-file",
@@ -187,7 +203,7 @@ def _add_agent_command(
     env_file.add_argument(
         "--no-env-file", dest="env_file", action="store_const", const=None, help="read no .env"
     )
-    for one in all_settings():
+    for one in settings:
         form = one.metadata["form"]
         takes = f": {form.text}; may be repeated" if form.parts else ""
         parser.add_argument(
@@ -245,7 +261,7 @@ def _read_settings(
     env_file = load_env_file(options.env_file)
     flags: dict[str, str] = {}
     for one in all_settings():
-        given: str | list[str] | None = getattr(options, one.name)
+        given: str | list[str] | None = getattr(options, one.name, None)
         if given is not None:  # a flag with parts may be repeated
             flags[variable_name(one.name)] = given if isinstance(given, str) else " ".join(given)
     variables = read_variables(os.environ, env_file, flags)
@@ -318,3 +334,41 @@ def _prepare_replay(options: argparse.Namespace) -> Coroutine[None, None, int]:
     from passback.commands.serve import replay
 
     return replay(options)
+
+
+def _add_move_command(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(prepare=_prepare_move)
+    parser.add_argument("source", metavar="FROM_URL", help="the store to copy, as in --store")
+    parser.add_argument("target", metavar="TO_URL", help="the store that gets the conversations")
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for the ends of the runs that go on; without it, their conversations are left "
+        "out",
+    )
+    _add_settings(parser, _settings_named("store_options"), "--wait")
+
+
+def _prepare_move(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    from passback.commands.move import move
+
+    settings = _read_settings(options, listens=False)[1]
+    return move(options.source, options.target, settings, wait=options.wait)
+
+
+def _add_erase_command(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(prepare=_prepare_erase)
+    parser.add_argument(
+        "--owner", required=True, metavar="NAME", help="whose; without API keys it is anonymous"
+    )
+    _add_settings(parser, _settings_named("store", "store_options"), "--owner")
+
+
+def _prepare_erase(options: argparse.Namespace) -> Coroutine[None, None, int]:
+    from passback.commands.erase import erase
+
+    return erase(options.owner, _read_settings(options, listens=False)[1])
+
+
+def _settings_named(*names: str) -> Sequence[Field[Any]]:
+    return [one for one in all_settings() if one.name in names]

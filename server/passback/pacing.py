@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.lowlevel import RunVar
 
-from passback.core.messages import ConversationKey, OwnerId
+from passback.core.changes import Commit
+from passback.core.errors import StoreUnavailable
+from passback.core.messages import (
+    ApprovalMessage,
+    AssistantMessage,
+    ChildMessage,
+    Content,
+    ConversationKey,
+    Message,
+    OwnerId,
+    as_text,
+)
 
 LARGE = 128 * 1024  # bytes or characters that one piece of work parses, encodes or sends
 
@@ -151,3 +162,69 @@ class FairLimiter:
             self._turns[waiter.key] = self._turns[waiter.key.owner] = self._last_turn
             self._taken[waiter.key.owner] += 1
             waiter.given.set()
+
+
+# ---------------------------------------------------------------- large writes
+class LargeWrites:
+    """A lock for a store's large writes, first come, first served.
+
+    The holder packs its records under the lock, too, so that the records of one write are in
+    memory at a time, not those of all that wait.
+
+    Args:
+        timeout: seconds for which a write waits before it fails with StoreUnavailable.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def hold_lock(self, large: bool, /) -> AsyncGenerator[None]:
+        """Hold the lock if the write is large.
+
+        Raises:
+            StoreUnavailable: the lock is not free in time.
+        """
+        if not large:
+            yield
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise StoreUnavailable("the store is busy with large writes", retry_after=1) from None
+        try:
+            await wait_for_large_work()
+            yield
+        finally:
+            self._lock.release()
+
+
+def is_large_commit(commit: Commit, /) -> bool:
+    """Return whether a commit is large, before it is packed."""
+    # its events mostly repeat its messages, which are counted alone
+    size = 0
+    for message in commit.append:
+        size += _text_size(message)
+    return size > LARGE
+
+
+def _text_size(message: Message) -> int:
+    """Return the number of characters in a message's texts."""
+    if isinstance(message, AssistantMessage):
+        size = _content_size(message.content)
+        for call in message.tool_calls:
+            size += len(call.arguments)
+        for thought in message.reasoning:
+            size += len(thought.text)
+        return size
+    if isinstance(message, ChildMessage):
+        return _text_size(message.message)
+    return 0 if isinstance(message, ApprovalMessage) else _content_size(message.content)
+
+
+def _content_size(content: Content) -> int:
+    return len(
+        content if isinstance(content, str) else as_text(content, media=lambda part: part.url)
+    )

@@ -213,14 +213,14 @@ class Settings:
     workers: int = setting(
         1,
         integer_form(1, 64),
-        "processes that serve the address; more than one share the store, which is SQLite or "
-        "Redis then",
+        "processes that serve the address; more than one share the store, which is SQLite, "
+        "Redis or PostgreSQL then",
     )
     store: str = _secret(
         "",
         TEXT,
-        "where conversations are kept: redis://, rediss://, redis+sentinel://, redis+cluster://, "
-        "sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
+        "where conversations are kept: postgresql://, redis://, rediss://, redis+sentinel://, "
+        "redis+cluster://, sqlite:///FILE or memory: (default: a SQLite file in your state folder)",
     )
     store_options: StoreOptions = setting(
         StoreOptions,

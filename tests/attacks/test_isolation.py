@@ -155,6 +155,10 @@ WAYS = {
     "stream from an event, by the address": Way("GET", f"{STREAM}?lastEventId={{event}}"),
     "read a run as a document": Way("GET", f"{STREAM}?wait=1&runId={{run}}"),
     "read a run as text": Way("GET", STREAM, None, {"accept": "text/plain"}),
+    "read the record of a run": Way("GET", "/conversations/{conversation}/runs/{run}"),
+    "export it": Way("GET", "/conversations/{conversation}/export"),
+    "switch its branch": Way("POST", "/conversations/{conversation}/leaf", {"message": "m"}),
+    "copy it": Way("POST", "/conversations/{conversation}/fork", {}),
     "follow it": Way("GET", "/conversations/{conversation}/events"),
     "follow it from an event": Way(
         "GET", "/conversations/{conversation}/events?lastEventId={event}"

@@ -1,21 +1,35 @@
 """The stores that the contract suite runs on."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from tests.support.lanes import LANE
+from tests.support.ledgers import open_ledger
 from tests.support.redis_server import RedisKind, RedisServer, redis_server
+from typing_extensions import override
 
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.core.conversation.store import (
+    Amounts,
+    Append,
+    Appended,
+    Applied,
+    SpentUnder,
+    Write,
+)
+from passback.core.errors import StoreError
+from passback.engine.ledger import Ledger
+from passback.stores.memory import MemoryStore
 
 collect_ignore_glob = ["test_sqlite_*.py", "test_store_sqlite.py"] if LANE == "quick" else []
 
 REDIS_KINDS: list[RedisKind] = ["redis", "newest"] if LANE == "nightly" else ["redis"]
 
 # the kind of the store, and that of the Redis server where there is one
-MEMORY = [pytest.param("memory", "redis", id="memory")]
+MEMORY = [
+    pytest.param("memory", "redis", id="memory"),
+    pytest.param("repeated", "redis", id="repeated"),
+]
 SHARED = [
     pytest.param("sqlite", "redis", id="sqlite"),
     pytest.param("redis", "redis", id="redis", marks=pytest.mark.redis),
@@ -73,16 +87,38 @@ def store_url(
             return "memory:"
 
 
+class RepeatingStore(MemoryStore):
+    """A store to which each write is sent twice: the first answer is lost (P15)."""
+
+    @override
+    async def apply(self, write: Write, /) -> Applied | None:
+        await super().apply(write)
+        return await super().apply(write)
+
+    @override
+    async def append(
+        self, appends: Sequence[Append], /, *, lease: int
+    ) -> Sequence[Appended | StoreError]:
+        await super().append(appends, lease=lease)
+        return await super().append(appends, lease=lease)
+
+    @override
+    async def spend(self, spent: SpentUnder, /) -> Amounts:
+        await super().spend(spent)
+        return await super().spend(spent)
+
+
 @pytest.fixture
-async def store(store_url: str) -> AsyncGenerator[Store]:
-    async with open_store(store_url) as opened:
+async def store(store_url: str, store_kind: str) -> AsyncGenerator[Ledger]:
+    repeats = store_kind == "repeated"
+    async with Ledger(RepeatingStore()) if repeats else open_ledger(store_url) as opened:
         yield opened
 
 
 @pytest.fixture
-async def peer(store: Store, store_url: str) -> AsyncGenerator[Store]:
+async def peer(store: Ledger, store_url: str) -> AsyncGenerator[Ledger]:
     """Open the same store as another worker does: through connections of its own."""
-    async with open_store(store_url) as opened:
+    async with open_ledger(store_url) as opened:
         yield opened
 
 

@@ -51,10 +51,10 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import Parked, StartRun
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
+from passback.engine.ledger import Ledger
 from passback.models.openai_chat.encoding import encode_request
 from passback.toolsets.functions import FunctionTool, tool
 
@@ -184,7 +184,7 @@ class RandomConversation:
         waiting: the post that waits for its calls to be handed back, with the worker that has it.
     """
 
-    def __init__(self, store: Store, tasks: anyio.abc.TaskGroup, stack: AsyncExitStack) -> None:
+    def __init__(self, store: Ledger, tasks: anyio.abc.TaskGroup, stack: AsyncExitStack) -> None:
         self.store = store
         self.tasks = tasks
         self.key = new_key("life")
@@ -437,7 +437,7 @@ def _taken_back(
 
 
 @asynccontextmanager
-async def conversation(store: Store) -> AsyncGenerator[RandomConversation]:
+async def conversation(store: Ledger) -> AsyncGenerator[RandomConversation]:
     """A conversation that nobody has begun, with two workers."""
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:

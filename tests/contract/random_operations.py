@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tests.support.store_values import (
     CANCELLED,
@@ -34,6 +34,7 @@ from passback.core.changes import (
     WrittenTitle,
     dump_message,
 )
+from passback.core.conversation.tree import NO_MESSAGE, Tree
 from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
 from passback.core.errors import PassbackError
 from passback.core.events import START, Position, Rewound, RunEvent, RunQueued, TextDelta
@@ -47,13 +48,13 @@ from passback.core.messages import (
     ToolSpec,
     Usage,
 )
-from passback.core.ports import Store
 from passback.core.posts import OnBusy, Receipt, ReceiptName, StartRun
 from passback.core.state import State, TitleCall
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 T = TypeVar("T")
-Asked = Callable[[Store], Awaitable[object]]
+Asked = Callable[[Ledger], Awaitable[object]]
 
 NAMES: list[ReceiptName] = ["call:a", "call:b", "message:a", "key:a"]
 BATCHES: list[tuple[Message, ...]] = [
@@ -92,9 +93,11 @@ class Pick:
 class RandomOperations:
     """One conversation's history as its writers know it, and what was sent to all stores."""
 
-    stores: Sequence[Store]
+    stores: Sequence[Ledger]
     key: ConversationKey = field(default_factory=new_key)
     messages: tuple[Message, ...] = ()
+    record: tuple[Message, ...] = ()
+    tree: Tree = field(default_factory=Tree)
     state: State = field(default_factory=State)
     title_call: TitleCall | None = None
     leases: list[Lease] = field(default_factory=list[Lease])
@@ -125,17 +128,36 @@ class RandomOperations:
         assert isinstance(loaded, LoadedConversation)
         return loaded
 
+    async def stored(self, status: Status) -> tuple[Message, ...]:
+        """The messages of all branches, by their numbers."""
+        every = Tree(status.stored - 1)
+        found = await self.ask(
+            lambda store: store.read_branch(self.key, every, start=0, limit=1000)
+        )
+        return cast("tuple[Message, ...]", found)
+
     async def whole(self) -> tuple[Message, ...]:
         """The record, also what is before the boundary."""
         page = await self.ask(lambda store: store.page(self.key, start=0, limit=1000))
         assert isinstance(page, Page)
         return page.messages
 
+    def branch(self, leaf: int | None) -> tuple[Message, ...]:
+        """The branch that ends with a message; None: the one that is read."""
+        if leaf is None:
+            return self.messages
+        numbers = list[int]()
+        while leaf != NO_MESSAGE:
+            numbers.append(leaf)
+            leaf = self.tree.parent(leaf)
+        return tuple(self.record[number] for number in reversed(numbers))
+
     def apply(self, change: Change) -> None:
-        kept = self.messages[: change.keep_messages]
+        kept = self.branch(change.leaf)
         if self.state.history_start > len(kept):
             self.state = replace(self.state, history_start=0)
         self.messages = (*kept, *change.append)
+        self.record += (*change.left, *change.append)
         self.state = change.state or self.state
 
     def take(self, lease: Lease, logged: int) -> None:
@@ -153,11 +175,12 @@ class RandomOperations:
         if not self.replayed:
             assert loaded.status.owed == owed_answers(known)
         assert await self.whole() == known
+        assert await self.stored(loaded.status) == self.record
         for run in self.runs:
             await read_log(self, run, START, 1000)
 
 
-async def outcome(operation: Asked, store: Store) -> object:
+async def outcome(operation: Asked, store: Ledger) -> object:
     try:
         return await operation(store)
     except PassbackError as error:
@@ -188,7 +211,10 @@ async def read_log(walk: RandomOperations, run: RunRef, after: Position, limit: 
 def a_change(
     walk: RandomOperations, status: Status, pick: Pick, dequeues: RunId | None = None
 ) -> Change:
-    batch, keep = pick.of(BATCHES), pick.below(5) if pick.seldom() else None
+    batch, leaf = pick.of(BATCHES), pick.below(status.stored + 1) - 1 if pick.seldom() else None
+    left = () if leaf is None else pick.of(BATCHES)
+    walk.tree = status.tree
+    kept = walk.branch(leaf)
     run_id = RunId("r") if pick.below(2) else None
     receipts = {pick.of(NAMES): Receipt(f"{pick.below(3):064x}", run_id)} if pick.below(2) else {}
     tools = (ToolSpec("tool", "", {"type": "object"}),) if pick.seldom() else None
@@ -198,13 +224,14 @@ def a_change(
         status.version + pick.seldom(),
         batch,
         receipts,
-        owed_answers((*walk.messages[:keep], *batch)),
+        owed_answers((*kept, *batch)),
         tools,
-        keep,
+        leaf,
+        left,
         pick.below(3),
         dequeues,
         pick.seldom(),
-        a_state(pick, len(walk.messages[:keep]) + len(batch)),
+        a_state(pick, len(kept) + len(batch)),
         pick.of([None, "title", ""]),
         bool(pick.below(2)),
         pick.of(SETTINGS) if pick.seldom() else None,
@@ -323,6 +350,7 @@ async def commit(walk: RandomOperations, pick: Pick) -> None:
     await walk.send(lambda store: store.commit(turn, lease=seconds))
     if (await walk.status()).version != known.version:
         walk.messages, walk.state = walk.messages + batch, state or walk.state
+        walk.record += batch
         walk.logged, walk.step = walk.logged + len(events), walk.step + 1
 
 
@@ -378,7 +406,7 @@ async def write_title(walk: RandomOperations, pick: Pick) -> None:
     call = TitleCall(Usage(pick.below(9)), Spent(pick.below(9)))
     title = pick.of(["", "one", "other"])
 
-    async def write(store: Store) -> bool:
+    async def write(store: Ledger) -> bool:
         created = (await store.status(walk.key)).created + late  # each store has its own time
         return await store.write_title(WrittenTitle(walk.key, created, title, call))
 
@@ -400,6 +428,7 @@ async def list_conversations(walk: RandomOperations, pick: Pick) -> None:
 async def delete(walk: RandomOperations, pick: Pick) -> None:
     if pick.seldom() and await walk.ask(lambda store: store.delete(walk.key)) is True:
         walk.messages, walk.state, walk.title_call = (), State(), None
+        walk.record = ()
 
 
 async def repeat(walk: RandomOperations, pick: Pick) -> None:
@@ -411,6 +440,7 @@ async def repeat(walk: RandomOperations, pick: Pick) -> None:
             walk.replayed = True
             walk.messages, walk.state = await walk.whole(), (await walk.status()).state
             walk.title_call = walk.state.title_call
+            walk.record = await walk.stored(await walk.status())
 
 
 Operation = Callable[[RandomOperations, Pick], Awaitable[None]]

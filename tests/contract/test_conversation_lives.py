@@ -15,9 +15,9 @@ from tests.contract.conversation_steps import STEPS, ConversationStep, end, mess
 from tests.contract.random_conversation import conversation
 from tests.contract.random_operations import Pick
 from tests.support.lanes import rounds
+from tests.support.ledgers import open_ledger
 
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
@@ -29,12 +29,12 @@ MIN_STEPS = 20  # of one conversation, at least
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger]:
     url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/lives.db"}.get(request.param)
     if url is None:
         redis: RedisServer = request.getfixturevalue("shared_redis")
         url = redis.url
-    async with open_store(url) as store:
+    async with open_ledger(url) as store:
         yield store
 
 
@@ -51,7 +51,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
 )
 @pytest.mark.promise("P2", "P3", "P5", "P6", "P8", "P9", "P10")
 async def test_promises_hold_after_each_step(
-    store: Store, moves: list[tuple[ConversationStep, int]]
+    store: Ledger, moves: list[tuple[ConversationStep, int]]
 ) -> None:
     async with conversation(store) as one:
         for move, number in [(message, 0), *moves]:

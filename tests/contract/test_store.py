@@ -26,15 +26,15 @@ from passback.core.messages import (
     RunRef,
     ToolSpec,
 )
-from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
 
 # ---------------------------------------------------------------- changes
-async def test_a_missing_conversation_has_version_0_and_nothing_in_it(store: Store) -> None:
+async def test_a_missing_conversation_has_version_0_and_nothing_in_it(store: Ledger) -> None:
     key = new_key()
 
     assert await store.status(key) == Status()
@@ -42,7 +42,7 @@ async def test_a_missing_conversation_has_version_0_and_nothing_in_it(store: Sto
     assert await store.page(key, start=0, limit=10) == Page((), 0, 0)
 
 
-async def test_a_change_is_read_back_whole(store: Store) -> None:
+async def test_a_change_is_read_back_whole(store: Ledger) -> None:
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object", "properties": {}}),)
     receipts = {"call:c1": Receipt("ab" * 32), "key:k": Receipt("cd" * 32, RunId("r"))}
@@ -63,7 +63,7 @@ async def test_a_change_is_read_back_whole(store: Store) -> None:
     assert loaded.status.version > 0
 
 
-async def test_a_change_of_another_version_changes_nothing(store: Store) -> None:
+async def test_a_change_of_another_version_changes_nothing(store: Ledger) -> None:
     key = new_key()
     await store.park(change(key, 0, user("first")))
     before = await store.load(key)
@@ -75,7 +75,7 @@ async def test_a_change_of_another_version_changes_nothing(store: Store) -> None
     assert await store.load(key) == before
 
 
-async def test_each_change_makes_another_version(store: Store) -> None:
+async def test_each_change_makes_another_version(store: Ledger) -> None:
     key = new_key()
     versions = [(await store.status(key)).version]
     await store.park(change(key, 0, user("a")))
@@ -90,7 +90,9 @@ async def test_each_change_makes_another_version(store: Store) -> None:
     assert len(set(versions)) == 5
 
 
-async def test_a_change_without_tools_keeps_them_and_an_empty_one_clears_them(store: Store) -> None:
+async def test_a_change_without_tools_keeps_them_and_an_empty_one_clears_them(
+    store: Ledger,
+) -> None:
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     await store.park(Change(key, new_nonce(), 0, tools=tools))
@@ -103,7 +105,7 @@ async def test_a_change_without_tools_keeps_them_and_an_empty_one_clears_them(st
     assert (await store.load(key)).tools == ()
 
 
-async def test_a_park_sent_twice_is_applied_once(store: Store) -> None:
+async def test_a_park_sent_twice_is_applied_once(store: Ledger) -> None:
     key = new_key()
     parked = change(key, 0, user("once"))
 
@@ -128,7 +130,7 @@ async def test_a_park_sent_twice_is_applied_once(store: Store) -> None:
     ],
     ids=["braces", "crossed", "long", "unicode", "globs", "paths", "blank"],
 )
-async def test_any_id_names_a_conversation_of_its_own(store: Store, name: str) -> None:
+async def test_any_id_names_a_conversation_of_its_own(store: Ledger, name: str) -> None:
     mine = ConversationKey(OwnerId("owner"), ConversationId(name))
     theirs = ConversationKey(OwnerId(f"owner{name[:1]}"), ConversationId(name[1:]))
     held = await begin_run(store, mine, user("mine"))
@@ -145,7 +147,7 @@ async def test_any_id_names_a_conversation_of_its_own(store: Store, name: str) -
     [(0, 2, "ab"), (2, 2, "cd"), (4, 2, "e"), (5, 2, ""), (9, 2, ""), (0, 99, "abcde"), (1, 0, "")],
 )
 async def test_messages_are_read_by_pages(
-    store: Store, start: int, limit: int, expected: str
+    store: Ledger, start: int, limit: int, expected: str
 ) -> None:
     key = new_key()
     await store.park(change(key, 0, *map(user, "abcde")))
@@ -155,7 +157,7 @@ async def test_messages_are_read_by_pages(
     assert page == Page(tuple(map(user, expected)), start, 5)
 
 
-async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> None:
+async def test_answers_and_owed_calls_follow_the_transcript(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("go"))
     asked = asking("c1", "c2")
@@ -171,6 +173,6 @@ async def test_answers_and_owed_calls_follow_the_transcript(store: Store) -> Non
     assert loaded.status.owed == owed_answers(loaded.messages) == both[1:]
 
 
-async def test_a_store_can_be_asked_whether_it_is_there(store: Store) -> None:
+async def test_a_store_can_be_asked_whether_it_is_there(store: Ledger) -> None:
     await store.ping()
     assert all(isinstance(warning, str) for warning in await store.check())

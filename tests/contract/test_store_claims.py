@@ -18,8 +18,8 @@ from tests.support.store_values import (
 
 from passback.core.changes import CallClaim, ClaimRequest
 from passback.core.messages import CallId, ConversationKey
-from passback.core.ports import Store
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ ASKED = asking(A, B)
 TAB, OTHER = "a tab \u2028\ud800", "other " * 20
 
 
-async def owing(store: Store) -> ConversationKey:
+async def owing(store: Ledger) -> ConversationKey:
     """A conversation whose client owes A and B."""
     key = new_key()
     held = await begin_run(store, key, user("go"))
@@ -38,7 +38,7 @@ async def owing(store: Store) -> ConversationKey:
 
 
 async def hold(
-    store: Store, key: ConversationKey, call: CallId = A, who: str = TAB, seconds: float = LONG
+    store: Ledger, key: ConversationKey, call: CallId = A, who: str = TAB, seconds: float = LONG
 ) -> CallClaim:
     status = await store.status(key)
     held = await store.claim_call(
@@ -48,12 +48,12 @@ async def hold(
     return held
 
 
-async def claims(store: Store, key: ConversationKey) -> list[str]:
+async def claims(store: Ledger, key: ConversationKey) -> list[str]:
     return [claim.call_id for claim in (await store.status(key)).claims]
 
 
 async def test_a_claim_holds_for_its_time_and_is_shown_on_every_worker(
-    store: Store, peer: Store
+    store: Ledger, peer: Ledger
 ) -> None:
     key = await owing(store)
     first, second = await hold(store, key), await hold(store, key, B, OTHER, 60)
@@ -68,7 +68,7 @@ async def test_a_claim_holds_for_its_time_and_is_shown_on_every_worker(
 
 
 @pytest.mark.promise("P15")
-async def test_another_client_is_refused_and_nothing_changes(store: Store, peer: Store) -> None:
+async def test_another_client_is_refused_and_nothing_changes(store: Ledger, peer: Ledger) -> None:
     key = await owing(store)
     first = await hold(store, key)
     before = await store.status(key)
@@ -78,7 +78,7 @@ async def test_another_client_is_refused_and_nothing_changes(store: Store, peer:
     assert await store.status(key) == before
 
 
-async def test_the_same_client_renews_its_claim(store: Store) -> None:
+async def test_the_same_client_renews_its_claim(store: Ledger) -> None:
     key = await owing(store)
     first = await hold(store, key, seconds=60)
     again = await hold(store, key, seconds=600)
@@ -86,7 +86,7 @@ async def test_the_same_client_renews_its_claim(store: Store) -> None:
     assert await claims(store, key) == [A]
 
 
-async def test_a_claim_that_is_over_is_gone(store: Store) -> None:
+async def test_a_claim_that_is_over_is_gone(store: Ledger) -> None:
     key = await owing(store)
     await hold(store, key, seconds=0.02)
     with anyio.fail_after(5):
@@ -95,7 +95,7 @@ async def test_a_claim_that_is_over_is_gone(store: Store) -> None:
     assert await claims(store, key) == [A]
 
 
-async def test_a_claim_is_given_back_by_who_has_it(store: Store) -> None:
+async def test_a_claim_is_given_back_by_who_has_it(store: Ledger) -> None:
     key = await owing(store)
     await hold(store, key)
     assert not (await hold(store, key, A, OTHER, 0)).mine
@@ -106,7 +106,7 @@ async def test_a_claim_is_given_back_by_who_has_it(store: Store) -> None:
 
 
 @pytest.mark.parametrize("state", ["unknown", "changed", "running"])
-async def test_a_claim_needs_the_version_that_it_was_judged_by(store: Store, state: str) -> None:
+async def test_a_claim_needs_the_version_that_it_was_judged_by(store: Ledger, state: str) -> None:
     key = new_key() if state == "unknown" else await owing(store)
     version = (await store.status(key)).version
     if state == "changed":
@@ -121,7 +121,7 @@ async def test_a_claim_needs_the_version_that_it_was_judged_by(store: Store, sta
     assert await store.status(key) == before
 
 
-async def test_with_the_answer_the_claim_is_gone(store: Store) -> None:
+async def test_with_the_answer_the_claim_is_gone(store: Ledger) -> None:
     key = await owing(store)
     await hold(store, key, A)
     await hold(store, key, B)
@@ -133,36 +133,11 @@ async def test_with_the_answer_the_claim_is_gone(store: Store) -> None:
     assert await claims(store, key) == []
 
 
-@pytest.mark.promise("P15")
-@pytest.mark.parametrize("seconds", [60, 0])
-async def test_a_claim_that_is_sent_again_changes_nothing_more(
-    store: Store, seconds: float
-) -> None:
-    key = await owing(store)
-    await hold(store, key)
-    claim = ClaimRequest(key, new_nonce(), (await store.status(key)).version, A, TAB)
-    first = await store.claim_call(claim, seconds=seconds)
-    after = await store.status(key)
-    again = await store.claim_call(claim, seconds=seconds)
-    assert first == again
-    if seconds:
-        assert first is not None
-        assert again is not None
-        assert first.until == again.until
-    assert await store.status(key) == after
-
-    await hold(store, key, A, TAB, 0)
-    assert (await hold(store, key, A, OTHER)).mine
-    later = await store.status(key)
-    assert await store.claim_call(claim, seconds=seconds) is None
-    assert await store.status(key) == later
-
-
-async def test_of_many_clients_one_gets_the_claim(store: Store, peer: Store) -> None:
+async def test_of_many_clients_one_gets_the_claim(store: Ledger, peer: Ledger) -> None:
     key = await owing(store)
     won: list[str] = []
 
-    async def compete(here: Store, who: str) -> None:
+    async def compete(here: Ledger, who: str) -> None:
         while True:
             status = await here.status(key)
             claim = ClaimRequest(key, new_nonce(), status.version, A, who)
@@ -177,7 +152,7 @@ async def test_of_many_clients_one_gets_the_claim(store: Store, peer: Store) -> 
     assert len(won) == 1
 
 
-async def test_claims_go_with_the_conversation(store: Store) -> None:
+async def test_claims_go_with_the_conversation(store: Ledger) -> None:
     key = await owing(store)
     await hold(store, key)
     await store.delete(key)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import anyio
 import pytest
+from tests.support.ledgers import open_ledger
 from tests.support.store_values import (
     LONG,
     answer,
@@ -17,6 +18,7 @@ from tests.support.store_values import (
     new_nonce,
     take_over_run,
     turn,
+    unversioned,
     user,
     waiting,
 )
@@ -42,10 +44,9 @@ from passback.core.messages import (
     ToolCall,
     Usage,
 )
-from passback.core.ports import Store
 from passback.core.state import State, TitleCall
 from passback.core.transcript import owed_answers
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 from passback.stores.options import StoreOptions
 
 pytestmark = pytest.mark.anyio
@@ -62,13 +63,13 @@ def named(key: ConversationKey, title: str | None = None) -> Change:
     return Change(key, new_nonce(), 0, (user("hi"),), title=title)
 
 
-async def create(store: Store, *names: str, owner: OwnerId = ANN) -> None:
+async def create(store: Ledger, *names: str, owner: OwnerId = ANN) -> None:
     """Create conversations whose titles are their names in capitals."""
     for name in names:
         assert await store.park(named(key_of(name, owner), name.upper()))
 
 
-async def touch(store: Store, name: str) -> None:
+async def touch(store: Ledger, name: str) -> None:
     status = await store.status(key_of(name))
     assert await store.park(change(key_of(name), status.version, user("more")))
 
@@ -77,13 +78,13 @@ def names_of(page: ConversationPage) -> list[str]:
     return [each.key.id for each in page.conversations]
 
 
-async def listed(store: Store, owner: OwnerId = ANN, search: str = "") -> list[str]:
+async def listed(store: Ledger, owner: OwnerId = ANN, search: str = "") -> list[str]:
     page = await store.conversations(owner, limit=1000, search=search)
     assert page.next is None
     return names_of(page)
 
 
-async def pages(store: Store, limit: int, search: str = "") -> list[list[str]]:
+async def pages(store: Ledger, limit: int, search: str = "") -> list[list[str]]:
     found: list[list[str]] = []
     after: ConversationPlace | None = None
     while True:
@@ -94,7 +95,7 @@ async def pages(store: Store, limit: int, search: str = "") -> list[list[str]]:
             return found
 
 
-async def later(store: Store, key: ConversationKey) -> Status:
+async def later(store: Ledger, key: ConversationKey) -> Status:
     """Return the status when a millisecond has passed since the update, so that another shows."""
     status = await store.status(key)
     while time.time_ns() // 1_000_000 <= status.updated + 1:
@@ -103,7 +104,7 @@ async def later(store: Store, key: ConversationKey) -> Status:
 
 
 # ---------------------------------------------------------------- title and times
-async def test_a_conversation_is_listed_as_it_is_stored(store: Store, peer: Store) -> None:
+async def test_a_conversation_is_listed_as_it_is_stored(store: Ledger, peer: Ledger) -> None:
     before = time.time_ns() // 1_000_000
     await create(store, "one", "two")
     held = await begin_run(store, key_of("one"), user("go"))
@@ -127,7 +128,7 @@ async def test_a_conversation_is_listed_as_it_is_stored(store: Store, peer: Stor
         assert before - 1 <= status.created <= status.updated <= before + 60_000
 
 
-async def test_only_what_a_client_changes_is_an_update(store: Store) -> None:
+async def test_only_what_a_client_changes_is_an_update(store: Ledger) -> None:
     key = key_of("one")
 
     async def is_updated(status: Status) -> bool:
@@ -159,7 +160,7 @@ async def test_only_what_a_client_changes_is_an_update(store: Store) -> None:
 
 
 @pytest.mark.promise("P15")
-async def test_a_change_that_is_sent_again_is_no_second_update(store: Store) -> None:
+async def test_a_change_that_is_sent_again_is_no_second_update(store: Ledger) -> None:
     first = named(key_of("one"), "title")
     assert await store.park(first)
     before = await later(store, key_of("one"))
@@ -167,7 +168,7 @@ async def test_a_change_that_is_sent_again_is_no_second_update(store: Store) -> 
     assert (await store.status(key_of("one"))).updated == before.updated
 
 
-async def test_a_title_is_set_once_by_changes_and_kept_by_those_without(store: Store) -> None:
+async def test_a_title_is_set_once_by_changes_and_kept_by_those_without(store: Ledger) -> None:
     key = key_of("one")
     assert await store.park(named(key))
     assert (await store.status(key)).title == ""
@@ -181,17 +182,17 @@ async def test_a_title_is_set_once_by_changes_and_kept_by_those_without(store: S
 
 # ---------------------------------------------------------------- rename
 @pytest.mark.promise("P15")
-async def test_a_conversation_is_renamed_again_and_again(store: Store) -> None:
+async def test_a_conversation_is_renamed_again_and_again(store: Ledger) -> None:
     await create(store, "one", "two")
-    before = await store.status(key_of("one"))
+    before = await unversioned(store, key_of("one"))
     for title in ("naïve 会話 🚀 'x' \\ \"", "naïve 会話 🚀 'x' \\ \"", "x" * 200):
         assert await store.rename(key_of("one"), title)
-        assert await store.status(key_of("one")) == replace(before, title=title, named=True)
+        assert await unversioned(store, key_of("one")) == replace(before, title=title, named=True)
     assert await listed(store) == ["two", "one"]
     assert await listed(store, search="x" * 200) == ["one"]
 
 
-async def test_a_rename_does_not_disturb_a_run(store: Store, peer: Store) -> None:
+async def test_a_rename_does_not_disturb_a_run(store: Ledger, peer: Ledger) -> None:
     held = await begin_run(store, key_of("one"), user("go"))
     assert await peer.rename(key_of("one"), "during")
     await store.commit(turn(held, 0, 2, say="a"), lease=LONG)
@@ -200,7 +201,7 @@ async def test_a_rename_does_not_disturb_a_run(store: Store, peer: Store) -> Non
     assert (await store.status(key_of("one"))).title == "later"
 
 
-async def test_what_is_not_there_cannot_be_renamed(store: Store) -> None:
+async def test_what_is_not_there_cannot_be_renamed(store: Ledger) -> None:
     await create(store, "one")
     assert not await store.rename(key_of("two"), "title")
     assert not await store.rename(key_of("one", BOB), "title")
@@ -215,44 +216,45 @@ async def test_what_is_not_there_cannot_be_renamed(store: Store) -> None:
 CALL = TitleCall(Usage(40, 5, 10), Spent(45, 0.25, 1.5))
 
 
-async def written(store: Store, name: str, title: str, call: TitleCall = CALL) -> WrittenTitle:
+async def written(store: Ledger, name: str, title: str, call: TitleCall = CALL) -> WrittenTitle:
     """Return what came of a model call for a title of a conversation that is there."""
     created = (await store.status(key_of(name))).created
     return WrittenTitle(key_of(name), created, title, call)
 
 
 @pytest.mark.promise("P15")
-async def test_the_title_of_a_model_replaces_that_of_the_first_message_once(store: Store) -> None:
+async def test_the_title_of_a_model_replaces_that_of_the_first_message_once(store: Ledger) -> None:
     await create(store, "one", "two")
-    before = await store.status(key_of("one"))
+    before = await unversioned(store, key_of("one"))
     title = "naïve 会話 🚀 'x' \\ \""
     first = await written(store, "one", title)
     stored = replace(before, title=title, state=replace(before.state, title_call=CALL))
     other = await written(store, "one", "second", TitleCall(Usage(1), Spent(1)))
     for each in (first, first, other):
         assert await store.write_title(each)
-        assert await store.status(key_of("one")) == stored
+        assert await unversioned(store, key_of("one")) == stored
     assert await listed(store) == ["two", "one"]
     assert await listed(store, search="会話") == ["one"]
     assert await store.rename(key_of("one"), "mine")
     assert await store.write_title(first)
-    assert await store.status(key_of("one")) == replace(stored, title="mine", named=True)
+    assert await unversioned(store, key_of("one")) == replace(stored, title="mine", named=True)
 
 
 @pytest.mark.parametrize("way", ["created", "renamed", "renamed alike"])
-async def test_a_title_that_a_client_gave_stays(store: Store, peer: Store, way: str) -> None:
+async def test_a_title_that_a_client_gave_stays(store: Ledger, peer: Ledger, way: str) -> None:
     key = key_of("one")
     assert await store.park(replace(named(key, "first"), named=way == "created"))
     if way != "created":
         assert await peer.rename(key, "mine" if way == "renamed" else "first")
     assert await store.park(replace(change(key, (await store.status(key)).version), title="x"))
-    before = await store.status(key)
+    before = await unversioned(store, key)
     assert before.named
     assert await peer.write_title(await written(store, "one", "a model's"))
-    assert await store.status(key) == replace(before, state=replace(before.state, title_call=CALL))
+    after = await unversioned(store, key)
+    assert after == replace(before, state=replace(before.state, title_call=CALL))
 
 
-async def test_a_client_names_only_what_it_gives_a_title(store: Store) -> None:
+async def test_a_client_names_only_what_it_gives_a_title(store: Ledger) -> None:
     key = key_of("one")
     assert await store.park(replace(named(key), named=True))
     assert not (await store.status(key)).named
@@ -264,7 +266,7 @@ async def test_a_client_names_only_what_it_gives_a_title(store: Store) -> None:
     assert (status.title, status.named) == ("first", False)
 
 
-async def test_a_call_for_a_title_that_failed_leaves_the_title(store: Store) -> None:
+async def test_a_call_for_a_title_that_failed_leaves_the_title(store: Ledger) -> None:
     await create(store, "one")
     assert await store.write_title(await written(store, "one", ""))
     assert await store.write_title(await written(store, "one", "late"))
@@ -273,7 +275,7 @@ async def test_a_call_for_a_title_that_failed_leaves_the_title(store: Store) -> 
 
 
 async def test_what_a_title_has_cost_stays_when_a_run_writes_its_state(
-    store: Store, peer: Store
+    store: Ledger, peer: Ledger
 ) -> None:
     held = await begin_run(store, key_of("one"), user("go"))
     assert await peer.write_title(await written(store, "one", "during"))
@@ -287,7 +289,7 @@ async def test_what_a_title_has_cost_stays_when_a_run_writes_its_state(
 
 
 async def test_a_conversation_that_was_created_again_gets_no_title_of_the_one_before(
-    store: Store,
+    store: Ledger,
 ) -> None:
     key = key_of("one")
     assert await store.park(named(key, "secret"))
@@ -305,7 +307,7 @@ async def test_a_conversation_that_was_created_again_gets_no_title_of_the_one_be
 
 # ---------------------------------------------------------------- which are listed
 @pytest.mark.promise("P13")
-async def test_an_owner_finds_no_conversations_of_another_owner(store: Store) -> None:
+async def test_an_owner_finds_no_conversations_of_another_owner(store: Ledger) -> None:
     """Their names may begin alike."""
     owners = [ANN, OwnerId("ann\x01"), OwnerId("ann:b"), OwnerId("an"), OwnerId(""), BOB]
     names = ["one", "n\0two", "x" * 10_000, "naïve 会話 \u2028\r\n\ud800"]
@@ -319,7 +321,7 @@ async def test_an_owner_finds_no_conversations_of_another_owner(store: Store) ->
     assert await store.conversations(OwnerId("ann\x01b"), limit=9) == EMPTY
 
 
-async def test_one_that_is_deleted_is_not_there_until_it_is_made_again(store: Store) -> None:
+async def test_one_that_is_deleted_is_not_there_until_it_is_made_again(store: Ledger) -> None:
     await create(store, "one", "two", "three")
     await begin_run(store, key_of("one"), user("go"))
     for name in ("one", "two"):
@@ -330,13 +332,13 @@ async def test_one_that_is_deleted_is_not_there_until_it_is_made_again(store: St
 
 
 @pytest.fixture
-async def brief(store_url: str) -> AsyncGenerator[Store]:
+async def brief(store_url: str) -> AsyncGenerator[Ledger]:
     """A store that keeps an idle conversation for a few milliseconds."""
-    async with open_store(store_url, options=StoreOptions(ttl=0.005)) as opened:
+    async with open_ledger(store_url, options=StoreOptions(ttl=0.005)) as opened:
         yield opened
 
 
-async def test_one_that_has_expired_is_not_there(store: Store, brief: Store) -> None:
+async def test_one_that_has_expired_is_not_there(store: Ledger, brief: Ledger) -> None:
     await create(brief, "gone")
     await begin_run(brief, key_of("runs"), user("go"))
     with anyio.fail_after(5):
@@ -348,7 +350,7 @@ async def test_one_that_has_expired_is_not_there(store: Store, brief: Store) -> 
     assert "gone" not in await listed(brief)
 
 
-async def test_each_state_is_listed(store: Store) -> None:
+async def test_each_state_is_listed(store: Ledger) -> None:
     key = key_of("owes")
     call = asking("a", "b")
     held = await begin_run(store, key, user("go"))
@@ -385,7 +387,7 @@ async def test_each_state_is_listed(store: Store) -> None:
     ],
 )
 async def test_titles_are_searched_whatever_their_case(
-    store: Store, search: str, found: list[str]
+    store: Ledger, search: str, found: list[str]
 ) -> None:
     titles = {
         "none": None,
@@ -405,7 +407,7 @@ NAMES: Sequence[str] = "abcdefg"
 @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
 @pytest.mark.parametrize("search", ["", "m"])
 async def test_pages_are_full_and_the_last_one_is_known(
-    store: Store, limit: int, search: str
+    store: Ledger, limit: int, search: str
 ) -> None:
     for name in NAMES:
         assert await store.park(named(key_of(name), "match"))
@@ -418,7 +420,7 @@ async def test_pages_are_full_and_the_last_one_is_known(
     assert found[-1]
 
 
-async def test_a_thousand_conversations_are_in_pages_once_each(store: Store) -> None:
+async def test_a_thousand_conversations_are_in_pages_once_each(store: Ledger) -> None:
     names = [f"n{number}" for number in range(1000)]
     with anyio.fail_after(60):
         for start in range(0, 1000, 100):
@@ -438,7 +440,7 @@ async def test_a_thousand_conversations_are_in_pages_once_each(store: Store) -> 
     ]
 
 
-async def test_pages_go_on_while_conversations_change(store: Store) -> None:
+async def test_pages_go_on_while_conversations_change(store: Ledger) -> None:
     """None that stays as it is is left out or shown twice."""
     await create(store, *NAMES)
     page = await store.conversations(ANN, limit=3)
@@ -455,7 +457,7 @@ async def test_pages_go_on_while_conversations_change(store: Store) -> None:
     assert await listed(store) == ["new", "c", "g", "f", "d", "b", "a"]
 
 
-async def test_a_place_that_was_never_given_out_is_a_position_too(store: Store) -> None:
+async def test_a_place_that_was_never_given_out_is_a_position_too(store: Ledger) -> None:
     await create(store, "a")
     [one] = (await store.conversations(ANN, limit=9)).conversations
     updated, tag = one.place
@@ -470,7 +472,7 @@ async def test_a_place_that_was_never_given_out_is_a_position_too(store: Store) 
         assert (await store.conversations(ANN, after=place, limit=9)).conversations == found
 
 
-async def test_large_arguments_make_small_pages(store: Store) -> None:
+async def test_large_arguments_make_small_pages(store: Ledger) -> None:
     big = "x" * 3 * 2**20
     for name in ("a", "b", "c"):
         call = ToolCall(CallId(name), "tool", big, client=True)

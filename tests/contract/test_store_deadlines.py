@@ -18,8 +18,8 @@ from tests.support.store_values import (
 
 from passback.core.changes import Lease
 from passback.core.messages import ConversationKey
-from passback.core.ports import Store
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
 
@@ -28,7 +28,7 @@ DAY = 86_400_000  # milliseconds
 
 
 async def handed_back(
-    store: Store, key: ConversationKey, within: float | None, *, lease: float = LONG
+    store: Ledger, key: ConversationKey, within: float | None, *, lease: float = LONG
 ) -> Lease:
     """A run that ends with calls that the client owes."""
     held = await begin_run(store, key, user("go"), lease=lease)
@@ -39,11 +39,11 @@ async def handed_back(
     return held
 
 
-async def found(store: Store) -> list[ConversationKey]:
+async def found(store: Ledger) -> list[ConversationKey]:
     return list(await store.take_due(100, lease=LONG))
 
 
-async def test_a_deadline_goes_by_the_stores_clock(store: Store) -> None:
+async def test_a_deadline_goes_by_the_stores_clock(store: Ledger) -> None:
     one, other, none = new_key(), new_key(), new_key()
     await handed_back(store, one, 60)
     await handed_back(store, other, 60 + DAY / 1000)
@@ -59,7 +59,7 @@ async def test_a_deadline_goes_by_the_stores_clock(store: Store) -> None:
     assert await found(store) == []
 
 
-async def test_what_is_overdue_is_found_by_one_who_looks(store: Store, peer: Store) -> None:
+async def test_what_is_overdue_is_found_by_one_who_looks(store: Ledger, peer: Ledger) -> None:
     """Its worker may be gone: nobody but the index knows of it."""
     key = new_key()
     await handed_back(store, key, 0)
@@ -69,7 +69,7 @@ async def test_what_is_overdue_is_found_by_one_who_looks(store: Store, peer: Sto
     assert await found(store) == []
 
 
-async def test_what_becomes_overdue_is_found_then(store: Store) -> None:
+async def test_what_becomes_overdue_is_found_then(store: Ledger) -> None:
     """The deadline counts, even if the run's lease would have lasted longer."""
     key = new_key()
     await handed_back(store, key, 0.3)
@@ -80,7 +80,7 @@ async def test_what_becomes_overdue_is_found_then(store: Store) -> None:
     assert (await store.status(key)).overdue
 
 
-async def test_results_that_are_stored_leave_the_deadline_as_it_is(store: Store) -> None:
+async def test_results_that_are_stored_leave_the_deadline_as_it_is(store: Ledger) -> None:
     key = new_key()
     await handed_back(store, key, 60)
     before = await store.status(key)
@@ -92,7 +92,7 @@ async def test_results_that_are_stored_leave_the_deadline_as_it_is(store: Store)
     assert (after.answer_by, len(after.owed)) == (before.answer_by, 1)
 
 
-async def test_the_next_run_has_no_deadline_until_it_hands_back(store: Store) -> None:
+async def test_the_next_run_has_no_deadline_until_it_hands_back(store: Ledger) -> None:
     key = new_key()
     await handed_back(store, key, 0)
     held = await begin_run(store, key, answer("a"), answer("b"))
@@ -106,7 +106,7 @@ async def test_the_next_run_has_no_deadline_until_it_hands_back(store: Store) ->
     assert await found(store) == []
 
 
-async def test_a_run_that_was_not_the_last_has_no_say(store: Store) -> None:
+async def test_a_run_that_was_not_the_last_has_no_say(store: Ledger) -> None:
     key = new_key()
     await handed_back(store, key, 0)
     await begin_run(store, key, answer("a"), answer("b"), lease=0)
@@ -114,7 +114,7 @@ async def test_a_run_that_was_not_the_last_has_no_say(store: Store) -> None:
     assert (status.lapsed, status.overdue) == (True, False)
 
 
-async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(store: Store) -> None:
+async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("go"))
     await store.enqueue(waiting(key))
@@ -124,7 +124,7 @@ async def test_posts_that_wait_behind_what_is_owed_do_not_hide_the_deadline(stor
 
 
 @pytest.mark.promise("P15")
-async def test_a_hand_back_that_is_sent_again_keeps_the_first_deadline(store: Store) -> None:
+async def test_a_hand_back_that_is_sent_again_keeps_the_first_deadline(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("go"))
     end = replace(ending(held, 0, 2), append=(ASKED,), owed=owed_answers([ASKED]), answer_within=60)
@@ -134,7 +134,7 @@ async def test_a_hand_back_that_is_sent_again_keeps_the_first_deadline(store: St
     assert (await store.status(key)).answer_by == first.answer_by
 
 
-async def test_what_is_deleted_is_not_found(store: Store) -> None:
+async def test_what_is_deleted_is_not_found(store: Ledger) -> None:
     key = new_key()
     await handed_back(store, key, 0)
     await store.delete(key)

@@ -12,20 +12,19 @@ from tests.support.store_values import (
     fail_lost_run,
     new_key,
     read_events,
-    state,
     texts,
     user,
 )
 
 from passback.core.changes import Status
-from passback.core.events import Logged, Position, Rewound, RunStarted
+from passback.core.events import Logged, Position, RunStarted
 from passback.core.messages import RunId
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P6", "P10")]
 
 
-async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
+async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("hello"), lease=0)
     await store.append([texts(held, 2, "half")], lease=0)
@@ -47,21 +46,7 @@ async def test_a_lapsed_run_is_closed_under_a_new_epoch(store: Store) -> None:
     ]
 
 
-async def test_a_repeated_fail_lost_is_applied_once(store: Store) -> None:
-    key = new_key()
-    held = await begin_run(store, key, lease=0)
-    closing = change(key, (await store.status(key)).version, user("closing"))
-    events = (Rewound(Position(held.epoch, 1)), LOST)
-
-    assert await store.fail_lost(closing, held.run.run_id, events)
-    after = await state(store, held.run)
-    assert await store.fail_lost(closing, held.run.run_id, events)
-
-    assert await state(store, held.run) == after
-    assert [event for _, event in await read_events(store, held.run)][1:] == list(events)
-
-
-async def test_only_a_run_whose_lease_is_over_is_failed_as_lost(store: Store) -> None:
+async def test_only_a_run_whose_lease_is_over_is_failed_as_lost(store: Ledger) -> None:
     key = new_key()
     assert not await store.fail_lost(change(key), RunId("r"), (LOST,))
     held = await begin_run(store, key)
@@ -81,14 +66,14 @@ async def test_only_a_run_whose_lease_is_over_is_failed_as_lost(store: Store) ->
     ]
 
 
-async def test_a_worker_whose_run_was_failed_as_lost_writes_nothing_more(store: Store) -> None:
+async def test_a_worker_whose_run_was_failed_as_lost_writes_nothing_more(store: Ledger) -> None:
     lost = await begin_run(store, new_key(), lease=0)
     await fail_lost_run(store, lost.run.key)
     await assert_shut_out(store, lost)
     assert await store.release(lost) is False
 
 
-async def test_a_released_run_may_be_closed_too_and_the_next_begins(store: Store) -> None:
+async def test_a_released_run_may_be_closed_too_and_the_next_begins(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.release(held)
     await fail_lost_run(store, held.run.key)

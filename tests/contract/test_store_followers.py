@@ -6,15 +6,15 @@ from typing import cast
 import anyio
 import pytest
 from tests.support.killable_worker import Faults
+from tests.support.ledgers import open_ledger
 from tests.support.store_values import LONG, begin_run, new_key, texts
 
 from passback.core.changes import Lease, LeaseState, LogWrite
 from passback.core.errors import StoreError
 from passback.core.events import Logged, Nested, Position, RunEvent, TextDelta, ToolCallStarted
 from passback.core.messages import CallId
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.log import LogWriter, RunLog
-from passback.stores.open import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +24,12 @@ CALL = ToolCallStarted(CallId("c"), "pick", client=True)
 
 
 @pytest.fixture
-async def held(store: Store) -> Lease:
+async def held(store: Ledger) -> Lease:
     return await begin_run(store, new_key())
 
 
 @pytest.fixture
-def writer(store: Store) -> LogWriter:
+def writer(store: Ledger) -> LogWriter:
     return LogWriter(store, delay=0.001, lease=LONG, write_timeout=SECONDS)
 
 
@@ -38,20 +38,20 @@ def log_of(held: Lease, writer: LogWriter, *, continues: bool = False) -> RunLog
     return RunLog(held, opening, writer, lambda _: None, continues=continues)
 
 
-def refusing(store: Store) -> tuple[Faults, LogWriter]:
+def refusing(store: Ledger) -> tuple[Faults, LogWriter]:
     """A writer whose first write fails."""
     faults = Faults(store)
     faults.plan["append"] = ["refuse"]
     return faults, LogWriter(faults.store, delay=0.001, lease=LONG, write_timeout=SECONDS)
 
 
-async def said(store: Store, held: Lease) -> list[RunEvent]:
+async def said(store: Ledger, held: Lease) -> list[RunEvent]:
     """Return the events that are stored behind the opening."""
     logged: list[Logged] = list(await store.read_log(held.run, after=Position(held.epoch, 1)))
     return [each.event for each in logged]
 
 
-async def appended(store: Store, held: Lease, until: LeaseState) -> None:
+async def appended(store: Ledger, held: Lease, until: LeaseState) -> None:
     """Append text until the store says this."""
     state: LeaseState | StoreError | None = None
     with anyio.fail_after(SECONDS):
@@ -62,7 +62,7 @@ async def appended(store: Store, held: Lease, until: LeaseState) -> None:
 
 @pytest.mark.redis
 async def test_a_write_says_whether_somebody_waits_for_what_it_brings(redis_url: str) -> None:
-    async with open_store(redis_url) as store, open_store(redis_url) as peer:
+    async with open_ledger(redis_url) as store, open_ledger(redis_url) as peer:
         assert store.sees_followers
         held = await begin_run(store, new_key())
         assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
@@ -77,7 +77,7 @@ async def test_a_write_says_whether_somebody_waits_for_what_it_brings(redis_url:
 
 
 async def test_text_that_nobody_waits_for_elsewhere_may_wait_itself(
-    store: Store, writer: LogWriter, held: Lease
+    store: Ledger, writer: LogWriter, held: Lease
 ) -> None:
     log = log_of(held, writer)
     log.append([TextDelta("a")])
@@ -89,7 +89,7 @@ async def test_text_that_nobody_waits_for_elsewhere_may_wait_itself(
 
 @pytest.mark.parametrize("event", [CALL, Nested(CallId("p"), TextDelta("b"))])
 async def test_what_another_post_may_depend_on_takes_the_text_before_it_along(
-    store: Store, writer: LogWriter, held: Lease, event: RunEvent
+    store: Ledger, writer: LogWriter, held: Lease, event: RunEvent
 ) -> None:
     log = log_of(held, writer)
     log.append([TextDelta("a")])
@@ -103,7 +103,7 @@ async def test_what_another_post_may_depend_on_takes_the_text_before_it_along(
 
 @pytest.mark.redis
 async def test_text_that_somebody_waits_for_elsewhere_is_not_held_back(redis_url: str) -> None:
-    async with open_store(redis_url) as store, open_store(redis_url) as peer:
+    async with open_ledger(redis_url) as store, open_ledger(redis_url) as peer:
         held = await begin_run(store, new_key())
         log = log_of(
             held, writer := LogWriter(store, delay=0.001, lease=LONG, write_timeout=SECONDS)
@@ -121,7 +121,7 @@ async def test_text_that_somebody_waits_for_elsewhere_is_not_held_back(redis_url
 class Ticks:
     """A store on which one run writes at each tick; notes whether another one did, too."""
 
-    def __init__(self, store: Store, *, sees_followers: bool) -> None:
+    def __init__(self, store: Ledger, *, sees_followers: bool) -> None:
         self._store = store
         self.sees_followers = sees_followers
         self.pressing: RunLog | None = None
@@ -151,11 +151,11 @@ class Ticks:
     [(True, LONG, 4), (False, LONG, 1), (True, 0.006, 3), (True, 0.002, 1)],
 )
 async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
-    store: Store, *, sees_followers: bool, lease: float, every: int
+    store: Ledger, *, sees_followers: bool, lease: float, every: int
 ) -> None:
     """Text waits at most half a lease, and only where the store knows its readers."""
     ticks = Ticks(store, sees_followers=sees_followers)
-    writer = LogWriter(cast("Store", ticks), delay=0.001, lease=lease, write_timeout=SECONDS)
+    writer = LogWriter(cast("Ledger", ticks), delay=0.001, lease=lease, write_timeout=SECONDS)
     ticks.pressing = log_of(await begin_run(store, new_key()), writer)
     ticks.waiting = log_of(await begin_run(store, new_key()), writer)
     async with anyio.create_task_group() as tasks:
@@ -169,7 +169,7 @@ async def test_of_four_writes_one_has_the_text_that_nobody_waits_for(
 
 
 async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
-    store: Store, held: Lease
+    store: Ledger, held: Lease
 ) -> None:
     """Otherwise text of every run would wait four times as long behind a failure."""
     faults, writer = refusing(store)
@@ -185,7 +185,7 @@ async def test_what_was_not_stored_takes_all_along_when_it_is_sent_again(
 
 
 async def test_a_run_that_was_given_up_is_not_written_again_and_again(
-    store: Store, held: Lease
+    store: Ledger, held: Lease
 ) -> None:
     faults, writer = refusing(store)
     log = log_of(held, writer)
@@ -197,7 +197,7 @@ async def test_a_run_that_was_given_up_is_not_written_again_and_again(
 
 
 async def test_a_run_that_was_taken_over_is_thought_to_have_readers_elsewhere(
-    store: Store, writer: LogWriter, held: Lease
+    store: Ledger, writer: LogWriter, held: Lease
 ) -> None:
     log = log_of(held, writer, continues=True)
     log.append([TextDelta("a")])

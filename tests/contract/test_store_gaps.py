@@ -17,12 +17,12 @@ from tests.support.transcript_rules import said_in
 
 from passback.core.errors import LeaseLost
 from passback.core.events import TextDelta
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P5", "P10")]
 
 
-async def test_events_that_do_not_follow_on_what_is_stored_are_not_written(store: Store) -> None:
+async def test_events_that_do_not_follow_on_what_is_stored_are_not_written(store: Ledger) -> None:
     held = await begin_run(store, new_key(), user("hello"))
     whole = await begin_run(store, new_key(), user("hello"))
     before = await state(store, held.run)
@@ -34,7 +34,7 @@ async def test_events_that_do_not_follow_on_what_is_stored_are_not_written(store
     assert [place for place, _ in await read_events(store, whole.run)] == ["1-1", "1-2"]
 
 
-async def test_events_of_which_only_some_are_stored_are_not_written(store: Store) -> None:
+async def test_events_of_which_only_some_are_stored_are_not_written(store: Ledger) -> None:
     held = await begin_run(store, new_key(), user("hello"))
     assert await store.append([texts(held, 2, "a", "b")], lease=LONG) == ["held"]
     before = await state(store, held.run)
@@ -44,7 +44,9 @@ async def test_events_of_which_only_some_are_stored_are_not_written(store: Store
     assert await state(store, held.run) == before
 
 
-async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(store: Store) -> None:
+async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(
+    store: Ledger,
+) -> None:
     held = await begin_run(store, new_key(), user("hello"))
     before = await state(store, held.run)
 
@@ -56,7 +58,7 @@ async def test_a_turn_that_does_not_follow_on_what_is_stored_is_not_committed(st
     assert await state(store, held.run) == before
 
 
-async def test_after_a_gap_the_run_is_taken_over_from_its_last_commit(store: Store) -> None:
+async def test_after_a_gap_the_run_is_taken_over_from_its_last_commit(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("hello"), lease=0)
     await store.commit(turn(held, 1, 2, TextDelta("a"), say="first"), lease=0)

@@ -27,8 +27,8 @@ from passback.core.messages import (
     OwnerId,
     ToolCall,
 )
-from passback.core.ports import Store
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
@@ -40,24 +40,24 @@ def key_of(name: str, owner: OwnerId = ANN) -> ConversationKey:
     return ConversationKey(owner, ConversationId(name))
 
 
-async def hands_back(store: Store, key: ConversationKey, turn: AssistantMessage) -> None:
+async def hands_back(store: Ledger, key: ConversationKey, turn: AssistantMessage) -> None:
     held = await begin_run(store, key, user("go"))
     end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))
     await store.commit(end, lease=LONG)
 
 
-async def owing(store: Store, *names: str) -> None:
+async def owing(store: Ledger, *names: str) -> None:
     for name in names:
         await hands_back(store, key_of(name), asking(f"{name}-1", f"{name}-2"))
 
 
-async def listed(store: Store, owner: OwnerId = ANN) -> list[str]:
+async def listed(store: Ledger, owner: OwnerId = ANN) -> list[str]:
     page = await store.inbox(owner, limit=1000)
     assert page.next is None
     return [each.key.id for each in page.owing]
 
 
-async def pages(store: Store, limit: int) -> list[list[str]]:
+async def pages(store: Ledger, limit: int) -> list[list[str]]:
     found: list[list[str]] = []
     after: InboxPlace | None = None
     while True:
@@ -68,7 +68,7 @@ async def pages(store: Store, limit: int) -> list[list[str]]:
             return found
 
 
-async def test_an_owner_finds_owed_calls_as_they_are_stored(store: Store, peer: Store) -> None:
+async def test_an_owner_finds_owed_calls_as_they_are_stored(store: Ledger, peer: Ledger) -> None:
     await owing(store, "one", "two")
     key = key_of("two")
     claim = ClaimRequest(
@@ -91,7 +91,7 @@ async def test_an_owner_finds_owed_calls_as_they_are_stored(store: Store, peer: 
 
 
 @pytest.mark.promise("P13")
-async def test_an_owner_finds_no_calls_of_another_owner(store: Store) -> None:
+async def test_an_owner_finds_no_calls_of_another_owner(store: Ledger) -> None:
     await owing(store, "one", "ann\0two")
     names = ["one", "x" * 10_000, "naïve 会話 \u2028\r\n\ud800"]
     for name in names:
@@ -101,7 +101,7 @@ async def test_an_owner_finds_no_calls_of_another_owner(store: Store) -> None:
     assert await store.inbox(OwnerId("ann\0"), limit=9) == EMPTY
 
 
-async def test_what_owes_nothing_is_not_there(store: Store) -> None:
+async def test_what_owes_nothing_is_not_there(store: Ledger) -> None:
     held = await begin_run(store, key_of("talks"), user("hi"))
     assert await listed(store) == []
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -110,7 +110,7 @@ async def test_what_owes_nothing_is_not_there(store: Store) -> None:
 
 
 async def test_what_was_answered_leaves_and_what_is_handed_back_anew_is_the_newest(
-    store: Store,
+    store: Ledger,
 ) -> None:
     await owing(store, "one", "two")
     key = key_of("one")
@@ -128,7 +128,7 @@ async def test_what_was_answered_leaves_and_what_is_handed_back_anew_is_the_newe
 
 
 @pytest.mark.parametrize("gone", ["deleted", "completed", "lost"])
-async def test_what_is_over_is_not_there(store: Store, gone: str) -> None:
+async def test_what_is_over_is_not_there(store: Ledger, gone: str) -> None:
     await owing(store, "one")
     if gone == "deleted":
         await store.delete(key_of("one"))
@@ -146,7 +146,7 @@ async def test_what_is_over_is_not_there(store: Store, gone: str) -> None:
 
 # ---------------------------------------------------------------- pages
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 1000])
-async def test_pages_hold_whole_conversations_within_their_limit(store: Store, limit: int) -> None:
+async def test_pages_hold_whole_conversations_within_their_limit(store: Ledger, limit: int) -> None:
     """One that owes more than the limit is a page of its own."""
     names = ["a", "b", "c", "d", "e"]
     await owing(store, *names)
@@ -156,7 +156,7 @@ async def test_pages_hold_whole_conversations_within_their_limit(store: Store, l
     assert [len(page) for page in found[:-1]] == [most] * (len(found) - 1)
 
 
-async def test_large_arguments_make_small_pages(store: Store) -> None:
+async def test_large_arguments_make_small_pages(store: Ledger) -> None:
     big = "x" * 3 * 2**20
     for name in ("a", "b", "c"):
         call = ToolCall(CallId(name), "tool", big, client=True)
@@ -165,7 +165,7 @@ async def test_large_arguments_make_small_pages(store: Store) -> None:
 
 
 async def test_a_cursor_keeps_its_place_whatever_becomes_of_what_was_before_it(
-    store: Store,
+    store: Ledger,
 ) -> None:
     await owing(store, "a", "b", "c", "d")
     page = await store.inbox(ANN, limit=4)
@@ -179,7 +179,7 @@ async def test_a_cursor_keeps_its_place_whatever_becomes_of_what_was_before_it(
     assert [each.key.id for each in rest.owing] == ["c", "d", "new"]
 
 
-async def test_a_cursor_that_was_never_given_out_is_a_position_too(store: Store) -> None:
+async def test_a_cursor_that_was_never_given_out_is_a_position_too(store: Ledger) -> None:
     await owing(store, "a")
     [one] = (await store.inbox(ANN, limit=9)).owing
     since, tag = one.place
@@ -193,7 +193,7 @@ async def test_a_cursor_that_was_never_given_out_is_a_position_too(store: Store)
         assert (await store.inbox(ANN, after=place, limit=9)).owing == tuple(found)
 
 
-async def test_many_who_hand_back_at_once_are_all_there(store: Store, peer: Store) -> None:
+async def test_many_who_hand_back_at_once_are_all_there(store: Ledger, peer: Ledger) -> None:
     names = {f"n{number}" for number in range(20)}
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -204,7 +204,7 @@ async def test_many_who_hand_back_at_once_are_all_there(store: Store, peer: Stor
 
 
 @pytest.mark.promise("P15")
-async def test_a_hand_back_that_is_sent_again_is_there_once(store: Store) -> None:
+async def test_a_hand_back_that_is_sent_again_is_there_once(store: Ledger) -> None:
     held = await begin_run(store, key_of("one"), user("go"))
     turn = asking("a")
     end = replace(ending(held, 0, 2), append=(turn,), owed=owed_answers([turn]))

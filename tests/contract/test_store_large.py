@@ -7,15 +7,15 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from redis.asyncio import Redis
+from tests.support.ledgers import open_ledger
 from tests.support.store_values import LONG, begin_run, change, ending, new_key, texts
 
 from passback.core.changes import Lease
 from passback.core.errors import StoreUnavailable
 from passback.core.events import TextDelta
 from passback.core.messages import AssistantMessage
-from passback.core.ports import Store
-from passback.stores.coordination import LargeWrites
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
+from passback.pacing import LargeWrites
 
 pytestmark = pytest.mark.anyio
 
@@ -24,17 +24,17 @@ LARGE_ONES = 8
 SECONDS = 20
 
 
-async def commit(store: Store, held: Lease, text: str) -> None:
+async def commit(store: Ledger, held: Lease, text: str) -> None:
     await store.commit(ending(held, 1, 2, text), lease=LONG)
 
 
-async def append(store: Store, held: Lease, text: str) -> None:
+async def append(store: Ledger, held: Lease, text: str) -> None:
     assert await store.append([texts(held, 2, text)], lease=LONG) == ["held"]
 
 
 @pytest.mark.parametrize("write", [commit, append])
 async def test_a_small_write_does_not_wait_for_the_large_ones_before_it(
-    store: Store, write: Callable[[Store, Lease, str], Awaitable[None]]
+    store: Ledger, write: Callable[[Ledger, Lease, str], Awaitable[None]]
 ) -> None:
     done: list[str] = []
 
@@ -55,7 +55,7 @@ async def test_a_small_write_does_not_wait_for_the_large_ones_before_it(
 
 @pytest.mark.parametrize("end", ["take over", "fail lost"])
 async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
-    store: Store, end: str
+    store: Ledger, end: str
 ) -> None:
     done: list[str] = []
 
@@ -88,7 +88,7 @@ async def test_a_small_write_does_not_wait_for_the_large_take_overs_before_it(
 async def test_large_commits_have_no_more_connections_than_one_of_them_needs(
     redis_url: str,
 ) -> None:
-    async with open_store(redis_url) as store, Redis.from_url(redis_url) as observer:
+    async with open_ledger(redis_url) as store, Redis.from_url(redis_url) as observer:
         leases = [await begin_run(store, new_key()) for _ in range(LARGE_ONES)]
         before = (await observer.info("stats"))["total_connections_received"]
         commits = [store.commit(ending(held, 1, 2, MUCH), lease=LONG) for held in leases]
@@ -98,7 +98,7 @@ async def test_large_commits_have_no_more_connections_than_one_of_them_needs(
     assert after - before < LARGE_ONES // 2
 
 
-async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Store) -> None:
+async def test_what_is_large_is_stored_as_it_was_said_and_known_again(store: Ledger) -> None:
     held = await begin_run(store, key := new_key())
     assert await store.append([texts(held, 2, MUCH)], lease=LONG) == ["held"]
     commit = ending(held, 1, 3, MUCH)
@@ -126,7 +126,7 @@ async def test_waiting_for_the_large_writes_before_has_an_end() -> None:
         pass
 
 
-async def test_a_cancelled_large_write_does_not_block_the_next(store: Store) -> None:
+async def test_a_cancelled_large_write_does_not_block_the_next(store: Ledger) -> None:
     leases = [await begin_run(store, new_key()) for _ in range(3)]
     first, leaves, last = (
         asyncio.create_task(store.commit(ending(held, 1, 2, MUCH), lease=LONG)) for held in leases

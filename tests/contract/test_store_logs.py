@@ -23,12 +23,12 @@ from passback.core.messages import (
     RunId,
     RunRef,
 )
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_log_is_read_from_any_position(store: Store) -> None:
+async def test_a_log_is_read_from_any_position(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.append([texts(held, 2, "a", "b", "c")], lease=LONG)
     await store.append([texts(held, 5, "d")], lease=LONG)
@@ -43,7 +43,7 @@ async def test_a_log_is_read_from_any_position(store: Store) -> None:
     assert await store.read_log(held.run, after=Position(held.epoch + 5, 1)) == []
 
 
-async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Store) -> None:
+async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, lease=0)
     await store.append([texts(held, 2, "a", "b")], lease=0)
@@ -57,7 +57,9 @@ async def test_a_position_of_an_older_epoch_is_followed_by_the_newer(store: Stor
     assert beyond == [end]
 
 
-async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(store: Store) -> None:
+async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(
+    store: Ledger,
+) -> None:
     held = await begin_run(store, new_key())
     for first in range(2, 62, 3):
         await store.append([texts(held, first, "a", "b", "c")], lease=LONG)
@@ -71,7 +73,7 @@ async def test_a_limited_read_brings_whole_entries_until_the_limit_is_reached(st
     assert read == list(range(1, 62))
 
 
-async def test_a_write_sent_twice_is_logged_once(store: Store) -> None:
+async def test_a_write_sent_twice_is_logged_once(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     write = texts(held, 2, "a", "b")
 
@@ -83,7 +85,7 @@ async def test_a_write_sent_twice_is_logged_once(store: Store) -> None:
 
 
 async def test_the_log_of_an_unknown_run_is_an_error_and_an_earlier_run_keeps_its_own(
-    store: Store,
+    store: Ledger,
 ) -> None:
     key = new_key()
     first = await begin_run(store, key)

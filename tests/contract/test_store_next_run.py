@@ -5,6 +5,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.support.ledgers import open_ledger
 from tests.support.store_values import (
     CANCELLED,
     LONG,
@@ -21,19 +22,18 @@ from tests.support.store_values import (
 
 from passback.core.events import START, Cursor, Position
 from passback.core.messages import ConversationKey, RunId
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 from passback.stores.options import StoreOptions
 
 pytestmark = pytest.mark.anyio
 
 
-async def run_after(store: Store, key: ConversationKey, after: Position) -> RunId | None:
+async def run_after(store: Ledger, key: ConversationKey, after: Position) -> RunId | None:
     found = await store.next_run(key, after=after)
     return None if found is None else found.run_id
 
 
-async def test_each_run_is_found_behind_the_one_before(store: Store, peer: Store) -> None:
+async def test_each_run_is_found_behind_the_one_before(store: Ledger, peer: Ledger) -> None:
     key = new_key()
     assert await store.next_run(key, after=START) is None
     runs = list[str]()
@@ -51,7 +51,7 @@ async def test_each_run_is_found_behind_the_one_before(store: Store, peer: Store
         assert found == Cursor(RunId(run_id), end._replace(seq=3))
 
 
-async def test_a_run_that_was_taken_over_goes_on_before_the_next_one(store: Store) -> None:
+async def test_a_run_that_was_taken_over_goes_on_before_the_next_one(store: Ledger) -> None:
     key = new_key()
     first = await begin_run(store, key)
     await store.renew([first], lease=0)
@@ -66,7 +66,7 @@ async def test_a_run_that_was_taken_over_goes_on_before_the_next_one(store: Stor
     assert await run_after(store, key, end) == third.run.run_id
 
 
-async def test_queued_runs_come_in_the_order_in_which_they_begin(store: Store) -> None:
+async def test_queued_runs_come_in_the_order_in_which_they_begin(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     queued = [waiting(key, text) for text in ("one", "two", "three")]
@@ -89,7 +89,7 @@ async def test_queued_runs_come_in_the_order_in_which_they_begin(store: Store) -
     assert await store.next_run(key, after=place) is None
 
 
-async def test_a_deleted_conversation_has_no_runs_and_a_new_one_counts_anew(store: Store) -> None:
+async def test_a_deleted_conversation_has_no_runs_and_a_new_one_counts_anew(store: Ledger) -> None:
     key = new_key()
     for _ in range(3):
         held = await begin_run(store, key)
@@ -102,7 +102,7 @@ async def test_a_deleted_conversation_has_no_runs_and_a_new_one_counts_anew(stor
     assert await run_after(store, key, START) == held.run.run_id
 
 
-async def test_conversations_do_not_see_each_others_runs(store: Store) -> None:
+async def test_conversations_do_not_see_each_others_runs(store: Ledger) -> None:
     one, other = new_key(), new_key()
     await begin_run(store, one)
     assert await store.next_run(other, after=START) is None
@@ -110,7 +110,7 @@ async def test_conversations_do_not_see_each_others_runs(store: Store) -> None:
 
 async def test_a_run_whose_log_has_expired_is_passed_over(store_url: str) -> None:
     options = StoreOptions(log_ttl=0.001)
-    async with open_store(store_url, options=options) as store:
+    async with open_ledger(store_url, options=options) as store:
         key = new_key()
         held = await begin_run(store, key)
         await store.commit(ending(held, 0, 2), lease=LONG)

@@ -19,6 +19,7 @@ from tests.support.store_values import (
     read_events,
     texts,
     turn,
+    unversioned,
     user,
     waiting,
 )
@@ -37,21 +38,21 @@ from passback.core.changes import (
 from passback.core.errors import UnknownRun
 from passback.core.events import RunQueued, RunStarted
 from passback.core.messages import ConversationKey, MessageId, RunId, RunRef, ToolSpec
-from passback.core.ports import Store
 from passback.core.posts import Receipt, StartRun
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
 
-async def queue_of(store: Store, held: Lease, count: int = 2) -> list[Enqueue]:
+async def queue_of(store: Ledger, held: Lease, count: int = 2) -> list[Enqueue]:
     """Posts that wait behind a run."""
     entries = [waiting(held.run.key, f"next {number}") for number in range(count)]
     assert [await store.enqueue(entry) for entry in entries] == ["queued"] * count
     return entries
 
 
-async def begin_queued(store: Store, entry: Enqueue, *, lease: float = LONG) -> Lease | None:
+async def begin_queued(store: Ledger, entry: Enqueue, *, lease: float = LONG) -> Lease | None:
     """The begin of a queued run."""
     run = entry.run
     version = (await store.status(run.key)).version
@@ -59,7 +60,9 @@ async def begin_queued(store: Store, entry: Enqueue, *, lease: float = LONG) -> 
     return await store.begin(dequeues, run.run_id, opening(run.run_id), lease=lease)
 
 
-async def everything(store: Store, key: ConversationKey) -> tuple[LoadedConversation, list[object]]:
+async def everything(
+    store: Ledger, key: ConversationKey
+) -> tuple[LoadedConversation, list[object]]:
     loaded = await store.load(key)
     runs = [RunRef(key, run_id) for run_id in loaded.status.queued]
     if loaded.status.run_id:
@@ -68,7 +71,7 @@ async def everything(store: Store, key: ConversationKey) -> tuple[LoadedConversa
 
 
 # ---------------------------------------------------------------- waiting
-async def test_posts_wait_in_their_order_and_are_read_whole(store: Store) -> None:
+async def test_posts_wait_in_their_order_and_are_read_whole(store: Ledger) -> None:
     key = new_key()
     await begin_run(store, key, user("hello"))
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
@@ -87,13 +90,13 @@ async def test_posts_wait_in_their_order_and_are_read_whole(store: Store) -> Non
     assert loaded.messages == (user("hello"),)
 
 
-async def test_a_post_that_waits_disturbs_neither_the_version_nor_the_lease(store: Store) -> None:
+async def test_a_post_that_waits_disturbs_no_lease(store: Ledger) -> None:
     held = await begin_run(store, new_key(), user("hello"))
-    before = await store.status(held.run.key)
+    before = await unversioned(store, held.run.key)
 
     (entry,) = await queue_of(store, held, 1)
 
-    after = await store.status(held.run.key)
+    after = await unversioned(store, held.run.key)
     assert after == replace(before, queued=(entry.run.run_id,))
     assert await store.append([texts(held, 2, "a")], lease=LONG) == ["held"]
     await store.commit(turn(held, 0, 3, FINISHED, say="said"), lease=LONG)
@@ -102,7 +105,7 @@ async def test_a_post_that_waits_disturbs_neither_the_version_nor_the_lease(stor
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 @pytest.mark.promise("P11")
-async def test_a_queue_takes_no_more_than_its_limit(store: Store, limit: int) -> None:
+async def test_a_queue_takes_no_more_than_its_limit(store: Ledger, limit: int) -> None:
     key = new_key()
     await begin_run(store, key)
     for number in range(limit):
@@ -119,7 +122,7 @@ async def test_a_queue_takes_no_more_than_its_limit(store: Store, limit: int) ->
         await store.read_log(late.run)
 
 
-async def test_a_queue_that_is_full_still_knows_its_posts_again(store: Store) -> None:
+async def test_a_queue_that_is_full_still_knows_its_posts_again(store: Ledger) -> None:
     key = new_key()
     await begin_run(store, key)
     entry = waiting(key, receipts={"key:k": Receipt("ab" * 32, RunId("r"))}, limit=1)
@@ -129,13 +132,13 @@ async def test_a_queue_that_is_full_still_knows_its_posts_again(store: Store) ->
 
 
 @pytest.mark.promise("P11")
-async def test_many_workers_at_once_do_not_pass_the_limit(store: Store, peer: Store) -> None:
+async def test_many_workers_at_once_do_not_pass_the_limit(store: Ledger, peer: Ledger) -> None:
     key = new_key()
     await begin_run(store, key)
     entries = [waiting(key, str(number), limit=5) for number in range(20)]
     answers: dict[RunId, EnqueueAnswer] = {}
 
-    async def enqueue(here: Store, entry: Enqueue) -> None:
+    async def enqueue(here: Ledger, entry: Enqueue) -> None:
         answers[entry.run.run_id] = await here.enqueue(entry)
 
     with anyio.fail_after(10):
@@ -151,7 +154,7 @@ async def test_many_workers_at_once_do_not_pass_the_limit(store: Store, peer: St
 
 # ---------------------------------------------------------------- nothing to wait for
 @pytest.mark.parametrize("exists", [False, True])
-async def test_a_post_is_not_queued_where_nothing_is_before_it(store: Store, exists: bool) -> None:
+async def test_a_post_is_not_queued_where_nothing_is_before_it(store: Ledger, exists: bool) -> None:
     key = new_key()
     if exists:
         await store.commit(ending(await begin_run(store, key), 0, 2), lease=LONG)
@@ -165,7 +168,7 @@ async def test_a_post_is_not_queued_where_nothing_is_before_it(store: Store, exi
         await store.read_log(entry.run)
 
 
-async def test_a_post_waits_behind_others_when_nothing_runs(store: Store) -> None:
+async def test_a_post_waits_behind_others_when_nothing_runs(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     (first,) = await queue_of(store, held, 1)
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -178,7 +181,7 @@ async def test_a_post_waits_behind_others_when_nothing_runs(store: Store) -> Non
 
 @pytest.mark.parametrize("name", ["key:k", "message:m", "call:c"])
 @pytest.mark.promise("P8")
-async def test_of_two_posts_with_one_receipt_only_the_first_waits(store: Store, name: str) -> None:
+async def test_of_two_posts_with_one_receipt_only_the_first_waits(store: Ledger, name: str) -> None:
     """Both were judged before either was stored."""
     key = new_key()
     await begin_run(store, key)
@@ -199,7 +202,7 @@ async def test_of_two_posts_with_one_receipt_only_the_first_waits(store: Store, 
 # ---------------------------------------------------------------- stopping what runs
 @pytest.mark.parametrize("stops", [True, False])
 async def test_a_post_that_stops_what_runs_asks_for_it_in_the_same_write(
-    store: Store, stops: bool
+    store: Ledger, stops: bool
 ) -> None:
     held = await begin_run(store, new_key())
     await store.enqueue(waiting(held.run.key, stops=stops))
@@ -208,7 +211,7 @@ async def test_a_post_that_stops_what_runs_asks_for_it_in_the_same_write(
     assert await store.renew([held], lease=LONG) == [expected]
 
 
-async def test_a_post_that_stops_what_runs_does_not_stop_what_runs_later(store: Store) -> None:
+async def test_a_post_that_stops_what_runs_does_not_stop_what_runs_later(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     (first,) = await queue_of(store, held, 1)
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -220,22 +223,8 @@ async def test_a_post_that_stops_what_runs_does_not_stop_what_runs_later(store: 
     assert await store.renew([following], lease=LONG) == ["held"]
 
 
-async def test_a_repeat_does_not_stop_the_run_that_began_meanwhile(store: Store) -> None:
-    held = await begin_run(store, new_key())
-    entry = waiting(held.run.key, stops=True)
-    await store.enqueue(entry)
-    await store.commit(ending(held, 0, 2), lease=LONG)
-    following = await begin_queued(store, entry)
-    assert following is not None
-
-    assert await store.enqueue(entry) == "queued"
-
-    assert await store.renew([following], lease=LONG) == ["held"]
-    assert (await store.status(held.run.key)).queued == ()
-
-
 # ---------------------------------------------------------------- a turn comes
-async def test_the_end_of_a_run_tells_whether_posts_wait(store: Store) -> None:
+async def test_the_end_of_a_run_tells_whether_posts_wait(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     (entry,) = await queue_of(store, held, 1)
@@ -249,7 +238,7 @@ async def test_the_end_of_a_run_tells_whether_posts_wait(store: Store) -> None:
     assert await store.commit(ending(following, 0, 2), lease=LONG) is False
 
 
-async def test_the_first_of_the_queue_begins_and_the_log_goes_on(store: Store) -> None:
+async def test_the_first_of_the_queue_begins_and_the_log_goes_on(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("hello"))
     first, second = await queue_of(store, held)
@@ -279,7 +268,7 @@ async def test_the_first_of_the_queue_begins_and_the_log_goes_on(store: Store) -
     ]
 
 
-async def test_only_the_first_of_the_queue_may_begin(store: Store) -> None:
+async def test_only_the_first_of_the_queue_may_begin(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     first, second = await queue_of(store, held)
@@ -294,7 +283,7 @@ async def test_only_the_first_of_the_queue_may_begin(store: Store) -> None:
     assert await begin_queued(store, first) is not None
 
 
-async def test_nothing_can_be_dequeued_from_an_empty_queue(store: Store) -> None:
+async def test_nothing_can_be_dequeued_from_an_empty_queue(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.commit(ending(held, 0, 2), lease=LONG)
     before = await store.load(held.run.key)
@@ -305,7 +294,7 @@ async def test_nothing_can_be_dequeued_from_an_empty_queue(store: Store) -> None
     assert await store.load(held.run.key) == before
 
 
-async def test_a_run_may_begin_before_those_that_wait(store: Store) -> None:
+async def test_a_run_may_begin_before_those_that_wait(store: Ledger) -> None:
     """The owed results of a client do not wait behind posts."""
     key = new_key()
     held = await begin_run(store, key)
@@ -319,26 +308,8 @@ async def test_a_run_may_begin_before_those_that_wait(store: Store) -> None:
     assert (await store.status(key)).queued == tuple(entry.run.run_id for entry in entries)
 
 
-@pytest.mark.promise("P15")
-async def test_a_begin_of_the_queue_sent_twice_dequeues_once(store: Store) -> None:
-    held = await begin_run(store, new_key())
-    first, second = await queue_of(store, held)
-    await store.commit(ending(held, 0, 2), lease=LONG)
-    version = (await store.status(held.run.key)).version
-    dequeues = replace(change(held.run.key, version, user("turn")), dequeues=first.run.run_id)
-    events = opening(first.run.run_id)
-
-    lease = await store.begin(dequeues, first.run.run_id, events, lease=LONG)
-    after = await everything(store, held.run.key)
-
-    assert lease is not None
-    assert await store.begin(dequeues, first.run.run_id, events, lease=LONG) == lease
-    assert await everything(store, held.run.key) == after
-    assert after[0].status.queued == (second.run.run_id,)
-
-
 # ---------------------------------------------------------------- leaving the queue
-async def test_a_run_that_waits_leaves_the_queue_when_it_is_cancelled(store: Store) -> None:
+async def test_a_run_that_waits_leaves_the_queue_when_it_is_cancelled(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     first, second = await queue_of(store, held)
     before = await store.status(held.run.key)
@@ -354,7 +325,7 @@ async def test_a_run_that_waits_leaves_the_queue_when_it_is_cancelled(store: Sto
     assert [event for _, event in await read_events(store, first.run)] == [*first.events, CANCELLED]
 
 
-async def test_a_run_in_the_middle_of_the_queue_can_leave(store: Store) -> None:
+async def test_a_run_in_the_middle_of_the_queue_can_leave(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     first, second, third = await queue_of(store, held, 3)
 
@@ -363,19 +334,7 @@ async def test_a_run_in_the_middle_of_the_queue_can_leave(store: Store) -> None:
     assert (await store.status(held.run.key)).queued == (first.run.run_id, third.run.run_id)
 
 
-async def test_a_run_that_left_the_queue_does_not_come_back(store: Store) -> None:
-    held = await begin_run(store, new_key())
-    (entry,) = await queue_of(store, held, 1)
-    await store.cancel(entry.run, CANCELLED)
-
-    assert await store.enqueue(entry) == "queued"
-    assert (await store.status(held.run.key)).queued == ()
-    assert await store.commit(ending(held, 0, 2), lease=LONG) is False
-    assert await begin_queued(store, entry) is None
-    assert [event for _, event in await read_events(store, entry.run)][-1] == CANCELLED
-
-
-async def test_a_deleted_conversation_has_no_queue(store: Store) -> None:
+async def test_a_deleted_conversation_has_no_queue(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     (entry,) = await queue_of(store, held, 1)
 
@@ -390,7 +349,7 @@ async def test_a_deleted_conversation_has_no_queue(store: Store) -> None:
     assert await store.commit(ending(anew, 0, 2), lease=LONG) is False
 
 
-async def test_a_queue_is_of_its_own_conversation(store: Store) -> None:
+async def test_a_queue_is_of_its_own_conversation(store: Ledger) -> None:
     held, other = await begin_run(store, new_key()), await begin_run(store, new_key())
     await queue_of(store, held)
 

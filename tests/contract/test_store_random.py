@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contract.random_operations import OPERATIONS, Operation, Pick, RandomOperations, begin
 from tests.support.lanes import LANE, rounds
+from tests.support.ledgers import open_ledger
 
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 from passback.stores.options import StoreOptions
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ STEPS = 25  # of one conversation, at least
 @pytest.fixture(params=ROOMS)
 async def all_stores(
     request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
-) -> AsyncGenerator[list[Store]]:
+) -> AsyncGenerator[list[Ledger]]:
     urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_url]
     if LANE == "nightly":
         newest: RedisServer = request.getfixturevalue("newest_redis")
@@ -41,7 +41,7 @@ async def all_stores(
         urls += [newest.url, request.getfixturevalue("redis_cluster_url")]
     options = ROOMS[request.param]
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(open_store(url, options=options)) for url in urls]
+        yield [await stack.enter_async_context(open_ledger(url, options=options)) for url in urls]
 
 
 @pytest.mark.timeout(300 + COUNT / 10)  # a failure is made small before it is shown
@@ -59,7 +59,7 @@ async def all_stores(
 )
 @pytest.mark.promise("P15")
 async def test_all_stores_answer_the_same_operations_alike(
-    all_stores: list[Store], steps: list[tuple[Operation, int]]
+    all_stores: list[Ledger], steps: list[tuple[Operation, int]]
 ) -> None:
     walk = RandomOperations(all_stores)
     await begin(walk, Pick(0))

@@ -38,15 +38,15 @@ from passback.core.messages import (
     RunRef,
     ToolSpec,
 )
-from passback.core.ports import Store
 from passback.core.posts import Receipt
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
 
 # ---------------------------------------------------------------- leases
-async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
+async def test_a_run_that_goes_on_shuts_out_others(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("hello"))
     status = await store.status(key)
@@ -68,7 +68,7 @@ async def test_a_run_that_goes_on_shuts_out_others(store: Store) -> None:
     assert await store.status(key) == status
 
 
-async def test_each_renewal_moves_the_end_of_the_lease(store: Store) -> None:
+async def test_each_renewal_moves_the_end_of_the_lease(store: Ledger) -> None:
     held = await begin_run(store, new_key(), lease=LONG)
     ends = [(await store.status(held.run.key)).lease_expires]
     # each for longer than the one before: two within a millisecond would look like one
@@ -85,7 +85,7 @@ async def test_each_renewal_moves_the_end_of_the_lease(store: Store) -> None:
     assert (await store.status(held.run.key)).lease_expires == ends[-1]
 
 
-async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store) -> None:
+async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Ledger) -> None:
     key, run_id = new_key(), new_run()
     opening = change(key, 0, user("hello"))
 
@@ -98,7 +98,7 @@ async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Store)
     assert await store.read_log(first.run) == [Logged(Position(first.epoch, 1), RunStarted(run_id))]
 
 
-async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Store) -> None:
+async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Ledger) -> None:
     key = new_key()
     first = await begin_run(store, key)
     await store.commit(ending(first, 0, 2), lease=LONG)
@@ -108,7 +108,7 @@ async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Store) -
     assert second.fence != first.fence
 
 
-async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Store) -> None:
+async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, lease=0)
     lapsed = await store.status(key)
@@ -121,7 +121,7 @@ async def test_a_lease_lapses_and_a_write_of_its_owner_renews_it(store: Store) -
     assert (renewed.running, renewed.lapsed, renewed.version) == (True, False, lapsed.version)
 
 
-async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> None:
+async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
 
@@ -133,7 +133,7 @@ async def test_a_commit_renews_the_lease_for_the_time_it_names(store: Store) -> 
     assert not (await store.status(key)).lapsed
 
 
-async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> None:
+async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     assert not (await store.status(held.run.key)).cancelled
 
@@ -146,7 +146,7 @@ async def test_an_owner_learns_that_its_run_is_to_be_cancelled(store: Store) -> 
     assert await store.renew([held], lease=LONG) == ["cancelled"]
 
 
-async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
+async def test_only_a_run_that_goes_on_can_be_cancelled(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -159,7 +159,7 @@ async def test_only_a_run_that_goes_on_can_be_cancelled(store: Store) -> None:
     assert await store.renew([after], lease=LONG) == ["held"]
 
 
-async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
+async def test_a_cancellation_does_not_outlive_its_run(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     await store.cancel(held.run, CANCELLED)
@@ -172,7 +172,7 @@ async def test_a_cancellation_does_not_outlive_its_run(store: Store) -> None:
     assert await store.renew([following], lease=LONG) == ["held"]
 
 
-async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
+async def test_one_append_answers_for_each_of_its_runs(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     cancelled = await begin_run(store, new_key())
     await store.cancel(cancelled.run, CANCELLED)
@@ -188,7 +188,7 @@ async def test_one_append_answers_for_each_of_its_runs(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- commits
-async def test_a_commit_brings_messages_events_and_owed_calls_together(store: Store) -> None:
+async def test_a_commit_brings_messages_events_and_owed_calls_together(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("paint it"))
     asked = asking("c1", "c2")
@@ -218,7 +218,7 @@ async def test_a_commit_brings_messages_events_and_owed_calls_together(store: St
 
 @pytest.mark.parametrize("make", [turn, ending], ids=["turn", "ending"])
 async def test_a_commit_sent_twice_is_applied_once(
-    store: Store, make: Callable[..., Commit]
+    store: Ledger, make: Callable[..., Commit]
 ) -> None:
     key = new_key()
     held = await begin_run(store, key)
@@ -232,7 +232,7 @@ async def test_a_commit_sent_twice_is_applied_once(
     assert len(after[0].messages) == 1
 
 
-async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store: Store) -> None:
+async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     last = ending(held, 0, 2, say="goodbye")
@@ -246,7 +246,7 @@ async def test_the_last_commit_may_be_repeated_when_the_next_run_has_begun(store
     assert await store.renew([following], lease=LONG) == ["held"]
 
 
-async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> None:
+async def test_an_older_step_that_arrives_late_changes_nothing(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     await store.commit(turn(held, 0, 2, say="one"), lease=LONG)
@@ -258,7 +258,7 @@ async def test_an_older_step_that_arrives_late_changes_nothing(store: Store) -> 
     assert await store.load(key) == before
 
 
-async def test_steps_count_anew_in_each_run(store: Store) -> None:
+async def test_steps_count_anew_in_each_run(store: Ledger) -> None:
     key = new_key()
     for words in ("ab", "cd"):
         held = await begin_run(store, key)
@@ -268,7 +268,7 @@ async def test_steps_count_anew_in_each_run(store: Store) -> None:
     assert said_in((await store.load(key)).messages) == [*"abcd"]
 
 
-async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
+async def test_a_released_lease_writes_nothing_more(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key)
     await store.commit(ending(held, 0, 2), lease=LONG)
@@ -283,7 +283,9 @@ async def test_a_released_lease_writes_nothing_more(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- deletion
-async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(store: Store) -> None:
+async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(
+    store: Ledger,
+) -> None:
     key = new_key()
     old = await begin_run(store, key, user("hello"))
     await store.commit(ending(old, 0, 2), lease=LONG)
@@ -301,7 +303,7 @@ async def test_deleting_removes_conversation_and_logs_and_shuts_the_owner_out(st
             await store.read_log(run)
 
 
-async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: Store) -> None:
+async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: Ledger) -> None:
     key = new_key()
     tools = (ToolSpec("paint", "Paints.", {"type": "object"}),)
     await store.park(
@@ -329,7 +331,7 @@ async def test_a_conversation_made_anew_has_nothing_of_the_deleted_one(store: St
 
 
 async def test_a_change_judged_by_a_deleted_conversation_does_not_fit_the_new_one(
-    store: Store,
+    store: Ledger,
 ) -> None:
     key = new_key()
     await store.park(change(key, 0, user("old")))

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.lanes import examples
+from tests.support.ledgers import open_ledger
 from tests.support.redis_server import RedisServer
 from tests.support.store_values import new_key, new_run
 
 from passback.core.budgets import Spending, Spent
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunRef
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ def run_of(owner: OwnerId) -> RunRef:
 
 
 async def test_runs_of_an_owner_add_up_with_their_last_reports(
-    store: Store,
+    store: Ledger,
 ) -> None:
     owner = new_owner()
     one, other = run_of(owner), run_of(owner)
@@ -51,7 +51,7 @@ async def test_runs_of_an_owner_add_up_with_their_last_reports(
     assert await store.spend(asked(one)) == Spent(35, 2.5, 0.5)
 
 
-async def test_what_was_reserved_is_given_back(store: Store) -> None:
+async def test_what_was_reserved_is_given_back(store: Ledger) -> None:
     """The last that a lease says may be less; of each amount by itself."""
     owner = new_owner()
     one, other = run_of(owner), run_of(owner)
@@ -62,7 +62,7 @@ async def test_what_was_reserved_is_given_back(store: Store) -> None:
 
 
 @pytest.mark.promise("P15")
-async def test_a_count_that_arrives_again_or_late_changes_nothing(store: Store) -> None:
+async def test_a_count_that_arrives_again_or_late_changes_nothing(store: Ledger) -> None:
     run = run_of(new_owner())
     first, second = spending(run, 1, 1, Spent(30, 4, 0.5)), spending(run, 1, 2, Spent(20, 5, 0.25))
     for each in (first, first, second, first, second):
@@ -71,7 +71,7 @@ async def test_a_count_that_arrives_again_or_late_changes_nothing(store: Store) 
     assert await store.spend(spending(run, 1, 0, Spent(99))) == second.spent
 
 
-async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Store) -> None:
+async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Ledger) -> None:
     """The lost one's spending, and its reservation, count, committed or not."""
     run = run_of(new_owner())
     await store.spend(spending(run, 1, 8, Spent(10)))
@@ -80,7 +80,7 @@ async def test_a_worker_that_goes_on_counts_beside_the_one_before(store: Store) 
 
 
 async def test_each_day_counts_its_own_spending_and_never_less_than_nothing(
-    store: Store,
+    store: Ledger,
 ) -> None:
     run = run_of(new_owner())
     await store.spend(spending(run, 1, 1, Spent(10, cost=0.5)))
@@ -90,7 +90,7 @@ async def test_each_day_counts_its_own_spending_and_never_less_than_nothing(
     assert await store.spend(asked(run)) == Spent(10, cost=0.5)
 
 
-async def test_owners_do_not_count_for_each_other(store: Store) -> None:
+async def test_owners_do_not_count_for_each_other(store: Ledger) -> None:
     run = run_of(new_owner())
     await store.spend(spending(run, 1, 1, Spent(10)))
     elsewhere = RunRef(ConversationKey(new_owner(), run.key.id), run.run_id)
@@ -98,7 +98,7 @@ async def test_owners_do_not_count_for_each_other(store: Store) -> None:
 
 
 @pytest.mark.promise("P11")
-async def test_a_count_that_gets_too_large_to_be_exact_stays_where_it_is(store: Store) -> None:
+async def test_a_count_that_gets_too_large_to_be_exact_stays_where_it_is(store: Ledger) -> None:
     """It never becomes small, which would lift the owner's limit, even if a part is given back."""
     owner = new_owner()
     huge = Spent(10**30, cost=1e30)
@@ -110,14 +110,14 @@ async def test_a_count_that_gets_too_large_to_be_exact_stays_where_it_is(store: 
     assert await store.spend(spending(run, 1, 2, NOTHING)) == most
 
 
-async def test_another_worker_reads_the_same_count(store: Store, peer: Store) -> None:
+async def test_another_worker_reads_the_same_count(store: Ledger, peer: Ledger) -> None:
     run = run_of(new_owner())
     tiny = Spent(2**40, 0.001, 0.000000001)
     await store.spend(spending(run, 1, 1, tiny))
     assert await peer.spend(asked(run)) == tiny
 
 
-async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer: Store) -> None:
+async def test_runs_that_count_at_the_same_time_lose_nothing(store: Ledger, peer: Ledger) -> None:
     owner = new_owner()
     runs = [run_of(owner) for _ in range(10)]
     await asyncio.gather(
@@ -139,7 +139,7 @@ async def test_runs_that_count_at_the_same_time_lose_nothing(store: Store, peer:
     )
 )
 async def test_spending_is_the_sum_of_each_leases_newest_report(
-    store: Store, reports: list[tuple[int, int, int, int]]
+    store: Ledger, reports: list[tuple[int, int, int, int]]
 ) -> None:
     """Reports may arrive in any order."""
     owner = new_owner()
@@ -152,7 +152,7 @@ async def test_spending_is_the_sum_of_each_leases_newest_report(
         assert sum_of_day == Spent(sum(tokens for _, tokens in newest.values()))
 
 
-async def test_counts_outlive_the_conversation(store: Store) -> None:
+async def test_counts_outlive_the_conversation(store: Ledger) -> None:
     key = new_key()
     run = RunRef(key, new_run())
     before = await store.spend(spending(run, 1, 1, Spent(10)))
@@ -162,7 +162,7 @@ async def test_counts_outlive_the_conversation(store: Store) -> None:
 
 @pytest.mark.redis
 async def test_redis_keeps_counts_for_two_days(redis_url: str, shared_redis: RedisServer) -> None:
-    async with open_store(redis_url) as opened:
+    async with open_ledger(redis_url) as opened:
         run = run_of(new_owner())
         await opened.spend(asked(run))
         assert shared_redis.command("KEYS", "*spent*") == []

@@ -30,13 +30,12 @@ from passback.core.events import (
     Logged,
     Position,
     Rewound,
-    RunEvent,
     RunStarted,
     TextDelta,
     ToolCallEnded,
 )
 from passback.core.messages import CallId, RunId
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P10")]
 
@@ -46,7 +45,7 @@ def cut_turn(held: Lease, first: int) -> Commit:
 
 
 # ---------------------------------------------------------------- claims
-async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store: Store) -> None:
+async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store: Ledger) -> None:
     key = new_key()
     held = await begin_run(store, key, user("hello"))
     await store.append([texts(held, 2, "early")], lease=LONG)
@@ -80,7 +79,7 @@ async def test_a_claim_goes_on_from_what_was_committed_and_voids_the_rest(store:
     ]
 
 
-async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Store) -> None:
+async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.append([texts(held, 2, "said", "before")], lease=LONG)
     await store.commit(turn(held, 0, 4, say="said before"), lease=0)
@@ -96,7 +95,7 @@ async def test_what_was_appended_before_a_commit_is_committed_with_it(store: Sto
 
 
 @pytest.mark.parametrize("end", ["take over", "fail lost"])
-async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, end: str) -> None:
+async def test_a_commit_may_leave_open_what_was_written_before_it(store: Ledger, end: str) -> None:
     held = await begin_run(store, new_key(), user("hello"))
     await store.append([texts(held, 2, "kept")], lease=LONG)
     await store.append([texts(held, 3, "open")], lease=LONG)
@@ -131,7 +130,7 @@ async def test_a_commit_may_leave_open_what_was_written_before_it(store: Store, 
     assert (status.committed, status.open_turns) == (Position(held.epoch + 1, 3), None)
 
 
-async def test_turns_are_open_until_a_commit_says_otherwise(store: Store) -> None:
+async def test_turns_are_open_until_a_commit_says_otherwise(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     left = OpenTurn((CallId("a"),), Position(held.epoch, 1))
     open_turns = OpenTurns(Position(held.epoch, 2), (left,))
@@ -142,7 +141,7 @@ async def test_turns_are_open_until_a_commit_says_otherwise(store: Store) -> Non
     assert (status.committed, status.open_turns) == (Position(held.epoch, 3), None)
 
 
-async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> None:
+async def test_the_new_holder_writes_on_under_its_own_epoch(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.commit(cut_turn(held, 2), lease=0)
     lease = await take_over_run(store, held.run.key)
@@ -159,14 +158,14 @@ async def test_the_new_holder_writes_on_under_its_own_epoch(store: Store) -> Non
     ]
 
 
-async def test_a_worker_whose_run_was_taken_over_writes_nothing_more(store: Store) -> None:
+async def test_a_worker_whose_run_was_taken_over_writes_nothing_more(store: Ledger) -> None:
     lost = await begin_run(store, new_key(), lease=0)
     await store.append([texts(lost, 2, "void")], lease=0)
     await take_over_run(store, lost.run.key)
     await assert_shut_out(store, lost)
 
 
-async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> None:
+async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Ledger) -> None:
     key = new_key()
     assert await store.take_over(change(key), RunId("r"), (FINISHED,), lease=LONG) is None
     held = await begin_run(store, key)
@@ -187,7 +186,7 @@ async def test_only_a_run_whose_lease_is_over_is_taken_over(store: Store) -> Non
     assert await state(store, held.run) == before
 
 
-async def test_attempts_are_counted_and_a_new_run_begins_with_one(store: Store) -> None:
+async def test_attempts_are_counted_and_a_new_run_begins_with_one(store: Ledger) -> None:
     key = new_key()
     attempts: list[int] = []
     held = await begin_run(store, key, lease=0)
@@ -202,29 +201,12 @@ async def test_attempts_are_counted_and_a_new_run_begins_with_one(store: Store) 
     assert attempts == [1, 2, 3, 4, 1]
 
 
-async def test_a_claim_sent_twice_gives_the_same_lease_and_voids_nothing_more(store: Store) -> None:
-    held = await begin_run(store, new_key(), lease=0)
-    await store.append([texts(held, 2, "void")], lease=0)
-    version = (await store.status(held.run.key)).version
-    taking = change(held.run.key, version, user("closing"))
-    events: tuple[RunEvent, ...] = (Rewound(Position(held.epoch, 1)), TextDelta("anew"))
-
-    lease = await store.take_over(taking, held.run.run_id, events, lease=LONG)
-    assert lease is not None
-    await store.append([texts(lease, 3, "mine")], lease=LONG)
-    before = await state(store, held.run)
-
-    assert await store.take_over(taking, held.run.run_id, events, lease=LONG) == lease
-    assert await state(store, held.run) == before
-    assert await store.renew([lease], lease=LONG) == ["held"]
-
-
-async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store) -> None:
+async def test_of_many_claims_at_once_one_gets_the_run(store: Ledger, peer: Ledger) -> None:
     held = await begin_run(store, new_key(), lease=0)
     version = (await store.status(held.run.key)).version
     leases: list[Lease | None] = []
 
-    async def take_over(here: Store) -> None:
+    async def take_over(here: Ledger) -> None:
         taking = change(held.run.key, version)
         leases.append(await here.take_over(taking, held.run.run_id, (LOST,), lease=LONG))
 
@@ -239,7 +221,7 @@ async def test_of_many_claims_at_once_one_gets_the_run(store: Store, peer: Store
     assert len(await store.read_log(held.run)) == 2
 
 
-async def test_who_takes_over_learns_that_the_run_is_to_be_cancelled(store: Store) -> None:
+async def test_who_takes_over_learns_that_the_run_is_to_be_cancelled(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.cancel(held.run, CANCELLED)
     await store.renew([held], lease=0)
@@ -250,12 +232,12 @@ async def test_who_takes_over_learns_that_the_run_is_to_be_cancelled(store: Stor
 
 
 async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
-    store: Store,
+    store: Ledger,
 ) -> None:
     key = new_key()
     held = await begin_run(store, key, user("a"), user("b"), lease=0)
     version = (await store.status(key)).version
-    taking = Change(key, "taking", version, (user("c"),), keep_messages=1, tools=())
+    taking = Change(key, "taking", version, (user("c"),), leaf=0, tools=())
 
     assert await store.take_over(taking, held.run.run_id, (LOST,), lease=LONG)
 
@@ -264,7 +246,7 @@ async def test_a_claim_may_take_back_messages_and_replace_tools_and_owed_calls(
     assert loaded.status.message_count == 2
 
 
-async def test_a_lease_of_milliseconds_ends_by_itself(store: Store) -> None:
+async def test_a_lease_of_milliseconds_ends_by_itself(store: Ledger) -> None:
     held = await begin_run(store, new_key(), lease=0.05)
     with anyio.fail_after(5):
         while not (await store.status(held.run.key)).lapsed:
@@ -274,7 +256,7 @@ async def test_a_lease_of_milliseconds_ends_by_itself(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- releases
-async def test_a_released_run_is_taken_over_at_once_and_counts_no_attempt(store: Store) -> None:
+async def test_a_released_run_is_taken_over_at_once_and_counts_no_attempt(store: Ledger) -> None:
     held = await begin_run(store, new_key(), user("hello"))
     await store.commit(cut_turn(held, 2), lease=LONG)
 
@@ -287,27 +269,14 @@ async def test_a_released_run_is_taken_over_at_once_and_counts_no_attempt(store:
     assert (status.running, status.lapsed, status.attempt) == (True, False, 1)
 
 
-async def test_a_worker_that_released_a_run_writes_nothing_more(store: Store) -> None:
+async def test_a_worker_that_released_a_run_writes_nothing_more(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.release(held)
     await assert_shut_out(store, held)
     assert (await store.status(held.run.key)).lapsed
 
 
-async def test_a_release_sent_twice_is_a_release(store: Store) -> None:
-    held = await begin_run(store, new_key())
-    assert await store.release(held)
-    before = await state(store, held.run)
-    assert await store.release(held)
-    assert await state(store, held.run) == before
-
-    lease = await take_over_run(store, held.run.key)
-    assert await store.release(held) is False
-    assert await store.renew([lease], lease=LONG) == ["held"]
-    assert (await store.status(held.run.key)).attempt == 1
-
-
-async def test_a_lease_that_was_lost_is_not_released(store: Store) -> None:
+async def test_a_lease_that_was_lost_is_not_released(store: Ledger) -> None:
     taken = await begin_run(store, new_key(), lease=0)
     lease = await take_over_run(store, taken.run.key)
     ended = await begin_run(store, new_key())
@@ -319,7 +288,7 @@ async def test_a_lease_that_was_lost_is_not_released(store: Store) -> None:
     assert await store.renew([lease], lease=LONG) == ["held"]
 
 
-async def test_a_released_run_is_not_over(store: Store) -> None:
+async def test_a_released_run_is_not_over(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     await store.release(held)
     version = (await store.status(held.run.key)).version
@@ -331,7 +300,7 @@ async def test_a_released_run_is_not_over(store: Store) -> None:
     ]
 
 
-async def test_a_run_may_be_handed_over_many_times(store: Store) -> None:
+async def test_a_run_may_be_handed_over_many_times(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     for number in range(5):
         await store.commit(turn(held, 0, 2, TextDelta(str(number))), lease=LONG)
@@ -347,7 +316,7 @@ async def test_a_run_may_be_handed_over_many_times(store: Store) -> None:
     assert words == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Store, peer: Store) -> None:
+async def test_a_claim_and_a_commit_at_once_leave_one_holder(store: Ledger, peer: Ledger) -> None:
     """The worker was only slow: either its end counts, or it is shut out."""
     for _ in range(10):
         held = await begin_run(store, new_key(), lease=0)

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from tests.support.ledgers import open_ledger
 from tests.support.store_values import (
     LONG,
     begin_run,
@@ -23,8 +24,7 @@ from passback.core.changes import Commit, Lease, LogWrite
 from passback.core.errors import CursorExpired
 from passback.core.events import START, Logged, Position, RunEvent, TextDelta
 from passback.core.messages import RunRef
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 from passback.stores.options import StoreOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3", "P11")]
@@ -33,9 +33,9 @@ ROOM = 1000  # bytes of a log here, some twenty short events
 
 
 @pytest.fixture
-async def small(store_url: str) -> AsyncGenerator[Store]:
+async def small(store_url: str) -> AsyncGenerator[Ledger]:
     """A store with little room for logs."""
-    async with open_store(store_url, options=StoreOptions(log_bytes=ROOM)) as opened:
+    async with open_ledger(store_url, options=StoreOptions(log_bytes=ROOM)) as opened:
         yield opened
 
 
@@ -43,7 +43,7 @@ async def small(store_url: str) -> AsyncGenerator[Store]:
 class WrittenLog:
     """A run's log as its writers know it, whatever the store has kept of it."""
 
-    store: Store
+    store: Ledger
     lease: Lease
     events: list[Logged] = field(default_factory=list[Logged])
 
@@ -93,7 +93,7 @@ class WrittenLog:
         return sum(whole) - 1
 
 
-async def begin_log(store: Store, lease: float = LONG) -> WrittenLog:
+async def begin_log(store: Ledger, lease: float = LONG) -> WrittenLog:
     held = await begin_run(store, new_key(), user("hello"), lease=lease)
     log = WrittenLog(store, held)
     log.add(1, *opening(held.run.run_id))
@@ -101,13 +101,13 @@ async def begin_log(store: Store, lease: float = LONG) -> WrittenLog:
 
 
 # ---------------------------------------------------------------- one epoch
-async def test_a_log_within_its_room_is_whole(small: Store) -> None:
+async def test_a_log_within_its_room_is_whole(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(5)
     assert await log.readable() == 6
 
 
-async def test_an_old_cursor_has_expired_and_what_is_left_is_whole(small: Store) -> None:
+async def test_an_old_cursor_has_expired_and_what_is_left_is_whole(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(100)
 
@@ -123,13 +123,13 @@ async def test_an_old_cursor_has_expired_and_what_is_left_is_whole(small: Store)
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_a_trimmed_log_is_read_in_parts_without_a_gap(small: Store, limit: int) -> None:
+async def test_a_trimmed_log_is_read_in_parts_without_a_gap(small: Ledger, limit: int) -> None:
     log = await begin_log(small)
     await log.append(100)
     assert await log.readable(limit=limit) >= 5
 
 
-async def test_the_newest_entry_is_kept_however_large(small: Store) -> None:
+async def test_the_newest_entry_is_kept_however_large(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(1, size=10 * ROOM)
     assert await log.readable() >= 1
@@ -137,7 +137,7 @@ async def test_the_newest_entry_is_kept_however_large(small: Store) -> None:
     assert await log.readable() >= 1
 
 
-async def test_one_entry_of_many_events_is_read_from_its_middle(small: Store) -> None:
+async def test_one_entry_of_many_events_is_read_from_its_middle(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(50)
     words = [str(number) for number in range(200)]
@@ -146,7 +146,7 @@ async def test_one_entry_of_many_events_is_read_from_its_middle(small: Store) ->
     assert await log.readable() >= 200
 
 
-async def test_commits_are_trimmed_as_appends_are_and_the_end_is_read(small: Store) -> None:
+async def test_commits_are_trimmed_as_appends_are_and_the_end_is_read(small: Ledger) -> None:
     log = await begin_log(small)
     for step in range(60):
         await log.commit(step)
@@ -158,7 +158,7 @@ async def test_commits_are_trimmed_as_appends_are_and_the_end_is_read(small: Sto
     assert 1 <= await log.readable() <= 40
 
 
-async def test_each_log_has_room_of_its_own(small: Store) -> None:
+async def test_each_log_has_room_of_its_own(small: Ledger) -> None:
     before = await begin_log(small)
     await before.append(10)
     await small.commit(ending(before.lease, 0, before.next()), lease=LONG)
@@ -173,7 +173,7 @@ async def test_each_log_has_room_of_its_own(small: Store) -> None:
 
 
 @pytest.mark.promise("P15")
-async def test_a_write_sent_again_does_not_bring_back_what_was_trimmed(small: Store) -> None:
+async def test_a_write_sent_again_does_not_bring_back_what_was_trimmed(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(5)
     old = [LogWrite(log.lease, each.position.seq, (each.event,)) for each in log.events[1:]]
@@ -187,7 +187,7 @@ async def test_a_write_sent_again_does_not_bring_back_what_was_trimmed(small: St
 
 
 async def test_a_room_that_grew_smaller_is_kept_from_the_next_write_on(
-    peer: Store, small: Store
+    peer: Ledger, small: Ledger
 ) -> None:
     log = await begin_log(peer)
     await log.append(100)
@@ -200,7 +200,7 @@ async def test_a_room_that_grew_smaller_is_kept_from_the_next_write_on(
 
 # ---------------------------------------------------------------- several epochs
 @pytest.mark.promise("P10")
-async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Store) -> None:
+async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(50)
     await log.commit(0)
@@ -215,7 +215,7 @@ async def test_a_take_over_of_a_trimmed_log_leaves_no_gap(small: Store) -> None:
 
 
 @pytest.mark.promise("P10")
-async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(small: Store) -> None:
+async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(small: Ledger) -> None:
     """The first worker's log is void, and its committed part is trimmed."""
     log = await begin_log(small)
     await log.append(3)
@@ -232,7 +232,7 @@ async def test_a_take_over_when_what_was_committed_is_trimmed_leaves_no_gap(smal
 
 
 @pytest.mark.promise("P10")
-async def test_many_take_overs_and_trims_leave_no_gap(small: Store) -> None:
+async def test_many_take_overs_and_trims_leave_no_gap(small: Ledger) -> None:
     log = await begin_log(small)
     for count in (2, 30, 0, 60, 1, 0, 25):
         await log.append(count)
@@ -245,7 +245,7 @@ async def test_many_take_overs_and_trims_leave_no_gap(small: Store) -> None:
 
 
 @pytest.mark.promise("P6")
-async def test_fail_lost_leaves_the_end_of_a_trimmed_log(small: Store) -> None:
+async def test_fail_lost_leaves_the_end_of_a_trimmed_log(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(3)
     await log.commit(0)
@@ -260,7 +260,7 @@ async def test_fail_lost_leaves_the_end_of_a_trimmed_log(small: Store) -> None:
     assert await log.readable() >= 1
 
 
-async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Store) -> None:
+async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Ledger) -> None:
     held = await begin_run(small, new_key())
     entry = waiting(held.run.key)
     await small.enqueue(entry)
@@ -280,7 +280,7 @@ async def test_the_log_of_a_run_that_waited_is_trimmed_without_a_gap(small: Stor
     assert await log.readable() <= 40
 
 
-async def test_the_events_of_an_ending_are_together(small: Store) -> None:
+async def test_the_events_of_an_ending_are_together(small: Ledger) -> None:
     log = await begin_log(small)
     await log.append(100)
     first = log.next()

@@ -30,6 +30,13 @@ SECRET = "hunter2"
         ),
         (f"redis+cluster://:{SECRET}@one:1,two", "redis+cluster://one:1,two:6379"),
         (f"rediss+cluster://:{SECRET}@one", "rediss+cluster://one:6379"),
+        (f"postgresql://user:{SECRET}@host:7000/main", "postgresql://user@host:7000/main"),
+        (f"postgres://u%40:{SECRET}@[::1]/main", "postgresql://u%40@[::1]/main"),
+        ("POSTGRESQL:///main", "postgresql:///main"),
+        (
+            f"postgresql://u:{SECRET}@one:1,two:2/main?sslmode=verify-full&password={SECRET}",
+            "postgresql://u@one:1,two:2/main",
+        ),
     ],
 )
 def test_a_url_names_a_store_and_its_location_hides_the_login(url: str, location: str) -> None:
@@ -40,7 +47,14 @@ def test_a_url_names_a_store_and_its_location_hides_the_login(url: str, location
     ("url", "reason"),
     [
         ("", "has to begin with one of sqlite:"),
-        ("postgres://u:hunter2@host/db", "has to begin with one of"),
+        ("mysql://u:hunter2@host/db", "has to begin with one of"),
+        ("postgresql:hunter2", "postgresql://USER"),
+        ("postgresql://u:hunter2@host", "postgresql://USER"),
+        ("postgresql://u:hunter2@host:many/main", "postgresql://USER"),
+        ("postgres://u:hun/ter2@host/main", "percent-encode"),
+        ("postgres://u:hun@ter2@host/main", "percent-encode"),
+        ("postgres://u:hun:ter2@host/main", "percent-encode"),
+        ("postgresql://u:hunter2@host/main#hunter2", "postgresql://USER"),
         ("/var/lib/passback.db", "has to begin with one of"),
         ("memory:hunter2", "nothing more"),
         ("sqlite:", "sqlite:///FILE"),

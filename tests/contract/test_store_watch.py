@@ -20,30 +20,31 @@ from tests.support.store_values import (
 )
 
 from passback.core.changes import Lease
+from passback.core.conversation.store import Watch
 from passback.core.events import Position
 from passback.core.messages import RunRef
-from passback.core.ports import Store, Watch
+from passback.engine.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 
 WAKE_SECONDS = 1.5  # less than the 2 seconds after which a wait ends without a hint
-Write = Callable[[Store, Lease], Coroutine[object, object, None]]
+Write = Callable[[Ledger, Lease], Coroutine[object, object, None]]
 
 
-async def append(store: Store, held: Lease) -> None:
+async def append(store: Ledger, held: Lease) -> None:
     await store.append([texts(held, 2, "a")], lease=LONG)
 
 
-async def commit(store: Store, held: Lease) -> None:
+async def commit(store: Ledger, held: Lease) -> None:
     await store.commit(ending(held, 0, 2), lease=LONG)
 
 
-async def fail_lost(store: Store, held: Lease) -> None:
+async def fail_lost(store: Ledger, held: Lease) -> None:
     await store.renew([held], lease=0)
     await fail_lost_run(store, held.run.key)
 
 
-async def take_over(store: Store, held: Lease) -> None:
+async def take_over(store: Ledger, held: Lease) -> None:
     assert await store.release(held)
     await take_over_run(store, held.run.key)
 
@@ -54,14 +55,14 @@ async def quiet(watch: Watch) -> None:
         await watch.wait()
 
 
-async def until_grown(store: Store, watch: Watch, held: Lease) -> None:
+async def until_grown(store: Ledger, watch: Watch, held: Lease) -> None:
     """Follow as a reader does: read, and wait for a hint when there is nothing new."""
     while not await store.read_log(held.run, after=Position(held.epoch, 1)):
         await watch.wait()
 
 
 @pytest.mark.parametrize("write", [append, commit, fail_lost, take_over])
-async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Write) -> None:
+async def test_a_write_of_this_process_wakes_its_readers(store: Ledger, write: Write) -> None:
     held = await begin_run(store, new_key())
     async with store.watch(held.run.key) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
@@ -72,7 +73,7 @@ async def test_a_write_of_this_process_wakes_its_readers(store: Store, write: Wr
 
 @pytest.mark.parametrize("write", [append, commit, fail_lost, take_over])
 async def test_a_write_of_another_worker_wakes_the_readers_here(
-    store: Store, peer: Store, write: Write
+    store: Ledger, peer: Ledger, write: Write
 ) -> None:
     held = await begin_run(store, new_key())
     async with peer.watch(held.run.key) as watch, anyio.create_task_group() as tasks:
@@ -83,19 +84,19 @@ async def test_a_write_of_another_worker_wakes_the_readers_here(
 
 
 # ---------------------------------------------------------------- the log of a run that waits
-async def turn_comes(store: Store, run: RunRef) -> None:
+async def turn_comes(store: Ledger, run: RunRef) -> None:
     version = (await store.status(run.key)).version
     beginning = replace(change(run.key, version), dequeues=run.run_id)
     assert await store.begin(beginning, run.run_id, opening(run.run_id), lease=LONG)
 
 
-async def leaves(store: Store, run: RunRef) -> None:
+async def leaves(store: Ledger, run: RunRef) -> None:
     assert await store.cancel(run, CANCELLED)
 
 
 @pytest.mark.parametrize("write", [turn_comes, leaves])
 async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves(
-    store: Store, peer: Store, write: Callable[[Store, RunRef], Coroutine[object, object, None]]
+    store: Ledger, peer: Ledger, write: Callable[[Ledger, RunRef], Coroutine[object, object, None]]
 ) -> None:
     held = await begin_run(store, new_key())
     entry = waiting(held.run.key)
@@ -109,7 +110,7 @@ async def test_readers_of_a_run_that_waits_wake_when_its_turn_comes_or_it_leaves
                 await watch.wait()
 
 
-async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -> None:
+async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     async with store.watch(held.run.key) as watch:
         await store.read_log(held.run)
@@ -118,10 +119,10 @@ async def test_a_write_between_a_read_and_the_wait_is_not_missed(store: Store) -
             await watch.wait()
 
 
-async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
+async def test_all_readers_of_a_run_wake(store: Ledger, peer: Ledger) -> None:
     held = await begin_run(store, new_key())
 
-    async def follow(here: Store) -> None:
+    async def follow(here: Ledger) -> None:
         async with here.watch(held.run.key) as watch:
             await until_grown(here, watch, held)
 
@@ -133,7 +134,7 @@ async def test_all_readers_of_a_run_wake(store: Store, peer: Store) -> None:
             await append(store, held)
 
 
-async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
+async def test_readers_of_a_deleted_run_wake(store: Ledger, peer: Ledger) -> None:
     held = await begin_run(store, new_key())
     async with peer.watch(held.run.key) as watch, anyio.create_task_group() as tasks:
         await quiet(watch)
@@ -143,7 +144,7 @@ async def test_readers_of_a_deleted_run_wake(store: Store, peer: Store) -> None:
                 await watch.wait()
 
 
-async def test_without_news_a_wait_lasts(store: Store) -> None:
+async def test_without_news_a_wait_lasts(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     async with store.watch(held.run.key) as watch:
         waits = 0
@@ -155,7 +156,7 @@ async def test_without_news_a_wait_lasts(store: Store) -> None:
                 waits = waits + 1 if timeout.cancelled_caught else 0
 
 
-async def test_a_wait_without_news_ends_all_the_same(store: Store) -> None:
+async def test_a_wait_without_news_ends_all_the_same(store: Ledger) -> None:
     held = await begin_run(store, new_key())
     async with store.watch(held.run.key) as watch:
         await quiet(watch)

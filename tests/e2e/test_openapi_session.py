@@ -94,6 +94,9 @@ OF_CONVERSATIONS = {"posted", "deleted"}
 
 SIMPLE = (
     ("GET", "{here}?include=structuredData"),
+    ("GET", "{here}/runs/none"),
+    ("GET", "{here}/export"),
+    ("POST", "/conversations/import"),
     ("DELETE", "{here}/permissions/price"),
     ("PATCH", "{here}"),
     *(("GET", f"/conversations{query}") for query in ("?limit=1", "?after=x", "?search=none")),
@@ -101,7 +104,10 @@ SIMPLE = (
     *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json", "/commands")),
 )
 
-BODIES: Mapping[str, Json] = {"PATCH": {"title": "another"}}
+BODIES: Mapping[str, Json] = {
+    "PATCH": {"title": "another"},
+    "POST": {"format": "passback-conversation", "version": 1, "id": "imported"},
+}
 
 
 class Described:
@@ -141,6 +147,8 @@ class Described:
         assert paths == self.document["paths"].keys() - {"/"}
 
     def _template(self, path: str) -> str:
+        if path in self.document["paths"]:
+            return path  # before those with a parameter, as OpenAPI has it
         [found] = [
             template
             for template in self.document["paths"]
@@ -243,6 +251,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("POST", f"{here}/cancel", json={"runId": stream.headers["x-run-id"]})
     await ask("GET", f"{here}/stream?wait=true")
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
+    await _branches(ask, conversation)
     await _agent_api(ask, f"{conversation}-2")
     await _sessions(ask)
     await _to_the_end(ask, here, last.id)
@@ -257,6 +266,19 @@ async def _agent_api(ask: Callable[..., Coroutine[Any, Any, object]], session: s
             await ask("POST", "/process", json=posted)
     for query in ("", "?stream=false", "?stream=perhaps"):
         await ask("GET", f"/process/{session}/stream{query}")
+
+
+async def _branches(
+    ask: Callable[..., Coroutine[Any, Any, httpx.Response]], conversation: str
+) -> None:
+    here = f"/conversations/{conversation}"
+    post: Json = {"conversationId": conversation, "messages": [user("hi")], "after": ""}
+    await ask("POST", PATH, json=post)
+    shown = (await ask("GET", here)).json()
+    await ask("POST", f"{here}/leaf", json={"message": shown["branches"][0]["versions"][0]})
+    await ask("POST", f"{here}/leaf", json={"message": "no"})
+    await ask("POST", f"{here}/fork")
+    await ask("POST", f"{here}/fork", json={"conversationId": conversation})
 
 
 async def _sessions(ask: Callable[..., Coroutine[Any, Any, httpx.Response]]) -> None:

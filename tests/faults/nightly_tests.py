@@ -87,6 +87,10 @@ NIGHTLY_TESTS = {
         "posts during a run, against a model of the four policies",
         ("tests/faults/test_policy_model.py",),
     ),
+    "model": NightlyTests(
+        "5,000,000 states of clients, workers and recovery, with more faults than in CI",
+        ("tests/model",),
+    ),
     "properties": NightlyTests("the unit tests, with twenty times the examples", ("tests/unit",)),
     "workers": NightlyTests(
         "the end-to-end tests and the attacks, on each kind of store that workers can share",

@@ -12,7 +12,8 @@ from tests.support.runs import QUICK, worker
 from passback.core.changes import Lease
 from passback.core.context import ContextPolicy
 from passback.core.errors import StoreFull, StoreUnavailable
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import ModelClient
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.toolsets.functions import FunctionTool
@@ -30,7 +31,7 @@ class Faults:
         leases: those that were given out.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self._called = anyio.Event()
         self.plan: dict[str, list[Fault]] = defaultdict(list)
@@ -40,9 +41,9 @@ class Faults:
         self.leases: list[Lease] = []
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Ledger:
         """The store that fails."""
-        return cast("Store", self)
+        return cast("Ledger", self)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -110,7 +111,7 @@ class KillableWorker:
 
 @asynccontextmanager
 async def killable_worker(
-    store: Store,
+    store: Ledger,
     model: ModelClient,
     *tools: FunctionTool,
     timing: Timing = QUICK,

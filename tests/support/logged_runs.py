@@ -12,12 +12,21 @@ from passback.core.changes import (
     CallClaim,
     ConversationPage,
     ConversationPlace,
+    Erased,
     Inbox,
     InboxPlace,
     ListedConversation,
     OwingConversation,
     Page,
+    RunRecord,
     Status,
+)
+from passback.core.conversation.document import (
+    DOCUMENT_END,
+    FORMAT,
+    VERSION,
+    ConversationDocument,
+    begin_document,
 )
 from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings, check_settings
 from passback.core.errors import (
@@ -38,12 +47,13 @@ from passback.core.messages import (
     ConversationKey,
     Medium,
     Message,
+    MessageId,
     OwnerId,
     RunId,
     RunRef,
 )
 from passback.core.posts import Parked, StartRun
-from passback.core.runs import Command, RunBatch, TakeBatch, TakeRunBatch
+from passback.core.runs import BranchPoint, Command, RunBatch, TakeBatch, TakeRunBatch
 from passback.core.titles import check_title
 from passback.core.toolsets import Toolset
 
@@ -73,6 +83,10 @@ class LoggedRuns:
         self.claims: dict[tuple[ConversationKey, CallId], str] = {}
         self.retracted: list[tuple[ConversationKey, str]] = []
         self.lent: list[tuple[ConversationKey, Sequence[Toolset]]] = []
+        self.points: Sequence[BranchPoint] = ()
+        self.switched: list[tuple[ConversationKey, MessageId]] = []
+        self.forked: list[tuple[ConversationKey, ConversationKey, MessageId | None]] = []
+        self.imports: list[ConversationDocument] = []
         self.remains: Left | None = None
         self.over = False
         self.readers = 0
@@ -174,6 +188,10 @@ class LoggedRuns:
         async with self.follow(RUN, after=place.position, take=offer) as batches:
             yield (RunBatch(RUN, batch) async for batch in batches)
 
+    async def run(self, run: RunRef, /) -> RunRecord:
+        await self.status(run.key)
+        raise UnknownRun("there is no such run in this conversation")
+
     def left(self, _run: RunRef, /) -> Left | None:
         return self.remains
 
@@ -269,6 +287,20 @@ class LoggedRuns:
         await self.status(key)
         return Page(self.history[start : start + limit], start, len(self.history))
 
+    async def branches(self, key: ConversationKey, /) -> Sequence[BranchPoint]:
+        await self.status(key)
+        return self.points
+
+    async def switch(self, key: ConversationKey, message_id: MessageId, /) -> None:
+        await self.status(key)
+        self.switched.append((key, message_id))
+
+    async def fork(
+        self, key: ConversationKey, target: ConversationKey, /, *, after: MessageId | None = None
+    ) -> None:
+        self.known[target] = await self.status(key)
+        self.forked.append((key, target, after))
+
     async def data(self, key: ConversationKey, /) -> JsonValue:
         return (await self.status(key)).state.data
 
@@ -279,6 +311,31 @@ class LoggedRuns:
     async def delete(self, key: ConversationKey, /) -> None:
         await self.status(key)
         del self.known[key]
+
+    async def erase(self, owner: OwnerId, /, *, limit: int) -> Erased:
+        mine = [key for key in self.known if key.owner == owner]
+        for key in mine[:limit]:
+            del self.known[key]
+        return Erased(len(mine[:limit]), more=len(mine) > limit)
+
+    async def export(self, key: ConversationKey, /) -> AsyncIterator[bytes]:
+        """A document in two pieces."""
+        await self.status(key)
+        return self._pieces(key)
+
+    async def _pieces(self, key: ConversationKey) -> AsyncIterator[bytes]:
+        yield begin_document(ConversationDocument(FORMAT, VERSION, key.id))
+        if self.broken is not None:
+            raise self.broken
+        yield DOCUMENT_END
+
+    async def import_conversation(
+        self, key: ConversationKey, document: ConversationDocument, /
+    ) -> None:
+        if key in self.known:
+            raise Conflict("there is a conversation with this id already")
+        self.imports.append(document)
+        self.known[key] = Status(1)
 
     def models(self, agent: str = "", /) -> Sequence[str]:
         return ("scripted", "other")

@@ -1,7 +1,7 @@
 """TCP proxies between clients and a server on this machine.
 
-`cutting_proxy` breaks all connections at a call, `lossy_proxy` loses replies or delays them, and
-`frame_cutter` cuts answers at the events of their streams.
+`cutting_proxy` breaks all connections at a call, `lossy_proxy` loses replies or delays them,
+`counting_proxy` counts requests, and `frame_cutter` cuts answers at the events of their streams.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -183,6 +183,33 @@ class LossyProxy(Proxy):
 async def lossy_proxy(server_port: int) -> AsyncGenerator[LossyProxy]:
     """Listen on a free port in front of the server at `server_port`."""
     proxy = LossyProxy(f"http://127.0.0.1:{server_port}")
+    async with _listening(proxy):
+        yield proxy
+
+
+# ---------------------------------------------------------------- requests that are counted
+class CountingProxy(Proxy):
+    """Counts the pieces in which requests arrive: a small one is one piece.
+
+    Attributes:
+        requests_seen: on all connections.
+    """
+
+    def __init__(self, *targets: str) -> None:
+        super().__init__(*targets)
+        self.requests_seen = 0
+
+    @override
+    async def requests(self, client: SocketStream, answer: Answer) -> AsyncGenerator[bytes]:
+        async for chunk in client:
+            self.requests_seen += 1
+            yield chunk
+
+
+@asynccontextmanager
+async def counting_proxy(server_port: int) -> AsyncGenerator[CountingProxy]:
+    """Listen on a free port in front of the server at `server_port`."""
+    proxy = CountingProxy(f"http://127.0.0.1:{server_port}")
     async with _listening(proxy):
         yield proxy
 

@@ -38,11 +38,12 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import Rule
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import ModelClient
 from passback.core.posts import OnBusy, OnDisconnect, Parked, StartRun
 from passback.core.toolsets import Toolset
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.judging import CallJudge, OutputJudge
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
@@ -77,7 +78,7 @@ ASK = ToolSpec("ask", "Ask.", {"type": "object", "properties": {}})
 
 @asynccontextmanager
 async def worker(
-    store: Store,
+    store: Ledger,
     model: ModelClient,
     *tools: FunctionTool,
     timing: Timing = QUICK,
@@ -162,7 +163,7 @@ async def outcome(runs: RunService, run: RunRef) -> Outcome:
     return finished[0].outcome
 
 
-async def over(store: Store, run: RunRef) -> None:
+async def over(store: Ledger, run: RunRef) -> None:
     """Wait for a run to have begun and ended, without following it."""
     while (status := await store.status(KEY)).running or status.run_id != run.run_id:
         await moment()

@@ -1,5 +1,6 @@
 """Values that the tests of stores write: short to make, distinct, and legal."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -33,8 +34,8 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import Receipts, StartRun
+from passback.engine.ledger import Ledger
 
 _numbers = count(1)
 FINISHED = RunFinished(Completed())
@@ -74,7 +75,7 @@ def change(key: ConversationKey, expected: int = 0, *messages: Message) -> Chang
 
 
 async def begin_run(
-    store: Store, key: ConversationKey, *messages: Message, lease: float = LONG
+    store: Ledger, key: ConversationKey, *messages: Message, lease: float = LONG
 ) -> Lease:
     """Start a run on an idle conversation."""
     status: Status = await store.status(key)
@@ -84,6 +85,11 @@ async def begin_run(
     )
     assert held is not None
     return held
+
+
+async def unversioned(store: Ledger, key: ConversationKey) -> Status:
+    """A status, whatever the number of writes that led to it."""
+    return replace(await store.status(key), version=0)
 
 
 def texts(lease: Lease, first: int, *words: str) -> LogWrite:
@@ -121,7 +127,7 @@ def waiting(
 
 
 async def take_over_run(
-    store: Store, key: ConversationKey, *messages: Message, lease: float = LONG
+    store: Ledger, key: ConversationKey, *messages: Message, lease: float = LONG
 ) -> Lease:
     """Take over the run of a conversation, whose lease is over."""
     status = await store.status(key)
@@ -136,7 +142,7 @@ async def take_over_run(
     return held
 
 
-async def fail_lost_run(store: Store, key: ConversationKey, *messages: Message) -> None:
+async def fail_lost_run(store: Ledger, key: ConversationKey, *messages: Message) -> None:
     """Close the run of a conversation, whose lease is over, as lost."""
     status = await store.status(key)
     assert status.run_id is not None
@@ -144,17 +150,17 @@ async def fail_lost_run(store: Store, key: ConversationKey, *messages: Message) 
 
 
 async def read_events(
-    store: Store, run: RunRef, after: Position = START
+    store: Ledger, run: RunRef, after: Position = START
 ) -> list[tuple[str, RunEvent]]:
     """A run's log with the places written out."""
     return [(str(each.position), each.event) for each in await store.read_log(run, after=after)]
 
 
-async def state(store: Store, run: RunRef) -> tuple[object, object]:
+async def state(store: Ledger, run: RunRef) -> tuple[object, object]:
     return await store.load(run.key), await store.read_log(run)
 
 
-async def assert_shut_out(store: Store, held: Lease) -> None:
+async def assert_shut_out(store: Ledger, held: Lease) -> None:
     """Check that no write under a lost lease has any effect."""
     before = await state(store, held.run)
     assert await store.append([texts(held, 2, "late")], lease=LONG) == ["lost"]

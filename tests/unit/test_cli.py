@@ -73,9 +73,12 @@ def test_wrong_usage_prints_the_usage(
     [
         (
             ["replai"],
-            "unknown command 'replai' (did you mean replay?); there are serve, acp, check, replay",
+            (
+                "unknown command 'replai' (did you mean replay?); "
+                "there are serve, acp, check, replay, move, erase"
+            ),
         ),
-        (["dance"], "unknown command 'dance'; there are serve, acp, check, replay"),
+        (["dance"], "unknown command 'dance'; there are serve, acp, check, replay, move, erase"),
         (["serve", "--prot", "1"], "unknown flag --prot (did you mean --port?)"),
         (
             ["check", "a:b", "--model-api-kye", "sk-secret", "--api-kyes=sk-secret"],

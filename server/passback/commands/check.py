@@ -21,10 +21,10 @@ async def check(settings: Settings, agents: Sequence[Agent]) -> int:
     print("settings  ok")
 
     async def check_store() -> Sequence[str]:
-        async with backend.store as store:
+        async with backend.ledger as store:
             return await store.check()
 
-    healthy = await _report_check("store", backend.store.location, check_store)
+    healthy = await _report_check("store", backend.ledger.location, check_store)
     for model in backend.models:
         healthy &= await _report_check("model", model.name, partial(_check_model, model))
     async with AsyncExitStack() as stack:

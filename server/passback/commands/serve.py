@@ -199,7 +199,7 @@ def _print_greeting(application: Application, address: str) -> None:
         f"passback {__version__} is listening on {address}\n\n"
         f"  page    {address}/\n"
         f"  curl    curl -N {address}/send-message -H 'Content-Type: application/json' -d {body}\n"
-        f"  store   {application.backend.store.location}\n"
+        f"  store   {application.backend.ledger.location}\n"
         f"  model   {', '.join(model.name for model in application.backend.models)}\n"
         f"{workers}{pages}\n"
         "Ctrl-C stops it.",

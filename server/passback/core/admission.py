@@ -14,6 +14,7 @@ from passback.core.errors import (
     NothingToDo,
     Reused,
     UnknownConversation,
+    UnknownMessage,
     UnknownToolCall,
 )
 from passback.core.messages import (
@@ -25,6 +26,7 @@ from passback.core.messages import (
     Owed,
     PostedMessage,
     RunId,
+    SideMessage,
     Synthetic,
     SystemMessage,
     ToolCall,
@@ -70,6 +72,15 @@ from passback.core.values import value
 
 BUSY = "a run of this conversation is going on"
 NOT_WAITING = "no such tool call is waiting in this conversation"
+NO_MESSAGE_HERE = "there is no such message in this conversation"
+NOT_WHOLE = (
+    "`after` names a message whose tool calls are answered only after it: "
+    "name the last answer, or a message before the calls"
+)
+_LEFT_BEHIND = (
+    "the calls that are answered wait on the branch that `after` leaves: "
+    "post the results without `after`"
+)
 
 
 @value
@@ -85,6 +96,8 @@ class ConversationSnapshot:
         start: the position of the first of `messages`.
         exists: False if there is no such conversation.
         state: its derived data.
+        place: where the post is `after` another message than the last one: the messages up to that
+            one, from the `history_start` of that branch on.
     """
 
     messages: Sequence[Message]
@@ -95,19 +108,29 @@ class ConversationSnapshot:
     start: int = 0
     exists: bool = True
     state: State = field(default_factory=State)
+    place: Sequence[Message] | None = None
 
     @property
     def is_empty(self) -> bool:
         """True if nothing was said, runs or waits."""
-        return not (self.messages or self.start or self.running or self.queued)
+        return not (self.messages or self.start or self.is_busy)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a run goes on, or posts wait."""
+        return bool(self.running or self.queued)
 
 
 @value
 class Begins:
-    """The post starts a run. `receipts` maps the names that it settles to fingerprints."""
+    """The post starts a run. `receipts` maps the names that it settles to fingerprints.
+
+    `left` closes the calls on the branch that the post leaves, if it does.
+    """
 
     append: tuple[Message, ...]
     receipts: Mapping[ReceiptName, str]
+    left: tuple[Message, ...] = ()
 
 
 @value
@@ -145,9 +168,10 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
 
     Raises:
         UnknownConversation: it continues one that does not exist.
+        UnknownMessage: it is `after` a message, and there is no conversation.
         InvalidRequest: it cannot begin a conversation (`StartRun.flaw`), or adds too many lasting
-            denials.
-        NothingToDo: it has no message.
+            denials. Or `after` names a place within a turn, or leaves calls that it answers.
+        NothingToDo: it has no message, and nothing is to be answered anew.
         Reused: its idempotency key, or the id of one of its messages, was used with other content.
         UnknownToolCall: an answer to a call that is neither owed nor answered.
         InvalidAnswer: an answer that does not fit the call's questions.
@@ -163,12 +187,15 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
         return _begin_imported(post)
     # while a run goes on nothing is owed: its calls are still being made
     open_calls = () if snapshot.running else waiting_calls(snapshot.messages)
+    if snapshot.place is not None:
+        _refuse_left_answers(snapshot, post)
+    snapshot = _without_withdrawn(snapshot, [each.call.id for each in open_calls])
     fresh = _fresh_answers(snapshot, post, open_calls)
     # posted messages that are no repeats of earlier ones
     new = new_messages(post, snapshot.receipts, snapshot.messages, start=snapshot.start)
     stored = (*snapshot.messages, *snapshot.queued)
     others = new[count_resent(post, new, stored, running=bool(snapshot.running)) :]
-    nothing_new = not (fresh or others)
+    nothing_new = bool(post.messages) and not (fresh or others)
     repeat = (
         _answer_repeat(snapshot, owed_answers(snapshot.messages), post) if nothing_new else None
     )
@@ -180,17 +207,44 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
             "this conversation already has messages: a history can only begin a new one. "
             "Send only the new messages"
         )
-    receipts = _make_receipts(post, fresh.values(), others)
-    if others and (snapshot.running or snapshot.queued):
+    return _decide_new(snapshot, post, mint, fresh=fresh, others=others)
+
+
+def _decide_new(
+    snapshot: ConversationSnapshot,
+    post: StartRun,
+    mint: MintMessageId,
+    *,
+    fresh: Mapping[CallId, Answer],
+    others: Sequence[PostedMessage],
+) -> Verdict:
+    """Decide what a post means that is no repeat.
+
+    Args:
+        snapshot: the conversation.
+        post: the post.
+        mint: makes ids.
+        fresh: its answers to open calls.
+        others: its other messages that are new.
+    """
+    open_calls = () if snapshot.running else waiting_calls(snapshot.messages)
+    receipts, overdue = _make_receipts(post, fresh.values(), others), snapshot.overdue
+    waits = snapshot.is_busy and bool(others or not post.messages)
+    if post.after is not None:
+        _refuse_place(snapshot, post, others, waits=waits)
+    if waits:
         # with open calls even `reject` queues: their answers may never come, and a new message
         # lets the queue go on without them
         if post.on_busy == "reject" and not open_calls:
             raise ConversationBusy(BUSY, retry_after=1)
         return Queues((*fresh.values(), *others), receipts)
+    if snapshot.place is not None:
+        closed = close_open_calls(snapshot.messages, mint, overdue=overdue)
+        return Begins(tuple(others), {**closed.receipts, **receipts}, closed.append)
     left = tuple(each.owed for each in open_calls if each.call.id not in fresh)
-    if left and not others and not snapshot.overdue:
+    if left and not others and not overdue:
         return Parks(_write_answers(snapshot.messages, fresh.values(), mint), receipts, left)
-    answered, overdue = tuple(fresh.values()), snapshot.overdue
+    answered = tuple(fresh.values())
     return _begin_turn(
         snapshot.messages, answered, others, mint, receipts=receipts, overdue=overdue
     )
@@ -201,12 +255,65 @@ def _refuse_without_conversation(snapshot: ConversationSnapshot, post: StartRun)
         if post.flaw:
             raise InvalidRequest(post.flaw)
         raise UnknownConversation("there is no such conversation")
+    if post.after and not snapshot.exists:
+        raise UnknownMessage(NO_MESSAGE_HERE)
     refuse_empty(post)
 
 
+def _refuse_left_answers(snapshot: ConversationSnapshot, post: StartRun) -> None:
+    answered = {each.call_id for each in post.messages if isinstance(each, Answer)}
+    if any(call_receipt_name(call_id) not in snapshot.receipts for call_id in answered):
+        raise InvalidRequest(_LEFT_BEHIND)
+
+
+def _refuse_place(
+    snapshot: ConversationSnapshot,
+    post: StartRun,
+    others: Sequence[PostedMessage],
+    *,
+    waits: bool,
+) -> None:
+    """Check that a run may begin after the message that a post names."""
+    is_elsewhere = snapshot.place is not None
+    place = snapshot.messages if snapshot.place is None else snapshot.place
+    is_open = bool(unanswered_calls(place))
+    # at the end of the branch, calls may wait for this post, unless it has to wait itself
+    if is_open and (is_elsewhere or waits):
+        raise InvalidRequest(NOT_WHOLE)
+    asks_anew = not post.messages or (is_elsewhere and not others)
+    if asks_anew and (is_open or not _asks_model(place)):
+        raise NothingToDo(
+            "without messages, `after` has to name a message of the user, or the last result of a "
+            "tool call, to have it answered anew"
+        )
+
+
+def _asks_model(messages: Sequence[Message]) -> bool:
+    """Return whether a transcript ends with something for the model to answer."""
+    for message in reversed(messages):
+        if not isinstance(message, SideMessage):
+            return not isinstance(message, AssistantMessage)
+    return False
+
+
+def _without_withdrawn(
+    snapshot: ConversationSnapshot, owed: Sequence[CallId]
+) -> ConversationSnapshot:
+    """Return the snapshot without receipts of answers that the client owes once more.
+
+    They came with a post that was cancelled while it waited, and no run has used them.
+    """
+    waiting = {each.call_id for each in snapshot.queued if isinstance(each, Answer)}
+    withdrawn = {call_receipt_name(call) for call in owed if call not in waiting}
+    if withdrawn.isdisjoint(snapshot.receipts):
+        return snapshot
+    left = {name: each for name, each in snapshot.receipts.items() if name not in withdrawn}
+    return replace(snapshot, receipts=left)
+
+
 def refuse_empty(post: StartRun, /) -> None:
-    """Raise `NothingToDo` for a post without messages."""
-    if not post.messages:
+    """Raise `NothingToDo` for a post without messages that does not say what to answer anew."""
+    if not post.messages and post.after is None:
         raise NothingToDo("the post has no message, and nothing waits to be resumed")
 
 
@@ -232,10 +339,21 @@ def begin_queued_run(
 
 
 def close_open_calls(
-    messages: Sequence[Message], mint: MintMessageId, /, *, overdue: bool = False
+    messages: Sequence[Message],
+    mint: MintMessageId,
+    /,
+    *,
+    posted: Sequence[PostedMessage] = (),
+    overdue: bool = False,
 ) -> Begins:
-    """Return the run that ends all open calls, because the user goes on without them."""
-    return _begin_turn(messages, (), (), mint, receipts={}, overdue=overdue, goes_on=True)
+    """Return the run that ends all open calls, because the user goes on without them.
+
+    `posted`: messages that were accepted before; the answers among them are kept.
+    """
+    open_ids = {each.call.id for each in waiting_calls(messages)}
+    answers = [m for m in posted if isinstance(m, Answer) and m.call_id in open_ids]
+    settled = {call_receipt_name(each.call_id): message_fingerprint(each) for each in answers}
+    return _begin_turn(messages, answers, (), mint, receipts=settled, overdue=overdue, goes_on=True)
 
 
 def _begin_turn(
@@ -445,8 +563,9 @@ def decide_unread_post(
     refuse_empty(post)
     if (run_id := run_by_key(post, snapshot.receipts)) is not None:
         return Joins(run_id)
+    snapshot = _without_withdrawn(snapshot, [each.id for each in owing])
     fresh = [each for each in post.messages if not _is_known(each, post, snapshot.receipts)]
-    if fresh:
+    if fresh or not post.messages:
         answered = {each.call_id for each in fresh if isinstance(each, Answer)}
         # messages may turn out to be repeats, which are never refused as busy
         may_be_known = post.resends or any(each.id in post.named for each in fresh)

@@ -6,9 +6,21 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
+from passback.core.budgets import Spent
+from passback.core.conversation.tree import Tree
 from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
-from passback.core.events import START, Position, RunEvent
-from passback.core.messages import CallId, ConversationKey, Message, Owed, RunId, RunRef, ToolSpec
+from passback.core.events import START, Outcome, Position, RunEvent
+from passback.core.messages import (
+    UNUSED,
+    CallId,
+    ConversationKey,
+    Message,
+    Owed,
+    RunId,
+    RunRef,
+    ToolSpec,
+    Usage,
+)
 from passback.core.posts import Receipt, ReceiptName, Receipts, StartRun
 from passback.core.state import State, TitleCall
 from passback.core.values import DEFERRED, value
@@ -90,7 +102,7 @@ class Status:
         lease_expires: the end of its lease, in milliseconds of the store's clock; moved by each
             heartbeat.
         owed: the answers that the client owes.
-        message_count: of the whole transcript.
+        message_count: of the branch that is read.
         attempt: the number of workers that have run it, this one included; a hand-over is not
             counted.
         logged: the position of the last stored event of the run.
@@ -116,6 +128,9 @@ class Status:
         settings: what a client has set for the conversation.
         created: when its first change was written, in milliseconds of the store's clock.
         updated: when a client last changed it (`park`, `begin` or `enqueue`), by the same clock.
+        tree: its branches.
+        stored: the number of messages of all branches.
+        unchanged: readers of the runs so far know so many messages of the branch; None: all.
     """
 
     version: int = 0
@@ -145,6 +160,39 @@ class Status:
     settings: ConversationSettings = NO_SETTINGS
     created: int = field(default=0, compare=False)
     updated: int = field(default=0, compare=False)
+    tree: Tree = field(default=Tree(), compare=False)
+    stored: int = field(default=0, compare=False)
+    unchanged: int | None = None
+
+    @property
+    def has_branches(self) -> bool:
+        """True if messages are stored that are not on the branch that is read."""
+        return self.message_count < self.stored
+
+
+@value
+class RunRecord:
+    """A run, as it is kept for as long as its conversation.
+
+    Attributes:
+        follows: the number of the message that it continued; -1: it began the conversation.
+        messages: how many it has stored, those of its post included.
+        began: in milliseconds of the store's clock; 0: it was cancelled while it waited.
+        ended: likewise; None: it goes on.
+        outcome: None: it goes on.
+        model: the name of the model that answered last; empty if none did.
+        usage: of its messages.
+        spent: by all its workers.
+    """
+
+    follows: int = -1
+    messages: int = 0
+    began: int = 0
+    ended: int | None = None
+    outcome: Annotated[Outcome, Field(discriminator="type")] | None = None
+    model: str = ""
+    usage: Usage = UNUSED
+    spent: Spent = Spent()
 
 
 @value
@@ -152,10 +200,14 @@ class QueuedPost:
     """A post in the queue, and the run that it will start.
 
     The post has only the messages that were new when it came.
+
+    Attributes:
+        follows: the number of the message that it is posted after; None: of the last one.
     """
 
     run_id: RunId
     post: StartRun
+    follows: int | None = None
 
     @property
     def stops(self) -> bool:
@@ -196,8 +248,10 @@ class Change:
 
     Attributes:
         nonce: unique to this change, so that sending it again changes nothing more.
-        keep_messages: the number of messages to keep before `append`; later ones are removed. None
-            keeps all.
+        leaf: the number of the message that `append` follows, which is on another branch, or before
+            the end of this one, which becomes another branch; `NO_MESSAGE`: it follows none. None:
+            it follows the last message.
+        left: appended to the branch that is left.
         owed: the answers that the client owes after the change; empty while a run goes on.
         tools: replaces the client's tools; None keeps them.
         run_start: `Status.run_start` of the run that begins.
@@ -205,7 +259,7 @@ class Change:
         cancel_on_disconnect: `Status.cancel_on_disconnect` of the run that begins. A take-over
             leaves it and `run_start` unchanged.
         state: replaces the conversation's state; None keeps it, but resets `history_start` to 0 if
-            it is beyond the messages that `keep_messages` leaves.
+            it is beyond the messages of that branch.
         title: the title, if the conversation has none yet; None keeps it.
         named: a client gives this title.
         settings: replaces the conversation's settings; None keeps them.
@@ -218,7 +272,8 @@ class Change:
     receipts: Receipts = field(default_factory=dict[ReceiptName, Receipt])
     owed: tuple[Owed, ...] = ()
     tools: tuple[ToolSpec, ...] | None = None
-    keep_messages: int | None = None
+    leaf: int | None = None
+    left: tuple[Message, ...] = ()
     run_start: int = 0
     dequeues: RunId | None = None
     cancel_on_disconnect: bool = False
@@ -252,12 +307,15 @@ class Enqueue:
     Attributes:
         receipts: the receipts of the post.
         events: the first events of its run's log.
+        expected: the version on which it was judged; None: any, as long as none of the receipts is
+            taken.
     """
 
     queued: QueuedPost
     receipts: Receipts
     events: tuple[RunEvent, ...]
     limit: int
+    expected: int | None = None
 
     @property
     def stops(self) -> bool:
@@ -407,6 +465,14 @@ class ConversationPage:
 
 
 @value
+class Erased:
+    """The result of a step of erasing an owner's conversations; `more`: there are others."""
+
+    deleted: int
+    more: bool
+
+
+@value
 class Page:
     """Messages from position `start` of the record on; `total` counts all messages."""
 
@@ -425,6 +491,7 @@ _tools_adapter: TypeAdapter[list[ToolSpec]] = TypeAdapter(list[ToolSpec], config
 _queued_adapter: TypeAdapter[QueuedPost] = TypeAdapter(QueuedPost)
 _state_adapter: TypeAdapter[State] = TypeAdapter(State)
 _title_call_adapter: TypeAdapter[TitleCall] = TypeAdapter(TitleCall)
+_run_adapter: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
 _open_turns_adapter: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
 # `dump_json` spends most of its time passing options on, so records are written by serializers
 
@@ -491,6 +558,14 @@ def load_state(record: bytes, /) -> State:
 
 def dump_title_call(call: TitleCall, /) -> bytes:
     return _title_call_adapter.serializer.to_json(call)
+
+
+def dump_run(run: RunRecord, /) -> bytes:
+    return _run_adapter.serializer.to_json(run, exclude_none=True)
+
+
+def load_run(record: bytes, /) -> RunRecord:
+    return _run_adapter.validate_json(record)
 
 
 def load_title_call(record: bytes, /) -> TitleCall:

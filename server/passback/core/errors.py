@@ -30,6 +30,7 @@ PassbackError
 │   │   ├── UnknownAgent        agent_not_found          the server has no agent of this name
 │   │   ├── UnknownRun          run_not_found            no such run, or its log has expired
 │   │   ├── UnknownToolCall     tool_call_not_found      no such call in this owner's conversation
+│   │   ├── UnknownMessage      message_not_found        no such message in this conversation
 │   │   └── CursorExpired       cursor_expired           the start of the log was trimmed
 │   ├── Conflict                conflict
 │   │   ├── ConversationBusy    conversation_busy        a run is going on; try again later
@@ -41,6 +42,7 @@ PassbackError
 │   └── Refused                 refused
 │       ├── Unauthenticated     unauthenticated
 │       ├── KeysNeeded          keys_needed              without API keys all share one owner
+│       ├── NotAllowed          not_allowed              the server's operator does not allow it
 │       ├── ForeignHost         foreign_host             a Host header not allowed (DNS rebinding)
 │       └── ForeignOrigin       foreign_origin           a browser page of another origin
 ├── StoreError                  store_error              the store answered with an error
@@ -214,6 +216,10 @@ class UnknownToolCall(NotFound):
     code = "tool_call_not_found"
 
 
+class UnknownMessage(NotFound):
+    code = "message_not_found"
+
+
 TRIMMED = "the log's beginning was trimmed; the messages are all there"
 """What a `CursorExpired` says."""
 
@@ -265,6 +271,10 @@ class Unauthenticated(Refused):
 
 class KeysNeeded(Refused):
     code = "keys_needed"
+
+
+class NotAllowed(Refused):
+    code = "not_allowed"
 
 
 class ForeignHost(Refused):

@@ -90,10 +90,11 @@ class RunStarted:
     """The run begins, with what its client has posted.
 
     Attributes:
-        first: the position in the record of the first message behind those of earlier runs.
+        first: the position of the first message behind those of earlier runs, or of the first one
+            that replaces others.
         posted: the number of messages from there on, before the run's own.
-        rolled_back: the run before it, and the message of the user that it answered, were removed
-            from the record for this one.
+        rolled_back: what readers of earlier runs know from `first` on is no longer read: a run was
+            rolled back, or the conversation goes on with another branch.
     """
 
     run_id: RunId

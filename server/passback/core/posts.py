@@ -64,6 +64,9 @@ class StartRun:
         history: messages that a trusted client imports into a conversation that has none, ready to
             be stored. If the client `resends`, it is ignored where the conversation has messages.
         flaw: with `continues`, why the post cannot begin a conversation, if it is to blame.
+        after: the message that the new ones follow, on any branch of the conversation; the empty
+            text: they are its first ones. Without messages, what comes after it is answered
+            anew. None: they follow the last message.
     """
 
     key: ConversationKey
@@ -77,6 +80,7 @@ class StartRun:
     continues: bool = False
     history: tuple[HistoryMessage, ...] = ()
     flaw: str = ""
+    after: MessageId | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -84,10 +88,14 @@ class StartRun:
         messages: list[JsonValue] = [_message_content(message) for message in self.messages]
         tools = None if self.tools is None else [_plain_fields(tool) for tool in self.tools]
         # a client that resends its history may send less of it the next time
-        if not self.history or self.resends:
-            return _digest_json([messages, tools])
-        history = [_plain_fields(replace(each, id=MessageId(""))) for each in self.history]
-        return _digest_json([messages, tools, history])
+        content: list[object] = [messages, tools]
+        if self.history and not self.resends:
+            content.append(
+                [_plain_fields(replace(each, id=MessageId(""))) for each in self.history]
+            )
+        if self.after is not None:
+            content.append({"after": self.after})
+        return _digest_json(content)
 
 
 def with_arrival_time(post: StartRun, at: str, /) -> StartRun:
@@ -378,3 +386,128 @@ def _may_be_unseen(message: Message, *, answers: bool) -> bool:
 def _comparable_text(message: UserMessage | SystemMessage) -> _ComparableText:
     text = single_text(message.content)
     return (message.role, message.content if text is None else text)
+
+
+WHAT_A_POST_MEANS: Final[tuple[tuple[str, str, str], ...]] = (
+    (
+        "idle",
+        "a user message",
+        "a run starts",
+    ),
+    (
+        "idle, calls owed",
+        "all owed results, in any order, in one post or as the last of several",
+        "a run starts",
+    ),
+    (
+        "idle, calls owed",
+        "some of them",
+        "they are stored, the answer names what is still owed; no run",
+    ),
+    (
+        "idle, calls owed",
+        "a user message",
+        "each open call is closed with an error result `superseded`; the message; a run starts",
+    ),
+    (
+        "idle, calls owed",
+        "results and a user message",
+        "the results first, the rest is closed, then the message",
+    ),
+    (
+        "running",
+        "the result of a call of this run that is not handed back yet",
+        "the post waits, within bounds, until it is",
+    ),
+    (
+        "running",
+        "a user message",
+        "by `on_busy`: `reject` (409, try again later), `enqueue`, `interrupt`, `rollback`",
+    ),
+    (
+        "idle, but posts wait",
+        "a user message",
+        "it waits behind them, and they no longer wait for what the client owes",
+    ),
+    (
+        "idle",
+        "a user message, or none, `after` an earlier message, or one of another branch",
+        "a run starts on a branch that ends with it; what stood behind stays on its own branch",
+    ),
+    (
+        "idle, calls owed",
+        "the same",
+        "each open call is closed with `superseded` on the branch that is left; a run starts",
+    ),
+    (
+        "running, or posts wait",
+        "the same",
+        "by `on_busy`, as for a user message; its branch begins when its run does",
+    ),
+    (
+        "any",
+        "`after` the last message",
+        "as without `after`; without messages, an unanswered user message is answered",
+    ),
+    (
+        "any",
+        "`after` a message whose calls are answered only behind it",
+        "422, nothing is stored",
+    ),
+    (
+        "any",
+        "`after` an unknown message",
+        "404, nothing is stored",
+    ),
+    (
+        "any",
+        "no messages, `after` one that leaves nothing to answer",
+        "422, nothing is stored",
+    ),
+    (
+        "any",
+        "the idempotency key or the message ids of an earlier post, with the same content",
+        "the post joins the run that that one started",
+    ),
+    (
+        "any",
+        "the same with other content",
+        "422",
+    ),
+    (
+        "any",
+        "a result that is already stored, with the same content",
+        "the post joins the run that it started",
+    ),
+    (
+        "any",
+        "a result that is already stored, with other content",
+        "409",
+    ),
+    (
+        "any",
+        "a result for an unknown call",
+        "404, nothing is stored",
+    ),
+    (
+        "idle, calls owed past their deadline",
+        "a user message",
+        "the calls are closed with an error result `timeout`, then the message; a run starts",
+    ),
+    (
+        "idle, calls owed past their deadline",
+        "a result of such a call",
+        "409",
+    ),
+    (
+        "idle, calls owed past their deadline",
+        "nothing",
+        "the calls are closed with `timeout`, and a run starts with the answers that there are",
+    ),
+    (
+        "any",
+        "nothing, without `after`",
+        "422",
+    ),
+)
+"""Rows of conversation, post, and what happens; `core.admission.decide_post` decides it."""

@@ -12,16 +12,20 @@ from passback.core.changes import (
     CallClaim,
     ConversationPage,
     ConversationPlace,
+    Erased,
     Inbox,
     InboxPlace,
     Page,
+    RunRecord,
     Status,
 )
+from passback.core.conversation.document import ConversationDocument
 from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
 from passback.core.events import START, Cursor, Logged, Position
-from passback.core.messages import CallId, ConversationKey, Medium, OwnerId, RunRef
+from passback.core.messages import CallId, ConversationKey, Medium, MessageId, OwnerId, RunRef
 from passback.core.posts import Parked, StartRun
 from passback.core.toolsets import Toolset
+from passback.core.values import value
 
 TakeBatch: TypeAlias = Callable[[Sequence[Logged]], bool]
 """Takes a batch without waiting; returns False if it cannot. What it raises, the reader raises."""
@@ -44,6 +48,21 @@ class Command:
 
     name: str
     description: str
+
+
+@value
+class BranchPoint:
+    """A place of the branch that is read where the conversation has other branches, too.
+
+    Attributes:
+        after: the message before it; None: there is none.
+        versions: the first message of each branch from there on, oldest first.
+        current: the one of them on the branch that is read; None if that ends here.
+    """
+
+    after: MessageId | None
+    versions: tuple[MessageId, ...]
+    current: MessageId | None
 
 
 class Runs(Protocol):
@@ -105,6 +124,15 @@ class Runs(Protocol):
             InvalidCursor: on entering: the conversation never had such an event.
             CursorExpired: the logs have lost events after the position; the messages have what
                 came of them.
+        """
+        ...
+
+    async def run(self, run: RunRef, /) -> RunRecord:
+        """Return the record of a run, which outlives its log.
+
+        Raises:
+            UnknownConversation: there is none.
+            UnknownRun: it has no such run, or the run waits in the queue.
         """
         ...
 
@@ -222,6 +250,47 @@ class Runs(Protocol):
         """Return a page of messages. Raises UnknownConversation."""
         ...
 
+    async def branches(self, key: ConversationKey, /) -> Sequence[BranchPoint]:
+        """Return where the branch that is read has other versions, from its beginning on.
+
+        Raises UnknownConversation.
+        """
+        ...
+
+    async def switch(self, key: ConversationKey, message_id: MessageId, /) -> None:
+        """Read the branch from now on that ends with the newest message behind this one.
+
+        It may be on any branch. What the client owes is closed, as by a message that goes on
+        without it. Nothing changes if that branch is read already.
+
+        Raises:
+            UnknownConversation, UnknownMessage: there is none.
+            ConversationBusy: a run goes on, posts wait, or too many concurrent writes to the
+                conversation.
+            Conflict: it has too many branches.
+            HistoryTooLarge: the other branch is too large to be loaded.
+            ServerBusy: too many large conversations are read at once.
+        """
+        ...
+
+    async def fork(
+        self, key: ConversationKey, target: ConversationKey, /, *, after: MessageId | None = None
+    ) -> None:
+        """Copy a conversation up to the message `after` into a new one of the same owner.
+
+        None: up to its end. The empty id: no message. The copy has its client tools, settings,
+        title and lasting permissions; what the client owes is closed in the copy. A repeat changes
+        nothing, and one after a failure goes on where that left off.
+
+        Raises:
+            UnknownConversation, UnknownMessage: there is none.
+            InvalidRequest: tool calls are answered only after this message.
+            Conflict: there is another conversation with the id of `target`.
+            ServerBusy: too many large conversations are read at once.
+            ShuttingDown: this worker takes on nothing new.
+        """
+        ...
+
     async def data(self, key: ConversationKey, /) -> JsonValue:
         """Return the current structured data, read from the messages.
 
@@ -243,6 +312,40 @@ class Runs(Protocol):
 
     async def delete(self, key: ConversationKey, /) -> None:
         """Delete a conversation. Raises UnknownConversation."""
+        ...
+
+    async def erase(self, owner: OwnerId, /, *, limit: int) -> Erased:
+        """Delete at most `limit` conversations of an owner, as `delete` does.
+
+        One that cannot be deleted does not stop the others.
+
+        Raises:
+            StoreError: none could be deleted, and there are some.
+        """
+        ...
+
+    async def export(self, key: ConversationKey, /) -> AsyncIterator[bytes]:
+        """Return a conversation as a document (`ConversationDocument`), in pieces of its JSON.
+
+        Raises:
+            UnknownConversation: there is none; or it is deleted while its pieces are read.
+        """
+        ...
+
+    async def import_conversation(
+        self, key: ConversationKey, document: ConversationDocument, /
+    ) -> None:
+        """Make a conversation from a document, whose contents are checked as those of a post are.
+
+        A run that went on is over in it, and calls that the server would make have results that
+        say that they were stopped.
+
+        Raises:
+            InvalidRequest: the server cannot have written the document.
+            HistoryTooLarge: the conversation would be too large to load.
+            ToolNameClash: a client's tool has the name of the agent's.
+            Conflict: the conversation exists already.
+        """
         ...
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:

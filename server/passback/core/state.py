@@ -183,6 +183,18 @@ class State:
         kept = tuple(each for each in self.refusals if each.call_id not in gone)
         return replace(self, usage=usage, plan=plan, earlier_plan=None, refusals=kept)
 
+    def on_branch(self, gained: Sequence[Message], /, *, anew: bool) -> "State":
+        """Return the state after a change to a branch that goes on with `gained`.
+
+        `anew`: the history is read from its beginning, so that its messages tell the rest.
+        """
+        state = replace(self, usage=self.usage_with(gained))
+        if not anew:
+            return state
+        return replace(
+            state, history_start=0, data=None, output_schema=None, model="", answered=None
+        )
+
     def with_history_start(self, boundary: int, messages: Sequence[Message], /) -> "State":
         """Return the state with history that starts at `boundary`.
 

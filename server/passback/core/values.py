@@ -130,3 +130,7 @@ def _describe_value(value: object) -> str:
     if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**9):
         return repr(value)
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def milliseconds(seconds: float, /) -> int:
+    return round(seconds * 1000)

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
+from passback.core.admission import ConversationSnapshot
 from passback.core.changes import LoadedConversation, dump_message
 from passback.core.errors import ConversationBusy, HistoryTooLarge, ServerBusy
 from passback.core.messages import (
@@ -18,9 +19,9 @@ from passback.core.messages import (
     UserMessage,
     single_text,
 )
-from passback.core.ports import Store
 from passback.core.posts import ReceiptName
 from passback.engine.commands import Commands
+from passback.engine.ledger import Ledger
 from passback.pacing import FairLimiter
 
 # bytes of a history that is read only when it is needed, and then in turn with other large ones
@@ -42,8 +43,8 @@ class ConversationLoader:
             does not wait for the large history of a post.
     """
 
-    def __init__(self, store: Store, *, timeout: float = 30.0) -> None:
-        self._store = store
+    def __init__(self, ledger: Ledger, *, timeout: float = 30.0) -> None:
+        self._ledger = ledger
         self._timeout = timeout
         self._locks: dict[ConversationKey, anyio.Lock] = {}
         self._large = FairLimiter(_LARGE_AT_ONCE, timeout)
@@ -87,7 +88,7 @@ class ConversationLoader:
         self, key: ConversationKey, receipts: Collection[ReceiptName] = ()
     ) -> LoadedConversation:
         """Return a conversation, without its messages if they are large."""
-        return await self._store.load(key, receipts=receipts, within=LARGE_HISTORY_BYTES)
+        return await self._ledger.load(key, receipts=receipts, within=LARGE_HISTORY_BYTES)
 
     @asynccontextmanager
     async def load_whole(
@@ -111,7 +112,25 @@ class ConversationLoader:
                 raise ServerBusy(
                     "too many large conversations are read at once; try again later", retry_after=1
                 ) from None
-            yield await self._store.load(key, receipts=receipts)
+            yield await self._ledger.load(key, receipts=receipts)
+
+
+def judged_snapshot(
+    loaded: LoadedConversation, branch: LoadedConversation | None = None, /
+) -> ConversationSnapshot:
+    """Return a conversation as a post is judged on it; `branch`: where the post goes on."""
+    status = loaded.status
+    return ConversationSnapshot(
+        loaded.messages,
+        loaded.receipts,
+        running=status.run_id if status.running else None,
+        queued=[message for waits in loaded.queue for message in waits.post.messages],
+        overdue=status.overdue,
+        start=status.state.history_start,
+        exists=status.version > 0,
+        state=status.state,
+        place=None if branch is None else branch.messages,
+    )
 
 
 def refuse_too_large(

@@ -27,11 +27,11 @@ from passback.core.events import (
     unwrap_event,
 )
 from passback.core.messages import CallId, Message, Owed, RunId, ToolMessage
-from passback.core.ports import Store
 from passback.core.state import State
 from passback.core.text import copy_text
 from passback.core.transcript import MessageT, recorded_message, unwrap_message
 from passback.core.values import value
+from passback.engine.ledger import Ledger
 from passback.pacing import LARGE
 
 logger = logging.getLogger(__name__)
@@ -416,7 +416,7 @@ class LogWriter:
 
     def __init__(
         self,
-        store: Store,
+        ledger: Ledger,
         *,
         delay: float,
         lease: float,
@@ -427,10 +427,10 @@ class LogWriter:
         self.tool_timeout = tool_timeout
         self.lease = lease
         self.pause = delay * _BACK_OFF_FACTOR
-        self._store = store
+        self._ledger = ledger
         self._delay = delay
         self._unhurried = 1
-        if store.sees_followers:
+        if ledger.sees_followers:
             # a reader elsewhere takes it that within a lease all is stored
             self._unhurried = max(1, min(_IDLE_FLUSH_TICKS, int(lease / (2 * delay))))
         self._dirty: dict[RunLog, None] = {}
@@ -509,7 +509,7 @@ class LogWriter:
                 raise answer
 
     async def _append_writes(self, writes: Sequence[LogWrite]) -> Sequence[LeaseState | StoreError]:
-        return await self._store.append(writes, lease=self.lease) if writes else ()
+        return await self._ledger.append(writes, lease=self.lease) if writes else ()
 
     async def commit(self, commit: Commit) -> bool:
-        return await self._store.commit(commit, lease=self.lease)
+        return await self._ledger.commit(commit, lease=self.lease)

@@ -523,4 +523,4 @@ class Loop:
             )
         self.state = self._meter.noted_state(self.state, self._stored, usage, ends=ends)
         stored, self._stored = self._stored, self.state
-        return None if self.state == stored else self.state
+        return None if self.state == stored and not ends else self.state

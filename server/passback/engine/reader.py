@@ -11,11 +11,12 @@ import anyio
 from typing_extensions import override
 
 from passback.core.changes import Status
+from passback.core.conversation.store import Watch
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import START, Failed, Logged, Position, Rewound, RunFinished
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.ports import Store, Watch
 from passback.core.runs import TakeBatch
+from passback.engine.ledger import Ledger
 from passback.engine.log import RunLog
 
 CONVERSATION_DELETED = Failed("run_not_found", "the conversation was deleted during this run")
@@ -51,12 +52,12 @@ class StoredLog:
 
     def __init__(
         self,
-        store: Store,
+        ledger: Ledger,
         run: RunRef,
         recover: Callable[[ConversationKey], Awaitable[None]],
         lease: float,
     ) -> None:
-        self._store = store
+        self._ledger = ledger
         self._run = run
         self._recover = recover
         self._lease = lease
@@ -82,7 +83,7 @@ class StoredLog:
             CursorExpired: what follows the position was trimmed.
         """
         status = await self._read_status()
-        batch = await self._store.read_log(self._run, after=position, limit=_READ_LIMIT)
+        batch = await self._ledger.read_log(self._run, after=position, limit=_READ_LIMIT)
         self._ready = self._visible_events(batch, status)
         if batch:
             return
@@ -105,13 +106,13 @@ class StoredLog:
         before = position._replace(seq=max(0, position.seq - 1))
         if ended and not any(
             logged.position >= position
-            for logged in await self._store.read_log(self._run, after=before, limit=_READ_LIMIT)
+            for logged in await self._ledger.read_log(self._run, after=before, limit=_READ_LIMIT)
         ):
             raise InvalidCursor(BEYOND_END)
 
     async def read_older(self, position: Position, end: Position) -> Sequence[Logged]:
         """Return the events between a position and `end`, where the log in memory begins."""
-        batch = await self._store.read_log(self._run, after=position)
+        batch = await self._ledger.read_log(self._run, after=position)
         return [logged for logged in batch if logged.position <= end]
 
     async def next_batch(self, position: Position) -> Sequence[Logged]:
@@ -156,7 +157,7 @@ class StoredLog:
 
     async def _read_stored(self, position: Position) -> Sequence[Logged]:
         try:
-            return await self._store.read_log(self._run, after=position, limit=_READ_LIMIT)
+            return await self._ledger.read_log(self._run, after=position, limit=_READ_LIMIT)
         except UnknownRun:
             return [Logged(Position(position.epoch + 1, 1), RunFinished(CONVERSATION_DELETED))]
 
@@ -164,7 +165,7 @@ class StoredLog:
         return status.running and status.run_id == self._run.run_id
 
     async def _read_status(self) -> Status:
-        self._newest = status = await self._store.status(self._run.key)
+        self._newest = status = await self._ledger.status(self._run.key)
         self._first = first = self._first or status
         signed = not status.lapsed and status.lease_expires > first.lease_expires
         self._alive = self._alive or signed or not self._goes_on(status)
@@ -173,7 +174,7 @@ class StoredLog:
     async def _wait_for_growth(self) -> None:
         """Wait until the log may have grown, or a needed sign of life may have come."""
         if self._watch is None:
-            watching = self._store.watch(self._run.key)
+            watching = self._ledger.watch(self._run.key)
             self._watch = await watching.__aenter__()
             self._watching = watching
             return  # what came before the watch gave no hint
@@ -193,7 +194,7 @@ class StoredLog:
             return  # it waits for its turn, or is over
         self._attended = monotonic() + FOLLOWED_SECONDS / 2
         if status.cancel_on_disconnect:
-            await self._store.keep_followed(self._run, seconds=FOLLOWED_SECONDS)
+            await self._ledger.keep_followed(self._run, seconds=FOLLOWED_SECONDS)
 
 
 class Reader(

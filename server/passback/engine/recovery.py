@@ -5,18 +5,18 @@ unanswered tool calls.
 import logging
 import random
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 
-from passback.core.admission import Begins, Parks, begin_queued_run
+from passback.core.admission import Begins, Parks, begin_queued_run, close_open_calls
 from passback.core.budgets import Spent
-from passback.core.changes import Change, Lease, LoadedConversation, OpenTurns, QueuedPost, Status
-from passback.core.errors import CursorExpired, StoreError, UnknownRun
+from passback.core.changes import Change, LoadedConversation, OpenTurns, QueuedPost, Status
+from passback.core.errors import ConversationBusy, CursorExpired, StoreError, UnknownRun
 from passback.core.events import (
     START,
     Failed,
@@ -46,7 +46,6 @@ from passback.core.messages import (
     new_nonce,
     new_run_id,
 )
-from passback.core.ports import Store
 from passback.core.posts import Receipt, StartRun
 from passback.core.titles import first_title
 from passback.core.transcript import (
@@ -59,7 +58,9 @@ from passback.core.transcript import (
 )
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.assembler import result_event
+from passback.engine.branching import on_branch
 from passback.engine.children import nest_event
+from passback.engine.ledger import Ledger, until_applied
 from passback.engine.loading import ConversationLoader
 from passback.engine.log import record_messages
 from passback.engine.loop import Loop
@@ -75,7 +76,7 @@ _Path: TypeAlias = tuple[CallId, ...]
 
 
 async def take_over_events(
-    store: Store, run: RunRef, loaded: LoadedConversation, append: Sequence[ToolMessage]
+    ledger: Ledger, run: RunRef, loaded: LoadedConversation, append: Sequence[ToolMessage]
 ) -> tuple[RunEvent, ...]:
     """Return the log's events of a take-over: what is void, what is repeated, and the answers to
     server calls that were closed.
@@ -89,14 +90,14 @@ async def take_over_events(
     if status.open_turns is None:
         return (Rewound(status.committed), *answered)
     try:
-        said = await _committed_events(store, run, status.committed, status.open_turns)
+        said = await _committed_events(ledger, run, status.committed, status.open_turns)
     except (CursorExpired, UnknownRun):  # so much was said meanwhile that the log has lost it
         return (Rewound(START), *answered)
     return (Rewound(status.committed), *said, *answered)
 
 
 async def _committed_events(
-    store: Store, run: RunRef, place: Position, open_turns: OpenTurns
+    ledger: Ledger, run: RunRef, place: Position, open_turns: OpenTurns
 ) -> list[RunEvent]:
     """Return the events after `place`, which is `Status.committed`, that are committed all the
     same. The pieces of each text and of each call's arguments are joined, also with another agent's
@@ -109,7 +110,7 @@ async def _committed_events(
     end, begun = open_turns.end, {each.path: each.after for each in open_turns.turns}
     parts: list[tuple[_Path, list[RunEvent]]] = []
     last: dict[_Path, list[RunEvent]] = {}
-    while place < end and (batch := await store.read_log(run, after=place)):
+    while place < end and (batch := await ledger.read_log(run, after=place)):
         place = batch[-1].position
         for logged in batch:
             path, event = unwrap_event(logged.event)
@@ -139,13 +140,13 @@ class Recovery:
 
     def __init__(
         self,
-        store: Store,
+        ledger: Ledger,
         agents: Agents,
         timing: Timing,
         supervisor: Supervisor,
         loads: ConversationLoader,
     ) -> None:
-        self._store = store
+        self._ledger = ledger
         self._loads = loads
         self._agents = agents
         self._timing = timing
@@ -172,7 +173,7 @@ class Recovery:
         while not self._supervisor.is_leaving():
             await anyio.sleep(self._timing.scan * _jitter.uniform(0.5, 1.5))
             try:
-                keys = await self._store.take_due(_SCAN_LIMIT, lease=self._timing.lease)
+                keys = await self._ledger.take_due(_SCAN_LIMIT, lease=self._timing.lease)
             except StoreError as error:
                 logger.warning("scan for lost runs failed: %s", error.code)
                 keys = ()
@@ -190,53 +191,66 @@ class Recovery:
         Raises:
             StoreError: the outcome is unknown.
         """
+        with suppress(ConversationBusy):  # others are at work on it
+            await until_applied(partial(self._recover_once, key, supersede=supersede))
+
+    async def _recover_once(self, key: ConversationKey, *, supersede: bool) -> Literal[True] | None:
         # a worker that leaves must not take over what it would give away at once
         if self._supervisor.is_leaving():
-            return
-        again = False
+            return True
         async with self._loads.locked(key, recovers=True):
             loaded = await self._loads.load_small(key)
-            status, begins = loaded.status, _begins_next(loaded, supersede=supersede)
-            if not loaded.left_out:
-                again = await self._recover_loaded(key, loaded, supersede=supersede)
-            # large messages are loaded only if there is something to do
-            elif status.lapsed or begins or _calls_timed_out(status):
-                async with self._loads.load_whole(key, recovers=True) as whole:
-                    again = await self._recover_loaded(key, whole, supersede=supersede)
-        if again:
-            await self.recover(key)
+            return await self._recover_looked_at(key, loaded, supersede=supersede) or None
+
+    async def _recover_looked_at(
+        self, key: ConversationKey, loaded: LoadedConversation, *, supersede: bool
+    ) -> bool:
+        """Do what a conversation needs, with large messages only if it needs something. False:
+        look again.
+        """
+        status = loaded.status
+        if not loaded.left_out:
+            return await self._recover_loaded(key, loaded, supersede=supersede)
+        if not (
+            status.lapsed or _begins_next(loaded, supersede=supersede) or _calls_timed_out(status)
+        ):
+            return True
+        async with self._loads.load_whole(key, recovers=True) as whole:
+            return await self._recover_loaded(key, whole, supersede=supersede)
 
     async def _recover_loaded(
         self, key: ConversationKey, loaded: LoadedConversation, *, supersede: bool
     ) -> bool:
-        """Do what a loaded conversation needs; if it has changed since, nothing happens. True: look
-        again.
+        """Do what a loaded conversation needs, if anything. False: look again, because it has
+        changed meanwhile, or something is left to do.
         """
         status = loaded.status
         if status.lapsed and status.run_id is not None:
             run = RunRef(key, status.run_id)
             if status.attempt < self._timing.max_attempts:
-                await self._take_over(run, loaded)
-                return False
+                return await self._take_over(run, loaded)
             # a run that kills each of its workers must not be started for ever
             calls = unanswered_calls(loaded.messages)
             append = closing_results(calls, "interrupted", new_message_id)
-            void = await take_over_events(self._store, run, loaded, append)
+            void = await take_over_events(self._ledger, run, loaded, append)
             recorded = record_messages(append, run.run_id)
             change = Change(key, new_nonce(), status.version, recorded)
-            failed = await self._store.fail_lost(change, run.run_id, (*void, RunFinished(LOST_RUN)))
-            return failed and bool(loaded.queue)
+            end = (*void, RunFinished(LOST_RUN))
+            failed = await self._ledger.fail_lost(change, run.run_id, end)
+            return failed and not loaded.queue
         if _begins_next(loaded, supersede=supersede):
-            await self._begin_next_run(key, loaded)
-        elif _calls_timed_out(status):
-            # the model goes on with the answers that there are
-            run_id, answers = new_run_id(), _queued_answers(loaded.queue)
-            verdict = begin_queued_run(loaded.messages, answers, new_message_id, overdue=True)
-            change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
-            if await self._begin_run(change, run_id, loaded, loaded.queue):
-                extra = {"action": "calls_timed_out", "run_id": run_id}
-                logger.info("tool calls timed out", extra=extra)
-        return False
+            return await self._begin_next_run(key, loaded)
+        if not _calls_timed_out(status):
+            return True
+        # the model goes on with the answers that there are
+        run_id, answers = new_run_id(), _queued_answers(loaded.queue)
+        verdict = begin_queued_run(loaded.messages, answers, new_message_id, overdue=True)
+        change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
+        begun = await self._begin_run(change, run_id, loaded, loaded.queue)
+        if begun:
+            extra = {"action": "calls_timed_out", "run_id": run_id}
+            logger.info("tool calls timed out", extra=extra)
+        return begun
 
     async def _read_from(
         self, position: int, key: ConversationKey, loaded: LoadedConversation
@@ -244,21 +258,21 @@ class Recovery:
         """Return the messages from a position on, which may be before `history_start`."""
         earlier: list[Message] = []
         while position < loaded.start:
-            page = await self._store.page(key, start=position, limit=loaded.start - position)
+            page = await self._ledger.page(key, start=position, limit=loaded.start - position)
             if not page.messages:
                 break  # the conversation is gone: whatever is decided now is not written
             earlier += page.messages
             position += len(page.messages)
         return (*earlier, *loaded.messages[max(0, position - loaded.start) :])
 
-    async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> None:
+    async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> bool:
         state = loaded.status.state
         agent = self._agents.addressed_agent(run.key, loaded.messages, state)
         toolbox = await agent.tool_sources.build_toolbox(loaded.tools)
         # a call that may have begun must not be made twice (P10)
         begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
         append = closing_results(begun, "interrupted", new_message_id)
-        events = await take_over_events(self._store, run, loaded, append)
+        events = await take_over_events(self._ledger, run, loaded, append)
         # it owes nothing: open client calls are still to be handed back, or are closed here
         recorded = record_messages(append, run.run_id)
         change = Change(run.key, new_nonce(), loaded.status.version, recorded)
@@ -273,33 +287,46 @@ class Recovery:
             cancelled=loaded.status.cancelled,
             cancel_on_disconnect=loaded.status.cancel_on_disconnect,
         )
-        take = partial(self._store.take_over, change, run.run_id, events, lease=self._timing.lease)
-        if await self._supervisor.start(run.key.owner, take, taken_over) is not None:
-            logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
+        take = partial(self._ledger.take_over, change, run.run_id, events, lease=self._timing.lease)
+        if await self._supervisor.start(run.key.owner, take, taken_over) is None:
+            return False
+        logger.info("run taken over", extra={"action": "run_taken_over", "run_id": run.run_id})
+        return True
 
-    async def _begin_next_run(self, key: ConversationKey, loaded: LoadedConversation) -> None:
+    async def _begin_next_run(self, key: ConversationKey, loaded: LoadedConversation) -> bool:
         queued, *others = loaded.queue
-        post = queued.post
-        rolled_back = post.on_busy == "rollback" and loaded.status.stopped_early
-        plan = loaded.status.state.plan
-        if rolled_back:
-            loaded = await self._without_last_run(key, loaded)
+        post, tree, plan = queued.post, loaded.status.tree, loaded.status.state.plan
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
         # what the client answered with a later post is not to be closed as superseded
-        posted = (*_queued_answers(loaded.queue), *fresh)
-        verdict = begin_queued_run(
-            loaded.messages, posted, new_message_id, overdue=loaded.status.overdue
-        )
+        posted, overdue = (*_queued_answers(loaded.queue), *fresh), loaded.status.overdue
+        if queued.follows is not None and queued.follows != tree.leaf:
+            closed = close_open_calls(
+                loaded.messages, new_message_id, posted=posted, overdue=overdue
+            )
+            verdict = Begins(tuple(fresh), closed.receipts, closed.append)
+            loaded = await on_branch(self._ledger, key, loaded, queued.follows)
+        else:
+            # `follows` says what to keep
+            if (
+                queued.follows is None
+                and post.on_busy == "rollback"
+                and loaded.status.stopped_early
+            ):
+                loaded = await self._without_last_run(key, loaded)
+            verdict = begin_queued_run(loaded.messages, posted, new_message_id, overdue=overdue)
         change = posted_change(post, loaded, verdict, queued.run_id)
-        change = replace(
-            change,
-            keep_messages=loaded.status.message_count if rolled_back else None,
-            dequeues=queued.run_id,
-            state=change.state or (loaded.status.state if rolled_back else None),
-        )
+        change = replace(change, dequeues=queued.run_id)
         new_plan = loaded.status.state.plan
         shown = () if new_plan == plan else (PlanUpdated(new_plan),)
-        await self._begin_run(change, queued.run_id, loaded, others, shown)
+        return await self._begin_run(change, queued.run_id, loaded, others, shown)
+
+    async def _without_last_run(
+        self, key: ConversationKey, loaded: LoadedConversation
+    ) -> LoadedConversation:
+        """Return the conversation without its last run and the message that run answered."""
+        start, tree = loaded.status.run_start, loaded.status.tree
+        keep = start + _earlier_count(await self._read_from(start, key, loaded))
+        return await on_branch(self._ledger, key, loaded, tree.ends_before(keep).leaf)
 
     async def _begin_run(
         self,
@@ -323,44 +350,9 @@ class Recovery:
         agent = self._agents.addressed_agent(change.key, messages, state)
         cancelled = any(each.stops for each in known)
         run = await new_run(agent, loaded, change, run_id, shown=shown, cancelled=cancelled)
-        take = partial(self._store.begin, change, run_id, run.opening, lease=self._timing.lease)
-        lease: Lease | None = None
-        # a run that has begun also learns of the posts that stop it
-        with anyio.CancelScope(shield=True):
-            lease = await self._supervisor.start(change.key.owner, take, run)
-            if lease is None:
-                return False
-            late = set((await self._store.status(change.key)).queued)
-            late -= {each.run_id for each in known}
-            if late:  # they came between the reading of the queue and the run's beginning
-                queue = (await self._store.load(change.key, within=0)).queue
-                if any(each.stops for each in queue if each.run_id in late):
-                    self._supervisor.cancel(lease.run)
-        return True
-
-    async def _without_last_run(
-        self, key: ConversationKey, loaded: LoadedConversation
-    ) -> LoadedConversation:
-        """Return the conversation without its last run and the message that run answered.
-
-        Permissions that were given, and what was done with them, stay. If the run had moved
-        `history_start`, all messages are read again.
-        """
-        state, start = loaded.status.state, loaded.status.run_start
-        last_run = loaded.messages[max(0, start - loaded.start) :]
-        if start < loaded.start or any(isinstance(each, SummaryMessage) for each in last_run):
-            state = replace(
-                state, history_start=0, data=None, output_schema=None, model="", answered=None
-            )
-        messages = await self._read_from(state.history_start, key, loaded)
-        before = start - state.history_start
-        keep = before + _earlier_count(messages[before:])
-        status = replace(
-            loaded.status,
-            message_count=state.history_start + keep,
-            state=state.after_rollback(messages[keep:], loaded.status.run_id),
-        )
-        return replace(loaded, status=status, messages=messages[:keep])
+        take = partial(self._ledger.begin, change, run_id, run.opening, lease=self._timing.lease)
+        # posts that come later find the lease, and signal to its holder
+        return await self._supervisor.start(change.key.owner, take, run) is not None
 
 
 def _begins_next(loaded: LoadedConversation, *, supersede: bool) -> bool:
@@ -389,10 +381,12 @@ def posted_change(
 ) -> Change:
     """Return the change of an admitted post; it applies if the conversation is as it was judged.
 
-    `run_id`: of the run that begins.
+    `loaded`: the conversation, on the branch on which the post goes on. `run_id`: of the run that
+    begins.
     """
-    status = loaded.status
+    status, is_moved = loaded.status, loaded.status.unchanged is not None
     state = status.state.with_answers(verdict.append, loaded.messages)
+    left = verdict.left if isinstance(verdict, Begins) else ()
     is_new = not (status.title or status.message_count)
     return Change(
         post.key,
@@ -402,11 +396,22 @@ def posted_change(
         receipts={name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
         owed=verdict.owed if isinstance(verdict, Parks) else (),
         tools=post.tools,
-        run_start=status.message_count + _earlier_count(verdict.append),
+        run_start=_run_start(post, loaded, verdict.append),
         cancel_on_disconnect=post.on_disconnect == "cancel",
-        state=None if state is status.state else state,
+        state=state if is_moved or state is not status.state else None,
         title=first_title(verdict.append) if is_new else None,
+        leaf=status.tree.leaf if is_moved else None,
+        left=record_messages(left, status.run_id),
     )
+
+
+def _run_start(post: StartRun, loaded: LoadedConversation, append: Sequence[Message]) -> int:
+    """Return the position of the message that a run answers, or of its own first one."""
+    end = loaded.status.message_count
+    # without messages, a run answers anew what was posted before
+    if post.messages or post.after is None:
+        return end + _earlier_count(append)
+    return end - posted_count(loaded.messages)
 
 
 def _earlier_count(behind: Sequence[Message]) -> int:
@@ -439,9 +444,9 @@ async def new_run(
     """
     messages, state = (*loaded.messages, *change.append), change.state or loaded.status.state
     posted = posted_count(messages)
-    first = loaded.start + len(messages) - posted
-    rolled_back = change.keep_messages is not None
-    opening: list[RunEvent] = [RunStarted(run_id, first, posted, rolled_back)]
+    end, unchanged = loaded.start + len(messages), loaded.status.unchanged
+    first = end - posted if unchanged is None else min(end - posted, unchanged)
+    opening: list[RunEvent] = [RunStarted(run_id, first, end - first, unchanged is not None)]
     for message in change.append:
         path, inner = unwrap_message(message)
         if isinstance(inner, ToolMessage) and inner.synthetic == "denied":

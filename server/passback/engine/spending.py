@@ -23,8 +23,8 @@ from passback.core.changes import Lease
 from passback.core.errors import StoreError
 from passback.core.events import RunEvent, UsageReported
 from passback.core.messages import RunRef, Usage, add_usages
-from passback.core.ports import Store
 from passback.core.state import State
+from passback.engine.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +54,13 @@ class Meter:
     """
 
     def __init__(
-        self, budget: Budget, state: State, lease: Lease, store: Store, owner: Spent | None = None
+        self, budget: Budget, state: State, lease: Lease, ledger: Ledger, owner: Spent | None = None
     ) -> None:
         self._budget = budget
         self._is_set = budget.is_set
         self._counts_owner = budget.owner.is_set
         self._lease = lease
-        self._store = store
+        self._ledger = ledger
         self._before = Spent(state.tokens, state.seconds, state.cost)
         self._title = state.title_call.spent if state.title_call else _NOTHING
         known = state.run if state.run and state.run.run_id == lease.run.run_id else None
@@ -239,7 +239,7 @@ class Meter:
         day = self._day or _current_day()
         lease = self._lease
         said = Spending(lease.run, lease.epoch, day, spent, self._seq)
-        self._owner = await self._store.spend(said)
+        self._owner = await self._ledger.spend(said)
         self._counted = spent
         self._reset_timer()
 
@@ -277,11 +277,11 @@ class Meter:
             self._stop()
 
 
-async def owner_spent(store: Store, budget: Budget, run: RunRef, /) -> Spent | None:
+async def owner_spent(ledger: Ledger, budget: Budget, run: RunRef, /) -> Spent | None:
     """Return what a run's owner has spent today, or None without limits. Raises StoreError."""
     if not budget.owner.is_set:
         return None
-    return await store.spend(Spending(run, 0, _current_day(), Spent()))
+    return await ledger.spend(Spending(run, 0, _current_day(), Spent()))
 
 
 def _current_day() -> str:

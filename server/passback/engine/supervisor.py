@@ -16,9 +16,9 @@ from passback.core.changes import Lease, LeaseState
 from passback.core.errors import LeaseLost, PassbackError, ShuttingDown, StoreError, TooManyRuns
 from passback.core.events import Cancelled, Completed, Failed, Outcome, RunEvent
 from passback.core.messages import ConversationKey, OwnerId, RunId, RunRef
-from passback.core.ports import Store
 from passback.core.values import value
 from passback.engine.guarding import ContainedExits
+from passback.engine.ledger import Ledger
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.loop import Loop
 from passback.engine.spending import Meter
@@ -100,11 +100,11 @@ class Run:
         self.alone_since: float | None = None
 
     def begin(
-        self, lease: Lease, store: Store, writer: LogWriter, leaving: Callable[[], bool]
+        self, lease: Lease, ledger: Ledger, writer: LogWriter, leaving: Callable[[], bool]
     ) -> None:
         """Open its log under a lease that was taken for it."""
         loop, self.ref = self.loop, lease.run
-        self.meter = Meter(loop.spec.budget, loop.state, lease, store, self._owner_spent)
+        self.meter = Meter(loop.spec.budget, loop.state, lease, ledger, self._owner_spent)
         self.log = RunLog(lease, self.opening, writer, self._lease_is, continues=self._continues)
         loop.bind(self.log, self.meter, leaving)
         if self._cancelled:
@@ -151,7 +151,7 @@ class Run:
             logger.exception("run broken", extra=self.place("run_broken"))
             self.outcome = BROKEN_RUN
 
-    async def end_or_leave(self, store: Store, pause: float) -> None:
+    async def end_or_leave(self, ledger: Ledger, pause: float) -> None:
         """End it if it did not end itself, or leave it to another worker.
 
         While the store fails, try to end it again after `pause` seconds.
@@ -160,7 +160,7 @@ class Run:
             if self.outcome is None:
                 # what is in doubt may be the result of a tool
                 await self.log.settle_writes()
-                await store.release(self.log.lease)
+                await ledger.release(self.log.lease)
             else:
                 await self._retry_end(self.outcome, pause)
         except LeaseLost:
@@ -256,13 +256,13 @@ class Supervisor:
 
     _helpers: anyio.abc.TaskGroup
 
-    def __init__(self, store: Store, timing: Timing) -> None:
-        self._store = store
+    def __init__(self, ledger: Ledger, timing: Timing) -> None:
+        self._ledger = ledger
         self._timing = timing
         # at most one entry for each run that has ended, so it needs no bound of its own
         self.unsettled = asyncio.Queue[ConversationKey]()
         self._writer = LogWriter(
-            store,
+            ledger,
             delay=timing.log_delay,
             lease=timing.lease,
             write_timeout=timing.write_timeout,
@@ -271,7 +271,7 @@ class Supervisor:
         self._active: dict[RunId, Run] = {}
         # with those that are about to take their lease
         self._owner_runs = Counter[OwnerId]()
-        self._titles = TitleCalls(store)
+        self._titles = TitleCalls(ledger)
         self._tasks: asyncio.TaskGroup | None = None
         self._draining = False
         self._stopped = False
@@ -396,7 +396,7 @@ class Supervisor:
             try:
                 lease = await take()
                 if lease is not None:
-                    run.begin(lease, self._store, self._writer, self.is_leaving)
+                    run.begin(lease, self._ledger, self._writer, self.is_leaving)
                 if not taken.done():
                     taken.set_result(lease)
             except Exception as error:  # noqa: BLE001  # it is for the one who asked
@@ -432,7 +432,7 @@ class Supervisor:
             run.meter.stop_timer()
             if not run.log.ended and not run.lost:
                 with anyio.move_on_after(self._timing.final_commit_timeout, shield=True):
-                    await run.end_or_leave(self._store, self._timing.heartbeat)
+                    await run.end_or_leave(self._ledger, self._timing.heartbeat)
             if not run.log.ended:
                 run.log.abandon()
             if self._active.get(run_id) is run:
@@ -453,7 +453,7 @@ class Supervisor:
             if not logs:
                 continue
             try:
-                states = await self._store.renew(
+                states = await self._ledger.renew(
                     [log.lease for log in logs], lease=self._timing.lease
                 )
             except StoreError as error:
@@ -479,6 +479,6 @@ class Supervisor:
                     await contain_failure(self._cancel_unless_followed, run.ref.key)
 
     async def _cancel_unless_followed(self, key: ConversationKey) -> None:
-        status = await self._store.status(key)
+        status = await self._ledger.status(key)
         if not status.followed and status.run_id is not None:
             self.cancel(RunRef(key, status.run_id))

@@ -12,7 +12,6 @@ from passback.core.changes import Status, WrittenTitle
 from passback.core.deltas import ModelRequest
 from passback.core.errors import PassbackError
 from passback.core.messages import UNUSED, RunRef
-from passback.core.ports import Store
 from passback.core.side_calls import AnswerReader
 from passback.core.state import TitleCall
 from passback.core.text import text_tokens
@@ -20,6 +19,7 @@ from passback.core.titles import clean_title, is_first_answer, title_request
 from passback.core.values import value
 from passback.engine.agents import TitleModel
 from passback.engine.guarding import CallBroken, guarded
+from passback.engine.ledger import Ledger
 from passback.engine.log import RunLog
 from passback.engine.loop import Loop
 from passback.engine.spending import BudgetSpent, Meter
@@ -51,8 +51,8 @@ class _TitleWish:
 class TitleCalls:
     """The model calls for titles in this process."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     def begin(self, tasks: anyio.abc.TaskGroup, log: RunLog, loop: Loop, meter: Meter) -> None:
@@ -93,7 +93,7 @@ class TitleCalls:
             logger.warning("title not written: %s", error.code, extra=extra)
 
     async def _write_title(self, wish: _TitleWish) -> None:
-        status = await self._store.status(wish.run.key)
+        status = await self._ledger.status(wish.run.key)
         if not status.version or status.named:  # nobody would see it
             return
         reader, began = AnswerReader(_MOST_BYTES, wish.tokens, _MOST_TOKENS), monotonic()
@@ -115,7 +115,7 @@ class TitleCalls:
         tokens = usage.input_tokens + usage.output_tokens
         spent = Spent(tokens, round(seconds, 3), round(wish.titles.price.of(usage), 9))
         call = TitleCall(usage, spent)
-        await self._store.write_title(WrittenTitle(wish.run.key, status.created, title, call))
+        await self._ledger.write_title(WrittenTitle(wish.run.key, status.created, title, call))
 
 
 async def _ask_model(wish: _TitleWish, reader: AnswerReader) -> None:

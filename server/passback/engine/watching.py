@@ -7,6 +7,7 @@ from typing import Self
 from typing_extensions import override
 
 from passback.core.changes import Status
+from passback.core.conversation.store import Watch
 from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import (
     START,
@@ -18,8 +19,8 @@ from passback.core.events import (
     RunQueued,
 )
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.ports import Store, Watch
 from passback.core.runs import RunBatch, TakeBatch, TakeRunBatch
+from passback.engine.ledger import Ledger
 from passback.engine.reader import BEYOND_END, Reader
 
 
@@ -45,7 +46,7 @@ class ConversationReader(
 
     def __init__(
         self,
-        store: Store,
+        ledger: Ledger,
         key: ConversationKey,
         after: Cursor | Position | None,
         /,
@@ -56,7 +57,7 @@ class ConversationReader(
         quiet: float = 20.0,
         take: TakeRunBatch | None = None,
     ) -> None:
-        self._store = store
+        self._ledger = ledger
         self._key = key
         self._after = after
         self._follow = follow
@@ -83,7 +84,7 @@ class ConversationReader(
         async with AsyncExitStack() as undone:
             undone.push_async_exit(self._watching)
             # before the first look, so that no hint is missed
-            self._watch = await self._watching.enter_async_context(self._store.watch(self._key))
+            self._watch = await self._watching.enter_async_context(self._ledger.watch(self._key))
             await self._find_place(await self._status(self._key))
             undone.pop_all()
         return self
@@ -111,7 +112,7 @@ class ConversationReader(
         """Return whether a run was put into the queue at a position."""
         if position.seq != 1:
             return False
-        following = await self._store.read_log(run, after=position._replace(seq=0), limit=1)
+        following = await self._ledger.read_log(run, after=position._replace(seq=0), limit=1)
         return bool(following) and isinstance(following[0].event, RunQueued)
 
     async def _find_position(self, after: Position, status: Status) -> None:
@@ -120,7 +121,7 @@ class ConversationReader(
         """
         self._position = after
         before = after._replace(seq=max(0, after.seq - 1))
-        found = await self._store.next_run(self._key, after=before)
+        found = await self._ledger.next_run(self._key, after=before)
         if found is not None and (found.position.epoch == after.epoch or after == START):
             run = RunRef(self._key, found.run_id)
             await self._open(run, after)  # which checks the position
@@ -133,11 +134,11 @@ class ConversationReader(
 
     async def _find_void(self, after: Position) -> RunRef | None:
         """Return the run in which a take-over made a position void."""
-        found = await self._store.next_run(self._key, after=Position(after.epoch, 0))
+        found = await self._ledger.next_run(self._key, after=Position(after.epoch, 0))
         if found is None:
             return None
         run = RunRef(self._key, found.run_id)
-        following = await self._store.read_log(run, after=after, limit=1)
+        following = await self._ledger.read_log(run, after=after, limit=1)
         event = following[0].event if following else None
         return run if isinstance(event, Rewound) and event.to < after else None
 
@@ -183,12 +184,12 @@ class ConversationReader(
     async def _open_next(self) -> Reader:
         """Open the next run once there is one. Raises StopAsyncIteration with the conversation."""
         while True:
-            status = await self._store.status(self._key)
+            status = await self._ledger.status(self._key)
             # a conversation that is made anew under this id counts from the start
             if status.version == 0 or status.logged.epoch < self._begun_epoch:
                 raise StopAsyncIteration
             if status.version != self._version:
-                found = await self._store.next_run(self._key, after=self._position)
+                found = await self._ledger.next_run(self._key, after=self._position)
                 if found is not None:
                     reader = await self._open(RunRef(self._key, found.run_id), self._position)
                     self._is_next = True

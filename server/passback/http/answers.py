@@ -53,6 +53,7 @@ STATUS: Mapping[str, int] = {
     "agent_not_found": 404,
     "run_not_found": 404,
     "tool_call_not_found": 404,
+    "message_not_found": 404,
     # not 404: the run is known, and no repeat brings back what was trimmed
     "cursor_expired": 410,
     "conflict": 409,
@@ -67,6 +68,7 @@ STATUS: Mapping[str, int] = {
     "refused": 403,
     "unauthenticated": 401,
     "keys_needed": 403,
+    "not_allowed": 403,
     "foreign_host": 421,
     "foreign_origin": 403,
     "store_error": 503,

@@ -12,6 +12,7 @@ from passback.core.messages import (
     AssistantMessage,
     ChildMessage,
     ConversationId,
+    ConversationKey,
     Message,
     ModelMessage,
     OwedKind,
@@ -24,6 +25,7 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import LastingPermission
+from passback.core.runs import Runs
 from passback.core.state import owner_view
 from passback.native.message_context import ContextView, context_view
 from passback.native.parts import show_content
@@ -78,6 +80,18 @@ class PermissionView(TypedDict):
     reason: NotRequired[str]
 
 
+class BranchView(TypedDict):
+    """A place where the conversation has several versions of what follows the message `after`.
+
+    `after` is null if these are the first messages. `versions` are the ids of the first message of
+    each, oldest first, and `current` is the one that `/messages` has, or null if it has none.
+    """
+
+    after: str | None
+    versions: list[str]
+    current: str | None
+
+
 class ConversationView(TypedDict):
     """A conversation without its messages.
 
@@ -88,6 +102,7 @@ class ConversationView(TypedDict):
     model calls, in the currency of the server's prices, and `seconds` the time that runs have
     worked. `plan` is the agent's plan. `refusals` are the newest calls that were denied,
     `permissions` the answers for all later calls.
+    `branches` are the places with several versions, in their order; left out if there are none.
     `structuredData` is the posted data that is in force. It is there when it was asked for.
     """
 
@@ -107,11 +122,24 @@ class ConversationView(TypedDict):
     plan: list[PlanEntryView]
     refusals: list[RefusalView]
     permissions: list[PermissionView]
+    branches: NotRequired[list[BranchView]]
     structuredData: NotRequired[JsonValue]
 
 
+async def read_conversation(runs: Runs, key: ConversationKey, /) -> ConversationView:
+    """Return the view of a conversation, with its branches. Raises UnknownConversation."""
+    status = await runs.status(key)
+    shown = conversation_view(key.id, status)
+    if status.has_branches and (points := await runs.branches(key)):
+        shown["branches"] = [
+            {"after": each.after, "versions": [*each.versions], "current": each.current}
+            for each in points
+        ]
+    return shown
+
+
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
-    """Return the view of a conversation, without its structured data."""
+    """Return the view of a conversation, without its branches and its structured data."""
     state = owner_view(status.state)
     running: RunningView | None = None
     # `run_id` alone does not tell: it stays that of the last run when none is in progress

@@ -76,7 +76,7 @@ async def read_context(
     name = _client_name(type(posted), "structured_data")
     refuse_large(name, data, limits)
     tables = [(f"{name}.{at}" if at else name, table) for at, table in find_tables(data)]
-    await work_on((table.text for _, table in tables), _check_tables, tables)
+    await work_on((table.text for _, table in tables), check_tables, tables)
     return MessageContext(
         data,
         (posted.intent or "").strip(),
@@ -102,7 +102,8 @@ def refuse_large(name: str, data: JsonValue, limits: RequestLimits, /) -> None:
         )
 
 
-def _check_tables(tables: Sequence[tuple[str, Table]]) -> None:
+def check_tables(tables: Sequence[tuple[str, Table]], /) -> None:
+    """Raise InvalidRequest for a table that cannot be read; each comes with its place."""
     for place, table in tables:
         try:
             check_table(table)

@@ -80,6 +80,7 @@ POST_ERRORS = (
     "too_many_runs",
     "tool_result_conflict",
     "tool_call_not_found",
+    "message_not_found",
     "run_not_found",
     "cursor_expired",
     "agent_not_found",

@@ -28,8 +28,13 @@ _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,
 _ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*")
 
 
+def is_address(text: str, /) -> bool:
+    """Return whether a text is a URL that a post may have."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
 def _check_address(text: str) -> str:
-    if not _ADDRESS.fullmatch(text):
+    if not is_address(text):
         raise ValueError(
             "Input should be an http:, https: or data: URL, without control characters"
         )

@@ -2,12 +2,14 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from passback.core.conversation.store import Store
 from passback.core.errors import ConfigurationError
-from passback.core.ports import Store
+from passback.stores.memory import MemoryStore
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
 
@@ -45,7 +47,7 @@ def _open_sqlite(rest: str, options: StoreOptions) -> Store:
 def _open_memory(rest: str, options: StoreOptions) -> Store:
     if rest.strip("/"):
         raise ConfigurationError("the URL of the store in memory is memory: and nothing more")
-    return SqliteStore(None, options)
+    return MemoryStore(options)
 
 
 def _redis_opener(topology: str, *, tls: bool = False) -> Opener:
@@ -58,6 +60,17 @@ def _redis_opener(topology: str, *, tls: bool = False) -> Opener:
     return open_redis
 
 
+def _open_postgres(rest: str, options: StoreOptions) -> Store:
+    if find_spec("asyncpg") is None:
+        raise ConfigurationError(
+            "a store in PostgreSQL needs the package asyncpg: "
+            "pip install 'passback[postgres]', or in a checkout pip install '.[postgres]'"
+        )
+    postgres = importlib.import_module("passback.stores.postgres")
+    store: Store = postgres.open_postgres(rest, options)
+    return store
+
+
 OPENERS: Mapping[str, Opener] = {
     "sqlite": _open_sqlite,
     "memory": _open_memory,
@@ -67,4 +80,6 @@ OPENERS: Mapping[str, Opener] = {
     "rediss+sentinel": _redis_opener("sentinel", tls=True),
     "redis+cluster": _redis_opener("cluster"),
     "rediss+cluster": _redis_opener("cluster", tls=True),
+    "postgresql": _open_postgres,
+    "postgres": _open_postgres,
 }

@@ -3,8 +3,7 @@
 import re
 
 from passback.core.errors import ConfigurationError
-from passback.core.values import value
-from passback.stores.layout import milliseconds
+from passback.core.values import milliseconds, value
 
 DAY = 24 * 3600.0
 
@@ -17,8 +16,10 @@ class StoreOptions:
         ttl: how long a conversation is kept after its last write; None keeps it for ever.
         log_ttl: how long a run's log can be read after the run has ended.
         log_bytes: how large the records of one run's log may become before its oldest are removed.
-        prefix: what the names of all keys begin with (Redis).
-        max_connections: connections to the server at most (Redis).
+        prefix: what the names of all keys begin with (Redis), or the schema of the tables
+            (PostgreSQL).
+        max_connections: connections to the server at most (Redis; PostgreSQL: 16 at most, whatever
+            this says).
         allow_eviction: accept a server that may evict our keys when its memory is full (Redis).
         timeout: how long an operation may take, with all its repeats, until the store counts as
             unavailable.

@@ -44,6 +44,7 @@ from passback.core.questions import Questions
 from passback.http.answers import owner_of
 from passback.http.body import read_object, work_on
 from passback.http.requests import (
+    OptionalId,
     PostedId,
     headers_of,
     idempotency_key,
@@ -179,6 +180,13 @@ class SendMessage(PostedContext):
     resume: Annotated[list[PostedResume], Field(fail_fast=True, max_length=MAX_ITEMS)] | (
         PostedResume | None
     ) = Field(None, description="The answer to an interrupt, or a list of answers.")
+    after: OptionalId | None = Field(
+        None,
+        description="The id of the message that the new ones follow, on any branch of the "
+        'conversation; `""`: they are the first ones. What followed it so far stays in the '
+        "record as another branch. Without messages, it is answered anew. Missing: they follow "
+        "the last message.",
+    )
     on_busy: OnBusy | None = Field(
         None,
         description="What a new message means while a run goes on. `reject`: 409. With the other "
@@ -251,6 +259,7 @@ class _SendMessage:
             on_busy=post.on_busy or self._services.on_busy,
             on_disconnect=post.on_disconnect or "continue",
             history=tuple(history),
+            after=None if post.after is None else MessageId(post.after),
         )
         started = await self._services.runs.start(command)
         if isinstance(started, Parked):

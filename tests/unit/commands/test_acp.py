@@ -18,6 +18,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.text import TextReceiveStream
 from tests.support import stdio_agent
+from tests.support.ledgers import open_ledger
 from tests.support.waiting import pause, wait_until
 
 from passback.agent import Agent
@@ -26,7 +27,6 @@ from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.http.wires import Services
 from passback.models.scripted import ScriptedModel, says
 from passback.settings import load_settings
-from passback.stores.open import open_store
 from passback.streams.jsonrpc import Channel
 from passback.streams.stdio import StdioFiles
 
@@ -303,7 +303,7 @@ async def test_runs_that_go_on_are_left_to_others_when_the_client_leaves(tmp_pat
     done = passback_acp(content, "slow:agent", "--store", store, cwd=tmp_path)
 
     assert done.returncode == 0
-    async with open_store(store) as opened:
+    async with open_ledger(store) as opened:
         status = await opened.status(ConversationKey(OwnerId("anonymous"), ConversationId("c")))
     assert status.run_id == answers(done.stdout)[1]
 

@@ -119,9 +119,11 @@ def post(
     named: Sequence[str] = (),
     on_busy: OnBusy = "reject",
     tools: tuple[ToolSpec, ...] | None = None,
+    after: str | None = None,
 ) -> StartRun:
     names = frozenset(map(MessageId, named))
-    return StartRun(KEY, messages, tools, key, names, on_busy)
+    place = None if after is None else MessageId(after)
+    return StartRun(KEY, messages, tools, key, names, on_busy, after=place)
 
 
 def minting() -> MintMessageId:
@@ -140,10 +142,13 @@ def judge(
     start: int = 0,
     exists: bool = True,
     queued: Sequence[Message] = (),
+    place: Sequence[Message] | None = None,
 ) -> Verdict:
     """Return the verdict on a post; one without options may be given as its messages."""
     posted = what if isinstance(what, StartRun) else post(what, *more)
     run_id = RunId(running) if running else None
     waits = queued or ([user("queued")] if waiting else [])
-    standing = ConversationSnapshot(messages, receipts or {}, run_id, waits, overdue, start, exists)
+    standing = ConversationSnapshot(
+        messages, receipts or {}, run_id, waits, overdue, start, exists, place=place
+    )
     return decide_post(standing, posted, minting())

@@ -69,6 +69,7 @@ from passback.engine.commands import parse_command
 
 ON_BUSY: list[OnBusy] = ["reject", "enqueue", "interrupt", "rollback"]
 MORE = user("more", "m1")
+ANSWERED: list[Message] = [*OWING, result("c1"), result("c2", message_id="t2")]
 SPEC = ToolSpec("paint", "Paints.", {"type": "object"})
 
 
@@ -131,7 +132,7 @@ def test_the_key_of_a_parked_post_with_other_content_is_refused_too() -> None:
 def test_another_key_with_equal_results_joins_by_the_results() -> None:
     receipts = remembered(by_call(c1="done", c2="done"))
     again = post(result("c1"), result("c2"), key="another")
-    assert judge(OWING, again, receipts=receipts) == Joins(RunId("r1"))
+    assert judge(ANSWERED, again, receipts=receipts) == Joins(RunId("r1"))
 
 
 def test_a_post_that_waits_is_remembered_by_its_key() -> None:
@@ -224,10 +225,10 @@ def test_new_results_beside_a_repeated_message_supersede_nothing() -> None:
 
 def test_the_last_of_several_repeats_says_which_run_is_joined() -> None:
     receipts = remembered(by_call(c1="done", c2="done"), "r1") | remembered(by_message(MORE), "r2")
-    assert judge(OWING, post(result("c1"), MORE, named=["m1"]), receipts=receipts) == Joins(
+    assert judge(ANSWERED, post(result("c1"), MORE, named=["m1"]), receipts=receipts) == Joins(
         RunId("r2")
     )
-    assert judge(OWING, post(MORE, result("c1"), named=["m1"]), receipts=receipts) == Joins(
+    assert judge(ANSWERED, post(MORE, result("c1"), named=["m1"]), receipts=receipts) == Joins(
         RunId("r1")
     )
 
@@ -236,7 +237,7 @@ def test_the_last_of_several_repeats_says_which_run_is_joined() -> None:
 def test_a_repeated_message_beside_a_wrong_result_is_refused_for_the_result() -> None:
     receipts = remembered(by_call(c1="done") | by_message(MORE))
     with pytest.raises(ResultConflict):
-        judge(OWING, post(MORE, result("c1", "other"), named=["m1"]), receipts=receipts)
+        judge(ANSWERED, post(MORE, result("c1", "other"), named=["m1"]), receipts=receipts)
     with pytest.raises(UnknownToolCall):
         judge(OWING, post(MORE, result("c9"), named=["m1"]), receipts=receipts)
 
@@ -267,6 +268,29 @@ def test_a_new_key_does_not_make_a_named_message_new() -> None:
 
 # ---------------------------------------------------------------- answers that the server made
 @pytest.mark.promise("P9", "P13")
+@pytest.mark.parametrize("content", ["done", "other"])
+def test_a_result_whose_waiting_post_was_cancelled_can_be_given_again(content: str) -> None:
+    known = remembered(by_call(c1="done"))
+    owing: list[Message] = [user(), asks(C1)]
+    given = post(result("c1", content))
+
+    verdict = judge(owing, given, receipts=known)
+
+    assert verdict == Begins((result("c1", content),), by_call(c1=content))
+    snapshot = ConversationSnapshot((), known)
+    assert decide_unread_post(snapshot, [Owed(C1.id, C1.name, "{}")], given) is None
+
+
+def test_a_result_that_waits_with_its_post_is_a_repeat() -> None:
+    known = remembered(by_call(c1="done"))
+
+    verdict = judge(
+        [user(), asks(C1)], result("c1"), receipts=known, queued=[result("c1"), user("more")]
+    )
+
+    assert verdict == Joins(RunId("r1"))
+
+
 def test_an_invalid_calls_answer_is_not_remembered_as_a_result_of_the_client() -> None:
     """A result for it is one for an unknown call, before and after its turn is over."""
     messages: list[Message] = [*OWING, closed("c1", "invalid")]
@@ -477,8 +501,9 @@ def test_a_verdict_without_messages_is_the_verdict_with_them(
 
 def test_repeats_and_refusals_need_no_messages() -> None:
     parked = remembered(by_call(c1="done"), None)
-    assert unread(OWING, post(result("c1")), parked, running=False, overdue=False) == Parks(
-        (), {}, owed_answers(OWING)
+    half = [*OWING, result("c1")]
+    assert unread(half, post(result("c1")), parked, running=False, overdue=False) == Parks(
+        (), {}, owed_answers(half)
     )
     joined = remembered(by_call(c1="done"))
     assert unread(IDLE, post(result("c1")), joined, running=True, overdue=False) == Joins(

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
+from tests.support.ledgers import open_ledger
 
-from passback.core.ports import Store
-from passback.stores.open import open_store
+from passback.engine.ledger import Ledger
 
 
 @pytest.fixture
-async def memory() -> AsyncGenerator[Store]:
-    async with open_store("memory:") as store:
+async def memory() -> AsyncGenerator[Ledger]:
+    async with open_ledger("memory:") as store:
         yield store
 
 
 @pytest.fixture(params=["memory", "file"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger]:
     url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
-    async with open_store(url) as opened:
+    async with open_ledger(url) as opened:
         yield opened
 
 

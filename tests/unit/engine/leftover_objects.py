@@ -9,6 +9,7 @@ import asyncio
 import gc
 import sys
 
+from tests.support.ledgers import open_ledger
 from tests.support.runs import outcome, post, says, worker
 
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
@@ -16,7 +17,6 @@ from passback.engine.log import RunLog
 from passback.engine.spending import Meter
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 
 RUNS = 20
 
@@ -24,7 +24,7 @@ RUNS = 20
 async def left_by(model: ScriptedModel) -> tuple[int, set[str]]:
     """Return the number of a run's objects when all are over, and how the runs ended."""
     ends: set[str] = set()
-    async with open_store("memory:") as store, worker(store, model) as runs:
+    async with open_ledger("memory:") as store, worker(store, model) as runs:
         for number in range(RUNS):
             key = ConversationKey(OwnerId(""), ConversationId(f"c{number}"))
             ends.add((await outcome(runs, await post(runs, says(), key=key))).type)

@@ -9,7 +9,8 @@ from passback.context.compaction import Compaction
 from passback.core.deltas import ModelRequest
 from passback.core.events import Compacted, ContextWarned, RunEvent, UsageReported
 from passback.core.messages import Message, SummaryMessage
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import ModelClient
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.toolsets.functions import FunctionTool, tool
@@ -25,7 +26,7 @@ def look(size: int) -> str:
 
 
 def small_window_worker(
-    store: Store,
+    store: Ledger,
     model: ModelClient,
     *tools: FunctionTool,
     window: int = WINDOW,

@@ -7,8 +7,9 @@ from tests.support.runs import QUICK, worker
 
 from passback.core.events import Nested, RunEvent, ToolCallStarted, innermost_event
 from passback.core.messages import ApprovalMessage, CallId, Message, MessageId, RunRef, ToolMessage
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import ModelClient
 from passback.engine.agents import AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
@@ -38,7 +39,7 @@ def helper(
 
 
 def lead_worker(
-    store: Store,
+    store: Ledger,
     model: ModelClient,
     *helpers: AgentTool,
     timing: Timing = QUICK,

@@ -26,9 +26,9 @@ from tests.unit.engine.counted_tools import CountedTools, asked, called, of_call
 from passback.core.errors import ResultConflict
 from passback.core.events import Cancelled, Completed, HandedBack, TextDelta, ToolResulted
 from passback.core.messages import ApprovalMessage, RunRef
-from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, UNMADE_TEXT
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, Step
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -41,7 +41,7 @@ DENIED = SYNTHETIC_TEXT["denied"]
 
 # ---------------------------------------------------------------- interrupted approvals
 @pytest.mark.promise("P5")
-async def test_after_the_deadline_only_allowed_calls_are_made(store: Store) -> None:
+async def test_after_the_deadline_only_allowed_calls_are_made(store: Ledger) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     script = [called("pay", "send"), words("so")]
@@ -59,7 +59,7 @@ async def test_after_the_deadline_only_allowed_calls_are_made(store: Store) -> N
 
 
 @pytest.mark.promise("P5")
-async def test_a_user_message_means_that_nobody_answered(store: Store) -> None:
+async def test_a_user_message_means_that_nobody_answered(store: Ledger) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
     model = ScriptedModel([called("pay", "send"), words("fine")])
@@ -83,7 +83,7 @@ POLICIES: dict[OnBusy, tuple[list[object], Completed | Cancelled]] = {
 @pytest.mark.promise("P5", "P8")
 @pytest.mark.parametrize(("policy", "expected"), POLICIES.items(), ids=POLICIES)
 async def test_a_message_while_an_allowed_call_is_made(
-    store: Store, policy: OnBusy, expected: tuple[list[object], Completed | Cancelled]
+    store: Ledger, policy: OnBusy, expected: tuple[list[object], Completed | Cancelled]
 ) -> None:
     """An allowed call stays known, and is not made again."""
     begun, gate = anyio.Event(), anyio.Event()
@@ -115,7 +115,7 @@ async def test_a_message_while_an_allowed_call_is_made(
 
 
 @pytest.mark.promise("P5", "P9")
-async def test_a_rollback_leaves_the_result_of_what_was_allowed(store: Store) -> None:
+async def test_a_rollback_leaves_the_result_of_what_was_allowed(store: Ledger) -> None:
     """It was done: that stays true, as with the client's own results."""
     counted = CountedTools()
     stalls: list[Step] = ["half", anyio.Event()]
@@ -134,7 +134,7 @@ async def test_a_rollback_leaves_the_result_of_what_was_allowed(store: Store) ->
 
 
 @pytest.mark.promise("P7", "P8")
-async def test_a_run_that_is_cancelled_while_an_allowed_call_is_made(store: Store) -> None:
+async def test_a_run_that_is_cancelled_while_an_allowed_call_is_made(store: Ledger) -> None:
     counted = CountedTools("pay")
     model = ScriptedModel([called("pay"), words("what now?")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:
@@ -149,7 +149,7 @@ async def test_a_run_that_is_cancelled_while_an_allowed_call_is_made(store: Stor
     assert counted.done == {"pay": 1}
 
 
-async def test_posts_that_wait_begin_when_the_answer_does_not_come(store: Store) -> None:
+async def test_posts_that_wait_begin_when_the_answer_does_not_come(store: Ledger) -> None:
     """They waited for the run that asks; the answer and a message end the waiting."""
     gate = anyio.Event()
     counted = CountedTools()
@@ -169,7 +169,7 @@ async def test_posts_that_wait_begin_when_the_answer_does_not_come(store: Store)
 
 # ---------------------------------------------------------------- workers die
 @pytest.mark.promise("P1", "P10")
-async def test_the_worker_that_asked_may_be_gone(store: Store) -> None:
+async def test_the_worker_that_asked_may_be_gone(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     async with (
@@ -184,7 +184,7 @@ async def test_the_worker_that_asked_may_be_gone(store: Store) -> None:
 
 
 @pytest.mark.promise("P1", "P10")
-async def test_what_is_owed_is_handed_back_by_the_next_worker(store: Store) -> None:
+async def test_what_is_owed_is_handed_back_by_the_next_worker(store: Ledger) -> None:
     """The turn was committed, and the server's own call of it was being made."""
     counted = CountedTools("look")
     tools = [counted.tool("look"), counted.tool("pay", "ask")]
@@ -214,7 +214,7 @@ async def test_what_is_owed_is_handed_back_by_the_next_worker(store: Store) -> N
     ids=["not repeatable", "repeatable"],
 )
 async def test_an_allowed_call_that_was_being_made_is_repeated_only_if_that_is_harmless(
-    store: Store, repeatable: bool, done: dict[str, int], answers: list[str]
+    store: Ledger, repeatable: bool, done: dict[str, int], answers: list[str]
 ) -> None:
     counted = CountedTools("pay")
     tools = [counted.tool("pay", "ask", repeatable=repeatable), counted.tool("send", "ask")]
@@ -236,7 +236,7 @@ async def test_an_allowed_call_that_was_being_made_is_repeated_only_if_that_is_h
 
 
 @pytest.mark.promise("P10")
-async def test_a_call_whose_result_could_not_be_stored_is_not_made_again(store: Store) -> None:
+async def test_a_call_whose_result_could_not_be_stored_is_not_made_again(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     paid, never = anyio.Event(), anyio.Event()
@@ -262,7 +262,7 @@ async def test_a_call_whose_result_could_not_be_stored_is_not_made_again(store: 
 
 
 @pytest.mark.promise("P10")
-async def test_a_call_whose_result_was_stored_keeps_it(store: Store) -> None:
+async def test_a_call_whose_result_was_stored_keeps_it(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     stalls: list[Step] = [anyio.Event()]

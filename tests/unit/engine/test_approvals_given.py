@@ -51,9 +51,9 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.permissions import Permission, declaration_digest, pattern_rule
-from passback.core.ports import Store
 from passback.core.toolsets import ToolContext, Toolset
 from passback.core.transcript import SYNTHETIC_TEXT
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -68,7 +68,7 @@ DENIED = SYNTHETIC_TEXT["denied"]
 
 # ---------------------------------------------------------------- yes and no
 @pytest.mark.promise("P1", "P4")
-async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(store: Store) -> None:
+async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     model = ScriptedModel([words("paid")])
@@ -102,7 +102,7 @@ async def test_what_is_allowed_is_made_by_the_run_that_goes_on_on_any_worker(sto
 
 
 @pytest.mark.promise("P5")
-async def test_an_approved_call_of_a_removed_tool_says_so(store: Store) -> None:
+async def test_an_approved_call_of_a_removed_tool_says_so(store: Ledger) -> None:
     counted = CountedTools()
     model = ScriptedModel([words("a pity")])
     async with worker(store, ScriptedModel([called("pay")]), counted.tool("pay", "ask")) as one:
@@ -122,7 +122,7 @@ async def test_an_approved_call_of_a_removed_tool_says_so(store: Store) -> None:
 @pytest.mark.parametrize(
     ("reason", "expected"), [("", DENIED), ("Too much.", f"{DENIED} The user says: Too much.")]
 )
-async def test_the_model_is_sent_a_denied_call(store: Store, reason: str, expected: str) -> None:
+async def test_the_model_is_sent_a_denied_call(store: Ledger, reason: str, expected: str) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), words("pity")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:
@@ -139,7 +139,7 @@ async def test_the_model_is_sent_a_denied_call(store: Store, reason: str, expect
 
 
 @pytest.mark.promise("P2", "P5")
-async def test_several_are_answered_one_by_one_and_made_in_the_models_order(store: Store) -> None:
+async def test_several_are_answered_one_by_one_and_made_in_the_models_order(store: Ledger) -> None:
     counted = CountedTools()
     tools = [counted.tool(name, "ask") for name in ("pay", "send", "drop")]
     model = ScriptedModel([called("pay", "drop", "send"), words("so")])
@@ -162,7 +162,7 @@ async def test_several_are_answered_one_by_one_and_made_in_the_models_order(stor
 
 
 @pytest.mark.promise("P1", "P4")
-async def test_calls_that_need_no_approval_are_made_at_once(store: Store) -> None:
+async def test_calls_that_need_no_approval_are_made_at_once(store: Ledger) -> None:
     """The server's own are made at once; the rest is owed together, and goes on together."""
     counted = CountedTools()
     tools = [counted.tool("look"), counted.tool("pay", "ask")]
@@ -184,7 +184,7 @@ async def test_calls_that_need_no_approval_are_made_at_once(store: Store) -> Non
 
 # ---------------------------------------------------------------- always
 async def test_a_lasting_approval_is_for_one_conversation_and_never_above_deny(
-    store: Store,
+    store: Ledger,
 ) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("send", "ask")]
@@ -209,7 +209,7 @@ async def test_a_lasting_approval_is_for_one_conversation_and_never_above_deny(
         assert len(await asked(runs, OTHER)) == 1
 
 
-async def test_an_approval_is_for_one_call(memory: Store) -> None:
+async def test_an_approval_is_for_one_call(memory: Ledger) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), called("pay")])
     async with worker(memory, model, counted.tool("pay", "ask")) as runs:
@@ -221,7 +221,7 @@ async def test_an_approval_is_for_one_call(memory: Store) -> None:
 
 # ---------------------------------------------------------------- said twice, or by two
 @pytest.mark.promise("P8", "P9")
-async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Store) -> None:
+async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     model = ScriptedModel([called("pay"), words("paid")])
@@ -238,7 +238,7 @@ async def test_an_equal_answer_joins_and_another_is_a_conflict(store: Store) -> 
 
 
 @pytest.mark.promise("P9")
-async def test_of_an_approval_and_a_denial_at_once_one_counts(store: Store) -> None:
+async def test_of_an_approval_and_a_denial_at_once_one_counts(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", "ask")
     model = ScriptedModel([called("pay"), words("so")])
@@ -263,7 +263,7 @@ async def test_of_an_approval_and_a_denial_at_once_one_counts(store: Store) -> N
 
 
 @pytest.mark.promise("P4")
-async def test_an_answer_that_comes_before_the_run_hands_back_waits_for_that(store: Store) -> None:
+async def test_an_answer_that_comes_before_the_run_hands_back_waits_for_that(store: Ledger) -> None:
     gate = anyio.Event()
 
     @tool
@@ -326,7 +326,7 @@ def _pay(schema: JsonObject, description: str) -> Toolset:
 )
 @pytest.mark.promise("P13")
 async def test_a_lasting_approval_is_for_the_tool_as_it_was_declared(
-    store: Store, changed: JsonObject, description: str, is_asked: bool
+    store: Ledger, changed: JsonObject, description: str, is_asked: bool
 ) -> None:
     first = _pay({"type": "object", "properties": {"to": {"type": "string"}}}, "Pay.")
     model = ScriptedModel([called("pay"), words("one"), called("pay"), words("two")])

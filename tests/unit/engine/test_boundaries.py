@@ -47,11 +47,11 @@ from passback.core.messages import (
     new_run_id,
 )
 from passback.core.permissions import declaration_digest
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.transcript import owed_answers
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -84,11 +84,11 @@ def looking(tokens: int) -> tuple[Message, ...]:
     return asked, ToolMessage(new_message_id(), call.id, "seen")
 
 
-async def parked(store: Store, state: State, *messages: Message) -> None:
+async def parked(store: Ledger, state: State, *messages: Message) -> None:
     assert await store.park(replace(change(KEY, 0, *messages), state=state))
 
 
-async def state(store: Store) -> State:
+async def state(store: Ledger) -> State:
     """Return the state without what was spent, which has tests of its own."""
     return unspent((await store.status(KEY)).state)
 
@@ -98,7 +98,7 @@ def unspent(known: State) -> State:
 
 
 # ---------------------------------------------------------------- usage
-async def test_each_turn_adds_its_usage_with_its_message(store: Store) -> None:
+async def test_each_turn_adds_its_usage_with_its_message(store: Ledger) -> None:
     model = ScriptedModel([using(3, *calls(("look", {}))), using(4, *words("so")), words("bye")])
     async with worker(store, model, look) as runs:
         await outcome(runs, await post(runs, says()))
@@ -110,7 +110,7 @@ async def test_each_turn_adds_its_usage_with_its_message(store: Store) -> None:
 
 
 @pytest.mark.promise("P1")
-async def test_usage_counts_when_calls_are_handed_back_and_over_several_runs(store: Store) -> None:
+async def test_usage_counts_when_calls_are_handed_back_and_over_several_runs(store: Ledger) -> None:
     model = ScriptedModel([using(3, *calls(("paint", {}))), using(4, *words("so"))])
     async with worker(store, model) as runs:
         run = await post(runs, says(), tools=[PAINT])
@@ -122,7 +122,7 @@ async def test_usage_counts_when_calls_are_handed_back_and_over_several_runs(sto
 
 
 @pytest.mark.parametrize("shown", ["half", ""])
-async def test_a_cut_turn_counts_if_some_of_it_is_kept(memory: Store, shown: str) -> None:
+async def test_a_cut_turn_counts_if_some_of_it_is_kept(memory: Ledger, shown: str) -> None:
     model = ScriptedModel([using(3, shown, ModelUnavailable("gone"))])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says()))
@@ -131,7 +131,7 @@ async def test_a_cut_turn_counts_if_some_of_it_is_kept(memory: Store, shown: str
         assert (await state(memory)).usage == (Usage(3, 1) if shown else Usage())
 
 
-async def test_an_answer_that_leaves_no_message_is_not_in_the_usage(memory: Store) -> None:
+async def test_an_answer_that_leaves_no_message_is_not_in_the_usage(memory: Ledger) -> None:
     model = ScriptedModel([using(3, Finish("stop"))])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says()))
@@ -139,7 +139,7 @@ async def test_an_answer_that_leaves_no_message_is_not_in_the_usage(memory: Stor
 
 
 @pytest.mark.promise("P10")
-async def test_a_worker_that_dies_between_two_turns_leaves_what_they_used(store: Store) -> None:
+async def test_a_worker_that_dies_between_two_turns_leaves_what_they_used(store: Ledger) -> None:
     dying_model = ScriptedModel([using(3, *calls(("look", {}))), using(9, "void", anyio.Event())])
     async with (
         worker(store, ScriptedModel([using(4, *words("so"))]), look) as other,
@@ -158,7 +158,7 @@ async def test_a_worker_that_dies_between_two_turns_leaves_what_they_used(store:
 
 
 # ---------------------------------------------------------------- behind a boundary
-async def test_a_run_reads_only_what_is_behind_the_boundary(store: Store) -> None:
+async def test_a_run_reads_only_what_is_behind_the_boundary(store: Ledger) -> None:
     await parked(
         store, State(PLAN, Usage(1), history_start=2), says("old"), said("zero"), says("kept")
     )
@@ -175,7 +175,7 @@ async def test_a_run_reads_only_what_is_behind_the_boundary(store: Store) -> Non
 
 
 @pytest.mark.promise("P8")
-async def test_ids_before_the_boundary_stay_known(store: Store) -> None:
+async def test_ids_before_the_boundary_stay_known(store: Ledger) -> None:
     model = ScriptedModel([words("one"), words("two")])
     async with worker(store, model) as runs:
         named = StartRun(KEY, (says("a", "mine"),), named=frozenset([MessageId("mine")]))
@@ -198,7 +198,7 @@ def burn() -> str:
     return "burnt"
 
 
-async def _allowed_for_good(store: Store, digest: str) -> None:
+async def _allowed_for_good(store: Ledger, digest: str) -> None:
     """Store a conversation in which it was allowed before the boundary."""
     call = ToolCall(new_call_id(), "burn", "{}", asks="approval")
     messages: list[Message] = [
@@ -211,7 +211,7 @@ async def _allowed_for_good(store: Store, digest: str) -> None:
     await parked(store, State().with_history_start(5, messages), *messages)
 
 
-async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memory: Store) -> None:
+async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memory: Ledger) -> None:
     [spec] = await FunctionTools([burn]).specs()
     await _allowed_for_good(memory, declaration_digest(spec))
     model = ScriptedModel([calls(("burn", {})), words("again")])
@@ -221,7 +221,7 @@ async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memor
 
 
 async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_asked_for(
-    store: Store,
+    store: Ledger,
 ) -> None:
     asking = ToolCall(new_call_id(), "paint", "{}", client=True)
     asked = AssistantMessage(new_message_id(), "", (asking,))
@@ -241,7 +241,7 @@ async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_aske
 
 
 # ---------------------------------------------------------------- a boundary that moves
-async def run_across_a_boundary(store: Store, *, lease: float) -> tuple[Lease, Commit]:
+async def run_across_a_boundary(store: Ledger, *, lease: float) -> tuple[Lease, Commit]:
     """Run three turns: the record is `old, zero, a` and the turns, of which two are behind it.
 
     Gives its lease, and the commit that ends it as cancelled.
@@ -261,7 +261,7 @@ async def run_across_a_boundary(store: Store, *, lease: float) -> tuple[Lease, C
 
 
 @pytest.mark.promise("P10")
-async def test_a_taken_over_run_counts_its_turns_before_the_boundary(store: Store) -> None:
+async def test_a_taken_over_run_counts_its_turns_before_the_boundary(store: Ledger) -> None:
     held, _ = await run_across_a_boundary(store, lease=0)
     model = ScriptedModel([calls(("look", {}))] * 4)
     async with worker(store, model, look) as runs:
@@ -271,7 +271,7 @@ async def test_a_taken_over_run_counts_its_turns_before_the_boundary(store: Stor
         assert await state(store) == State(PLAN, Usage(11), history_start=5)
 
 
-async def test_a_conversation_that_is_gone_by_then_is_not_taken_over(memory: Store) -> None:
+async def test_a_conversation_that_is_gone_by_then_is_not_taken_over(memory: Ledger) -> None:
     await run_across_a_boundary(memory, lease=0)
     faults = Faults(memory)
     faults.first["page"] = lambda: memory.delete(KEY)
@@ -283,7 +283,7 @@ async def test_a_conversation_that_is_gone_by_then_is_not_taken_over(memory: Sto
         assert model.requests == []
 
 
-async def test_a_rollback_to_before_the_boundary_reads_everything_again(store: Store) -> None:
+async def test_a_rollback_to_before_the_boundary_reads_everything_again(store: Ledger) -> None:
     _, cut = await run_across_a_boundary(store, lease=LONG)
     model = ScriptedModel([using(4, *words("two"))])
     async with worker(store, model, look) as runs:
@@ -296,7 +296,7 @@ async def test_a_rollback_to_before_the_boundary_reads_everything_again(store: S
         assert (unspent(status.state), status.run_start) == (State(PLAN, Usage(5, 1)), 2)
 
 
-async def test_a_rollback_to_behind_the_boundary_leaves_it_there(store: Store) -> None:
+async def test_a_rollback_to_behind_the_boundary_leaves_it_there(store: Ledger) -> None:
     known = State(PLAN, Usage(1), cost=0.5, history_start=1)
     await parked(store, known, says("old", "old"), said("zero", 1))
     model = ScriptedModel([using(3, "half", anyio.Event()), using(4, *words("two"))])

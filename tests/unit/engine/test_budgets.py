@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.killable_worker import Faults, killable_worker
 from tests.support.lanes import examples
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -67,11 +68,10 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
 )
-from passback.core.ports import Store
 from passback.core.state import State
+from passback.engine.ledger import Ledger
 from passback.engine.spending import BudgetSpent, Meter
 from passback.models.scripted import ScriptedModel, calls, says
-from passback.stores.open import open_store
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,7 @@ pytestmark = pytest.mark.anyio
 
 # ---------------------------------------------------------------- runs
 @pytest.mark.promise("P5")
-async def test_a_run_ends_before_the_model_call_that_its_tokens_do_not_allow(store: Store) -> None:
+async def test_a_run_ends_before_the_model_call_that_its_tokens_do_not_allow(store: Ledger) -> None:
     model = ScriptedModel([looks(60), looks(60), uses(1)])
     async with worker(store, model, look, budget=of_run(tokens=100)) as runs:
         shown = await events(runs, await post(runs, user()))
@@ -93,13 +93,13 @@ async def test_a_run_ends_before_the_model_call_that_its_tokens_do_not_allow(sto
         assert await tokens_of(runs) == 121
 
 
-async def test_a_call_that_uses_the_rest_is_the_last(memory: Store) -> None:
+async def test_a_call_that_uses_the_rest_is_the_last(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([uses(100)]), budget=of_run(tokens=100)) as runs:
         seen = await events(runs, await post(runs, user()))
     assert (seen[-1], reports(seen)) == (RunFinished(Completed()), [Left(3, 0)])
 
 
-async def test_what_a_run_costs_is_limited_by_the_price_of_its_model(memory: Store) -> None:
+async def test_what_a_run_costs_is_limited_by_the_price_of_its_model(memory: Ledger) -> None:
     model = ScriptedModel([looks(1_000_000)])
     price, budget = Price(0.5, 1.5), of_run(cost=0.75)
     async with worker(memory, model, look, budget=budget, price=price) as runs:
@@ -108,13 +108,15 @@ async def test_what_a_run_costs_is_limited_by_the_price_of_its_model(memory: Sto
     assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(3, cost=0.0)])
 
 
-async def test_a_model_without_usage_spends_nothing(memory: Store) -> None:
+async def test_a_model_without_usage_spends_nothing(memory: Ledger) -> None:
     model = ScriptedModel([calls(("look", {})), says("ok")])
     async with worker(memory, model, look, budget=of_run(tokens=1)) as runs:
         assert await reply(runs, user()) == "ok"
 
 
-async def test_what_the_client_owes_is_handed_back_when_the_budget_is_used_up(store: Store) -> None:
+async def test_what_the_client_owes_is_handed_back_when_the_budget_is_used_up(
+    store: Ledger,
+) -> None:
     model = ScriptedModel([uses(100, calls(("paint", {})))])
     async with worker(store, model, budget=of_conversation(tokens=100)) as runs:
         handed = await outcome(runs, await post(runs, user(), tools=[PAINT]))
@@ -128,7 +130,7 @@ async def test_what_the_client_owes_is_handed_back_when_the_budget_is_used_up(st
 
 # ---------------------------------------------------------------- conversations
 async def test_a_conversation_that_has_spent_all_says_nothing_more_and_keeps_what_is_posted(
-    store: Store,
+    store: Ledger,
 ) -> None:
     model = ScriptedModel([uses(100)])
     async with worker(store, model, budget=of_conversation(tokens=50, seconds=500)) as runs:
@@ -148,7 +150,7 @@ async def test_a_conversation_that_has_spent_all_says_nothing_more_and_keeps_wha
 
 @pytest.mark.parametrize("left_over", ["half", ""])
 async def test_what_a_failed_or_silent_call_used_counts_also_without_a_message(
-    memory: Store, left_over: str
+    memory: Ledger, left_over: str
 ) -> None:
     cut = uses(100, [left_over, StoreUnavailable("gone")])
     silent = uses(100, [Finish("stop")])
@@ -158,7 +160,7 @@ async def test_what_a_failed_or_silent_call_used_counts_also_without_a_message(
         assert await tokens_of(runs) == 200
 
 
-async def test_what_was_taken_back_stays_spent(memory: Store) -> None:
+async def test_what_was_taken_back_stays_spent(memory: Ledger) -> None:
     model = ScriptedModel([looks(60), uses(7, ["half", anyio.Event()]), uses(1)])
     async with worker(memory, model, look) as runs:
         first = await post(runs, user())
@@ -171,7 +173,7 @@ async def test_what_was_taken_back_stays_spent(memory: Store) -> None:
     assert state.seconds > 0
 
 
-async def test_sub_agents_spend_what_their_run_may_spend(memory: Store) -> None:
+async def test_sub_agents_spend_what_their_run_may_spend(memory: Ledger) -> None:
     task = calls(("helper", {"task": "find it"}))
     lead = ScriptedModel([uses(10, task)])
     other = ScriptedModel([looks(90), uses(1)])
@@ -188,7 +190,7 @@ async def test_sub_agents_spend_what_their_run_may_spend(memory: Store) -> None:
 
 # ---------------------------------------------------------------- time
 @pytest.mark.promise("P5")
-async def test_a_model_call_is_cut_when_the_time_is_over_and_its_words_stay(store: Store) -> None:
+async def test_a_model_call_is_cut_when_the_time_is_over_and_its_words_stay(store: Ledger) -> None:
     model = ScriptedModel([uses(8, ["half an answer", anyio.Event()]), uses(1)])
     async with worker(store, model, budget=of_run(seconds=SOON)) as runs:
         seen = await events(runs, await post(runs, user()))
@@ -203,7 +205,7 @@ async def test_a_model_call_is_cut_when_the_time_is_over_and_its_words_stay(stor
 
 
 @pytest.mark.promise("P5")
-async def test_a_tool_is_stopped_when_the_time_is_over(store: Store) -> None:
+async def test_a_tool_is_stopped_when_the_time_is_over(store: Ledger) -> None:
     @tool
     async def wait() -> str:
         await anyio.sleep_forever()
@@ -219,7 +221,7 @@ async def test_a_tool_is_stopped_when_the_time_is_over(store: Store) -> None:
         assert await reply(runs, user("go on", "u2")) == "ok"
 
 
-async def test_a_conversation_without_time_asks_no_model(memory: Store) -> None:
+async def test_a_conversation_without_time_asks_no_model(memory: Ledger) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(memory, model, budget=of_conversation(seconds=SOON)) as runs:
         assert await outcome(runs, await post(runs, user())) == BUDGET
@@ -229,7 +231,7 @@ async def test_a_conversation_without_time_asks_no_model(memory: Store) -> None:
     assert len(model.requests) == asked
 
 
-async def test_the_time_of_an_owner_ends_a_run_too(memory: Store) -> None:
+async def test_the_time_of_an_owner_ends_a_run_too(memory: Ledger) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(memory, model, budget=of_owner(seconds=SOON)) as runs:
         assert await outcome(runs, await post(runs, user())) == BUDGET
@@ -240,7 +242,7 @@ async def test_the_time_of_an_owner_ends_a_run_too(memory: Store) -> None:
 
 # ---------------------------------------------------------------- other workers
 @pytest.mark.promise("P10")
-async def test_what_a_lost_worker_had_spent_counts_for_the_one_that_goes_on(store: Store) -> None:
+async def test_what_a_lost_worker_had_spent_counts_for_the_one_that_goes_on(store: Ledger) -> None:
     budget = of_run(tokens=100)
     dying_model = ScriptedModel([looks(60), uses(9, ["void", anyio.Event()])])
     model = ScriptedModel([looks(60), uses(1)])
@@ -268,7 +270,7 @@ async def test_a_command_without_a_model_is_answered_without_budget(command: str
     assert ended == (BUDGET if command == "/compact" else Completed())
 
 
-async def test_a_summary_is_counted_and_may_be_the_last_model_call(memory: Store) -> None:
+async def test_a_summary_is_counted_and_may_be_the_last_model_call(memory: Ledger) -> None:
     model = ScriptedModel([says("a"), says("b"), says("c"), uses(100, says("the notes"))])
     agent = Agent(model=model, window=2_000, budget=of_conversation(tokens=100))
     async with serving(agent) as runs:
@@ -280,7 +282,7 @@ async def test_a_summary_is_counted_and_may_be_the_last_model_call(memory: Store
         assert "summary" in {message.role for message in await record(runs)}
 
 
-async def test_a_summary_that_was_asked_for_is_counted(memory: Store) -> None:
+async def test_a_summary_that_was_asked_for_is_counted(memory: Ledger) -> None:
     model = ScriptedModel([says("one " * 500), says("two " * 500), uses(70, says("in short"))])
     async with serving(Agent(model=model, window=2_000)) as runs:
         await reply(runs, user("one"))
@@ -327,7 +329,7 @@ async def test_no_model_is_called_beyond_a_limit_and_what_was_spent_never_falls(
     key = new_key()
     budget = Budget(BudgetLimits(run), BudgetLimits(conversation), BudgetLimits(owner))
     spent = 0
-    async with open_store("memory:") as opened:
+    async with open_ledger("memory:") as opened:
         for number, turns in enumerate(used):
             model = ScriptedModel([*(looks(each) for each in turns[:-1]), uses(turns[-1])])
             async with worker(opened, model, look, budget=budget) as runs:
@@ -365,7 +367,7 @@ WHOLE, CUT, NOTHING = Usage(3, 2), Usage(10, 5, estimated=True), Usage()
     ],
 )
 async def test_usage_that_no_event_reported_is_reported_at_the_end(
-    memory: Store, reported: Sequence[Usage], rest: Sequence[UsageReported]
+    memory: Ledger, reported: Sequence[Usage], rest: Sequence[UsageReported]
 ) -> None:
     run = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("r"))
     meter = Meter(Budget(), State(), Lease(run, 1, "fence"), memory)
@@ -382,12 +384,12 @@ LIMITS = BudgetLimits(tokens=600)
 BUDGETS = [Budget(run=LIMITS), Budget(conversation=LIMITS), Budget(owner=LIMITS)]
 
 
-def meter_of(budget: Budget, store: Store) -> Meter:
+def meter_of(budget: Budget, store: Ledger) -> Meter:
     return Meter(budget, State(), Lease(RUN, 1, "fence"), store)
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-async def test_parallel_calls_count_with_their_limits(memory: Store, budget: Budget) -> None:
+async def test_parallel_calls_count_with_their_limits(memory: Ledger, budget: Budget) -> None:
     """500 tokens each, of which there is room for two: sub-agents share the meter of their run."""
     meter = meter_of(budget, memory)
     with await meter.reserve(0, Price()), await meter.reserve(0, Price()):
@@ -401,7 +403,7 @@ async def test_parallel_calls_count_with_their_limits(memory: Store, budget: Bud
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-async def test_two_posts_at_once_do_not_both_give_up(memory: Store, budget: Budget) -> None:
+async def test_two_posts_at_once_do_not_both_give_up(memory: Ledger, budget: Budget) -> None:
     budget = budget.within(Budget(run=BudgetLimits(tokens=500)))
     meter = meter_of(budget, memory)
     begun: list[str] = []
@@ -425,14 +427,14 @@ async def test_two_posts_at_once_do_not_both_give_up(memory: Store, budget: Budg
     assert sorted(begun) == ["called", "refused"]
 
 
-async def test_a_cost_is_reserved_too(memory: Store) -> None:
+async def test_a_cost_is_reserved_too(memory: Ledger) -> None:
     price = Price(output=1_000.0)
     meter = meter_of(Budget(run=BudgetLimits(cost=0.4)), memory)
     with await meter.reserve(0, price), pytest.raises(BudgetSpent):
         await meter.reserve(0, price)
 
 
-async def test_a_call_that_cannot_be_counted_is_not_reserved(memory: Store) -> None:
+async def test_a_call_that_cannot_be_counted_is_not_reserved(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["spend"] = ["refuse"]
     meter = meter_of(Budget(owner=BudgetLimits(tokens=1)), faults.store)

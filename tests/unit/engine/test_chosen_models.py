@@ -35,9 +35,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, Turn, calls
@@ -69,7 +69,7 @@ def usual(*turns: Turn) -> ScriptedModel:
 
 # ---------------------------------------------------------------- for how long
 async def test_the_chosen_model_answers_a_message_to_its_end_on_another_worker(
-    store: Store,
+    store: Ledger,
 ) -> None:
     own, other = usual(words("own")), named("x:other", calls(("paint", {})), words("painted"))
     async with worker(store, own, models=[own, other]) as runs:
@@ -85,7 +85,7 @@ async def test_the_chosen_model_answers_a_message_to_its_end_on_another_worker(
 
 
 @pytest.mark.promise("P10")
-async def test_a_worker_that_takes_over_goes_on_with_the_chosen_model(store: Store) -> None:
+async def test_a_worker_that_takes_over_goes_on_with_the_chosen_model(store: Ledger) -> None:
     own, other = usual(), named("x:other", words("whole"))
     stuck = named("x:other", ["half", anyio.Event()])
     async with (
@@ -99,7 +99,7 @@ async def test_a_worker_that_takes_over_goes_on_with_the_chosen_model(store: Sto
         assert await spoken(healthy) == [("whole", "x:other")]
 
 
-async def test_a_post_that_waits_in_the_queue_keeps_its_model(store: Store) -> None:
+async def test_a_post_that_waits_in_the_queue_keeps_its_model(store: Ledger) -> None:
     gate = anyio.Event()
     own, other = usual([gate, *words("own")]), named("x:other", words("other"))
     async with worker(store, own, models=[own, other]) as runs:
@@ -110,7 +110,7 @@ async def test_a_post_that_waits_in_the_queue_keeps_its_model(store: Store) -> N
         assert await spoken(runs) == [("own", "x:usual"), ("other", "x:other")]
 
 
-async def test_a_withdrawn_model_is_replaced_by_the_agents_own(memory: Store) -> None:
+async def test_a_withdrawn_model_is_replaced_by_the_agents_own(memory: Ledger) -> None:
     own, other = usual(words("own")), named("x:other", calls(("paint", {})))
     async with worker(memory, own, models=[own, other]) as runs:
         await outcome(runs, await post(runs, user("x:other"), tools=[PAINT]))
@@ -120,7 +120,7 @@ async def test_a_withdrawn_model_is_replaced_by_the_agents_own(memory: Store) ->
         assert await spoken(runs) == [("", "x:other"), ("own", "x:usual")]
 
 
-async def test_what_is_taken_back_does_not_choose_any_more(store: Store) -> None:
+async def test_what_is_taken_back_does_not_choose_any_more(store: Ledger) -> None:
     own, other = usual(words("own")), named("x:other", ["half", anyio.Event()])
     async with worker(store, own, models=[own, other]) as runs:
         run = await post(runs, user("x:other"))
@@ -130,7 +130,7 @@ async def test_what_is_taken_back_does_not_choose_any_more(store: Store) -> None
 
 
 # ---------------------------------------------------------------- its name
-async def test_the_models_to_choose_are_listed_with_the_agents_own_first(memory: Store) -> None:
+async def test_the_models_to_choose_are_listed_with_the_agents_own_first(memory: Ledger) -> None:
     own, other = named("openai:one"), named("openai:two")
     async with worker(memory, own, models=[other, own]) as runs:
         assert runs.models() == ("openai:one", "openai:two")
@@ -138,7 +138,7 @@ async def test_the_models_to_choose_are_listed_with_the_agents_own_first(memory:
         assert runs.models() == ("openai:one",)
 
 
-async def test_a_name_may_be_short_and_is_kept_whole(memory: Store) -> None:
+async def test_a_name_may_be_short_and_is_kept_whole(memory: Ledger) -> None:
     own, other = usual(), named("x:other:5", words("a"))
     async with worker(memory, own, models=[own, other]) as runs:
         short = StartRun(KEY, (user("other:5"),), named=frozenset({MessageId("u")}))
@@ -151,7 +151,7 @@ async def test_a_name_may_be_short_and_is_kept_whole(memory: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["z", "X:a", "a", "x", "x:a,x:b", "\ud800"])
-async def test_another_name_is_refused_with_those_that_there_are(memory: Store, name: str) -> None:
+async def test_another_name_is_refused_with_those_that_there_are(memory: Ledger, name: str) -> None:
     models = [usual(), named("x:a"), named("y:a"), named("x:b")]
     async with worker(memory, models[0], models=models) as runs:
         with pytest.raises(UnknownModel, match="choose one of x:usual, x:a, y:a, x:b") as raised:
@@ -160,7 +160,7 @@ async def test_another_name_is_refused_with_those_that_there_are(memory: Store, 
         assert (await memory.status(KEY)).version == 0
 
 
-async def test_where_there_is_nothing_to_choose_a_name_leaves_no_trace(memory: Store) -> None:
+async def test_where_there_is_nothing_to_choose_a_name_leaves_no_trace(memory: Ledger) -> None:
     async with worker(memory, usual(words("own"))) as runs:
         await outcome(runs, await post(runs, user("z")))
         assert await spoken(runs) == [("own", "x:usual")]
@@ -168,7 +168,7 @@ async def test_where_there_is_nothing_to_choose_a_name_leaves_no_trace(memory: S
 
 
 # ---------------------------------------------------------------- checks by the chosen model
-async def test_parts_that_the_chosen_model_cannot_take_are_refused(memory: Store) -> None:
+async def test_parts_that_the_chosen_model_cannot_take_are_refused(memory: Ledger) -> None:
     image = (MediaPart("image", "https://pictures.example/a.png"),)
     own, other = usual(), named("x:other", words("seen"), media=True)
     async with worker(memory, own, models=[own, other]) as runs:
@@ -182,7 +182,7 @@ def used(turns: Sequence[object]) -> list[tuple[int, str]]:
     return [(e.usage.input_tokens, e.model) for e in turns if isinstance(e, UsageReported)]
 
 
-async def test_of_several_models_the_one_that_answered_is_named(memory: Store) -> None:
+async def test_of_several_models_the_one_that_answered_is_named(memory: Ledger) -> None:
     first, second = named("x:first", [DOWN]), named("x:second", [UsageChunk(Usage(3)), *words("b")])
     async with worker(memory, Fallback([first, second])) as runs:
         seen = await events(runs, await post(runs, user()))
@@ -192,7 +192,7 @@ async def test_of_several_models_the_one_that_answered_is_named(memory: Store) -
         assert await spoken(runs) == [("b", "x:second")]
 
 
-async def test_a_cut_answer_names_its_model(memory: Store) -> None:
+async def test_a_cut_answer_names_its_model(memory: Ledger) -> None:
     own = usual([UsageChunk(Usage(5, 1)), "half an answer", anyio.Event()])
     async with worker(memory, own) as runs:
         run = await post(runs, user())
@@ -205,7 +205,7 @@ async def test_a_cut_answer_names_its_model(memory: Store) -> None:
         assert await spoken(runs) == [("half an answer", "x:usual")]
 
 
-async def test_a_run_without_an_answer_names_no_model(memory: Store) -> None:
+async def test_a_run_without_an_answer_names_no_model(memory: Ledger) -> None:
     async with worker(memory, usual([anyio.Event()])) as runs:
         run = await post(runs, user())
         await runs.cancel(run)
@@ -215,14 +215,14 @@ async def test_a_run_without_an_answer_names_no_model(memory: Store) -> None:
 
 
 # ---------------------------------------------------------------- the effort of reasoning
-async def test_an_effort_can_be_chosen_where_the_options_name_one(memory: Store) -> None:
+async def test_an_effort_can_be_chosen_where_the_options_name_one(memory: Ledger) -> None:
     async with worker(memory, usual()) as runs:
         assert runs.effort() is None
     async with worker(memory, usual(), options={"reasoning_effort": "medium"}) as runs:
         assert (runs.effort(), runs.effort("any")) == ("medium", "medium")
 
 
-async def test_each_agent_has_an_effort_of_its_own(memory: Store) -> None:
+async def test_each_agent_has_an_effort_of_its_own(memory: Ledger) -> None:
     one = AgentSpec(usual(), options={"output_config": {"effort": "low"}})
     agents = [ServedAgent(one, name="one"), ServedAgent(AgentSpec(usual()), name="two")]
     runs = RunService(memory, Agents(agents))
@@ -231,7 +231,7 @@ async def test_each_agent_has_an_effort_of_its_own(memory: Store) -> None:
         runs.effort("three")
 
 
-async def test_the_chosen_effort_reaches_the_model_with_its_message_only(memory: Store) -> None:
+async def test_the_chosen_effort_reaches_the_model_with_its_message_only(memory: Ledger) -> None:
     own = usual(calls(("paint", {})), words("painted"), words("again"))
     async with worker(memory, own, options={"reasoning_effort": "medium"}) as runs:
         context = MessageContext(generation=Generation(effort="high"))

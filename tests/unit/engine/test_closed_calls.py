@@ -31,8 +31,8 @@ from passback.core.errors import Conflict, ConversationBusy, ResultConflict, Unk
 from passback.core.events import Cancelled, Compacted, Completed, RunStarted, TextDelta
 from passback.core.messages import SummaryMessage, ToolMessage, new_nonce
 from passback.core.permissions import pattern_rule
-from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import tool
@@ -49,7 +49,7 @@ def erase() -> str:
     raise AssertionError("nobody allowed it")
 
 
-async def test_a_conversation_goes_on_without_the_calls_that_were_closed(store: Store) -> None:
+async def test_a_conversation_goes_on_without_the_calls_that_were_closed(store: Ledger) -> None:
     model = ScriptedModel([ASKED, words("without them")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
@@ -67,7 +67,7 @@ async def test_a_conversation_goes_on_without_the_calls_that_were_closed(store: 
         assert await reply(runs, says("go on", "u2")) == "without them"
 
 
-async def test_who_watches_is_told_what_was_closed(store: Store) -> None:
+async def test_who_watches_is_told_what_was_closed(store: Ledger) -> None:
     async with worker(store, ScriptedModel([ASKED])) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
         async with runs.watch(KEY) as batches:
@@ -78,7 +78,7 @@ async def test_who_watches_is_told_what_was_closed(store: Store) -> None:
         assert [m.synthetic for m in closed if isinstance(m, ToolMessage)] == 2 * ["superseded"]
 
 
-async def test_an_approval_that_is_owed_is_closed_and_the_tool_does_not_run(store: Store) -> None:
+async def test_an_approval_that_is_owed_is_closed_and_the_tool_does_not_run(store: Ledger) -> None:
     model = ScriptedModel([calls(("erase", {})), words("well")])
     async with worker(store, model, erase, rules=[pattern_rule({"erase": "ask"})]) as runs:
         await outcome(runs, await post(runs, says()))
@@ -88,7 +88,7 @@ async def test_an_approval_that_is_owed_is_closed_and_the_tool_does_not_run(stor
         assert await reply(runs, says("go on", "u2")) == "well"
 
 
-async def test_calls_of_a_run_that_goes_on_are_not_closed(store: Store) -> None:
+async def test_calls_of_a_run_that_goes_on_are_not_closed(store: Ledger) -> None:
     gate = anyio.Event()
     async with worker(store, ScriptedModel([["a", gate, *words("b")]])) as runs:
         run = await post(runs, says())
@@ -101,7 +101,7 @@ async def test_calls_of_a_run_that_goes_on_are_not_closed(store: Store) -> None:
             await runs.close_calls(OTHER)
 
 
-async def test_of_two_who_close_at_once_one_does_it(store: Store) -> None:
+async def test_of_two_who_close_at_once_one_does_it(store: Ledger) -> None:
     async with worker(store, ScriptedModel([ASKED])) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
         closed = list[object]()
@@ -120,7 +120,7 @@ async def test_of_two_who_close_at_once_one_does_it(store: Store) -> None:
         assert await contents(runs) == ["hi", "", SUPERSEDED, SUPERSEDED]
 
 
-async def test_a_result_that_comes_meanwhile_counts(store: Store) -> None:
+async def test_a_result_that_comes_meanwhile_counts(store: Ledger) -> None:
     faults = Faults(store)
     async with (
         worker(store, ScriptedModel([ASKED])) as other,
@@ -133,7 +133,7 @@ async def test_a_result_that_comes_meanwhile_counts(store: Store) -> None:
         assert await contents(other) == ["hi", "", "red", SUPERSEDED]
 
 
-async def test_a_conversation_that_changes_all_the_time_is_busy(store: Store) -> None:
+async def test_a_conversation_that_changes_all_the_time_is_busy(store: Ledger) -> None:
     faults = Faults(store)
     async with worker(faults.store, ScriptedModel([ASKED])) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
@@ -170,7 +170,7 @@ async def test_what_was_said_is_summed_up_whether_users_may_ask_for_it_or_not(
     assert "in short" in str(model.requests[-1].messages[0].content)
 
 
-async def test_nothing_is_summed_up_while_answers_are_owed_or_a_run_goes_on(store: Store) -> None:
+async def test_nothing_is_summed_up_while_answers_are_owed_or_a_run_goes_on(store: Ledger) -> None:
     gate = anyio.Event()
     async with worker(store, ScriptedModel([ASKED, ["a", gate, *words("b")]])) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))

@@ -41,9 +41,9 @@ from passback.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.engine.commands import CommandContext
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.settings import load_settings
 from passback.toolsets.functions import tool
@@ -283,7 +283,7 @@ async def test_a_command_that_waited_is_one_still_when_it_has_its_turn() -> None
 
 
 @pytest.mark.promise("P10")
-async def test_an_accepted_command_runs_where_commands_are_off(memory: Store) -> None:
+async def test_an_accepted_command_runs_where_commands_are_off(memory: Ledger) -> None:
     marked = replace(user("/clear"), command=True)
     async with worker(memory, ScriptedModel([])) as runs:
         assert "forgotten" in await reply(runs, marked)

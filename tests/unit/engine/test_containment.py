@@ -43,9 +43,9 @@ from passback.core.events import (
 )
 from passback.core.messages import Content, DataPart, TextPart, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
 from passback.engine.toolbox import RESULT_BYTES
@@ -84,7 +84,7 @@ class Foreign:
 class Wrapped:
     """A store of which a test replaces some methods."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self.real = store
 
     def __getattr__(self, name: str) -> Any:
@@ -92,7 +92,7 @@ class Wrapped:
 
 
 # ---------------------------------------------------------------- text that cannot be written
-async def test_half_a_character_from_a_model_becomes_a_mark(store: Store) -> None:
+async def test_half_a_character_from_a_model_becomes_a_mark(store: Ledger) -> None:
     script: list[Step] = [
         TextChunk("a\ud83d"),
         ReasoningChunk("\udc00b"),
@@ -121,7 +121,7 @@ async def test_half_a_character_from_a_model_becomes_a_mark(store: Store) -> Non
 )
 @pytest.mark.promise("P11")
 async def test_whatever_a_toolset_does_is_a_result(
-    memory: Store, answer: Content | BaseException, shown: str, is_error: bool
+    memory: Ledger, answer: Content | BaseException, shown: str, is_error: bool
 ) -> None:
     model = ScriptedModel([calls(("look", {})), words("so")])
     async with worker(memory, model, toolsets=[Foreign(answer)]) as runs:
@@ -131,7 +131,7 @@ async def test_whatever_a_toolset_does_is_a_result(
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_tool_that_exits_is_a_tool_that_failed(memory: Store) -> None:
+async def test_a_tool_that_exits_is_a_tool_that_failed(memory: Ledger) -> None:
     @tool
     def leave() -> None:
         sys.exit(2)
@@ -142,11 +142,11 @@ async def test_a_tool_that_exits_is_a_tool_that_failed(memory: Store) -> None:
 
 
 # ---------------------------------------------------------------- one write among many
-async def test_a_log_that_cannot_be_written_does_not_hold_up_the_others(memory: Store) -> None:
+async def test_a_log_that_cannot_be_written_does_not_hold_up_the_others(memory: Ledger) -> None:
     faulty = Refuses(memory)
     gate = anyio.Event()
     model = ScriptedModel([["bad", gate, *words("x")], ["good", gate, *words("y")]])
-    async with worker(cast("Store", faulty), model) as runs, worker(memory, model) as elsewhere:
+    async with worker(cast("Ledger", faulty), model) as runs, worker(memory, model) as elsewhere:
         bad = await post(runs, says())
         await until(runs, bad, TextDelta)
         good = await post(runs, says(), key=OTHER)
@@ -157,7 +157,7 @@ async def test_a_log_that_cannot_be_written_does_not_hold_up_the_others(memory: 
         assert await outcome(runs, bad) == Completed()
 
 
-async def test_text_that_came_during_a_failed_write_is_stored_soon(memory: Store) -> None:
+async def test_text_that_came_during_a_failed_write_is_stored_soon(memory: Ledger) -> None:
     faults = Faults(memory)
     more, never = anyio.Event(), anyio.Event()
 
@@ -181,7 +181,7 @@ async def test_text_that_came_during_a_failed_write_is_stored_soon(memory: Store
 
 
 @pytest.mark.parametrize("method", ["renew", "append"])
-async def test_an_error_that_nobody_expects_ends_no_run(memory: Store, method: str) -> None:
+async def test_an_error_that_nobody_expects_ends_no_run(memory: Ledger, method: str) -> None:
     class Broken(Wrapped):
         broken = 0
 
@@ -199,7 +199,7 @@ async def test_an_error_that_nobody_expects_ends_no_run(memory: Store, method: s
     store = Broken(memory)
     gate = anyio.Event()
     model = ScriptedModel([["a", gate, *words("b")], words("c")])
-    async with worker(cast("Store", store), model) as runs:
+    async with worker(cast("Ledger", store), model) as runs:
         run = await post(runs, says())
         while not store.broken:
             await anyio.wait_all_tasks_blocked()
@@ -227,10 +227,10 @@ class Refuses(Wrapped):
         return answers
 
 
-async def test_a_commit_waits_for_the_text_before_it_to_be_stored(memory: Store) -> None:
+async def test_a_commit_waits_for_the_text_before_it_to_be_stored(memory: Ledger) -> None:
     faulty = Refuses(memory)
     gate = anyio.Event()
-    async with worker(cast("Store", faulty), ScriptedModel([["bad", gate, *words("x")]])) as runs:
+    async with worker(cast("Ledger", faulty), ScriptedModel([["bad", gate, *words("x")]])) as runs:
         run = await post(runs, says())
         while not faulty.refused:
             await anyio.wait_all_tasks_blocked()
@@ -243,7 +243,7 @@ async def test_a_commit_waits_for_the_text_before_it_to_be_stored(memory: Store)
 
 
 async def test_a_write_that_the_store_never_answers_times_out(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     faults = Faults(memory)
     faults.first["commit"] = anyio.sleep_forever
@@ -254,7 +254,7 @@ async def test_a_write_that_the_store_never_answers_times_out(
         assert faults.calls["commit"] == 1  # the one that came back
 
 
-async def test_a_heartbeat_that_comes_too_late_changes_no_outcome(memory: Store) -> None:
+async def test_a_heartbeat_that_comes_too_late_changes_no_outcome(memory: Ledger) -> None:
     faults = Faults(memory)
     gate = anyio.Event()
 
@@ -269,14 +269,14 @@ async def test_a_heartbeat_that_comes_too_late_changes_no_outcome(memory: Store)
         assert await outcome(runs, run) == Completed()
 
 
-async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store) -> None:
+async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Ledger) -> None:
     class Broken(Wrapped):
         async def commit(self, commit: Commit, /, *, lease: float) -> bool:
             if commit.log.lease.run.key == KEY:
                 raise RuntimeError("unexpected")
             return await self.real.commit(commit, lease=lease)
 
-    store = cast("Store", Broken(memory))
+    store = cast("Ledger", Broken(memory))
     timing = replace(FAILING_LOST, lease=0.3)
     async with worker(store, ScriptedModel([words("x"), words("y")]), timing=timing) as runs:
         run = await post(runs, says())
@@ -286,7 +286,7 @@ async def test_an_end_that_cannot_be_written_ends_only_its_own_run(memory: Store
 
 
 async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_others(
-    store: Store, caplog: pytest.LogCaptureFixture
+    store: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Fragile(Foreign):
         """A toolset that breaks when it is asked for the second time."""
@@ -311,7 +311,7 @@ async def test_a_conversation_that_cannot_be_taken_over_does_not_hold_up_the_oth
         assert len(model.requests) == 1
 
 
-async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -> None:
+async def test_a_conversation_that_was_forgotten_is_found_again(memory: Ledger) -> None:
     model = ScriptedModel([words(text) for text in "abcd"])
     service = RunService(memory, Agents([ServedAgent(AgentSpec(model))]), QUICK, heard_of=1)
     with anyio.fail_after(5):
@@ -322,7 +322,7 @@ async def test_a_conversation_that_was_forgotten_is_found_again(memory: Store) -
 
 
 # ---------------------------------------------------------------- the end, whatever else
-async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> None:
+async def test_deleting_a_conversation_stops_its_run_at_once(store: Ledger) -> None:
     never = anyio.Event()
     model = ScriptedModel([["half", never], ["other", never]])
     slow = replace(QUICK, heartbeat=3600, log_delay=3600)
@@ -342,7 +342,7 @@ async def test_deleting_a_conversation_stops_its_run_at_once(store: Store) -> No
             await runs.status(KEY)
 
 
-async def test_a_model_that_says_when_to_come_back_is_quoted(memory: Store) -> None:
+async def test_a_model_that_says_when_to_come_back_is_quoted(memory: Ledger) -> None:
     error = ModelRateLimited("too many requests", retry_after=120)
     async with worker(memory, ScriptedModel([[error]])) as runs:
         run = await post(runs, says())

@@ -58,9 +58,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import Parked, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
+from passback.engine.ledger import Ledger
 from passback.engine.supervisor import Readiness
 from passback.models.scripted import ScriptedModel, calls, says
 from passback.toolsets.functions import tool
@@ -75,7 +75,7 @@ def add(a: int, b: int) -> int:
 
 
 # ---------------------------------------------------------------- text
-async def test_a_post_is_answered_and_both_are_kept(store: Store) -> None:
+async def test_a_post_is_answered_and_both_are_kept(store: Ledger) -> None:
     model = ScriptedModel([says("Hel", "lo")])
     async with worker(store, model) as runs:
         run = await post(runs, support.says("hi"))
@@ -98,7 +98,7 @@ async def test_a_post_is_answered_and_both_are_kept(store: Store) -> None:
     assert model.open_streams == 0
 
 
-async def test_a_client_posts_only_what_is_new(store: Store) -> None:
+async def test_a_client_posts_only_what_is_new(store: Ledger) -> None:
     model = ScriptedModel([says("one"), says("two")])
     async with worker(store, model) as runs:
         assert await reply(runs, support.says("first", "u1")) == "one"
@@ -107,7 +107,7 @@ async def test_a_client_posts_only_what_is_new(store: Store) -> None:
     assert shown == ["first", "one", "second"]
 
 
-async def test_conversations_do_not_see_each_other(store: Store) -> None:
+async def test_conversations_do_not_see_each_other(store: Ledger) -> None:
     model = ScriptedModel([says("one"), says("two")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, support.says("mine")))
@@ -128,7 +128,7 @@ async def test_conversations_do_not_see_each_other(store: Store) -> None:
     ],
 )
 async def test_the_outcome_says_why_the_answer_ended(
-    memory: Store, finish: Finish, reason: CompletedReason
+    memory: Ledger, finish: Finish, reason: CompletedReason
 ) -> None:
     async with worker(memory, ScriptedModel([["words", finish]])) as runs:
         assert await outcome(runs, await post(runs, support.says())) == Completed(reason)
@@ -137,13 +137,13 @@ async def test_the_outcome_says_why_the_answer_ended(
     assert (answer.content, answer.partial) == ("words", reason == "max_tokens")
 
 
-async def test_an_empty_answer_ends_the_run_and_leaves_no_message(memory: Store) -> None:
+async def test_an_empty_answer_ends_the_run_and_leaves_no_message(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([[Finish("stop")]])) as runs:
         assert await outcome(runs, await post(runs, support.says())) == Completed("end_turn")
         assert await record(runs) == [support.says()]
 
 
-async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
+async def test_the_usage_of_each_model_call_is_reported(memory: Ledger) -> None:
     script: list[ModelDelta] = [TextChunk("a"), UsageChunk(Usage(3, 1)), Finish("stop")]
     async with worker(memory, ScriptedModel([script])) as runs:
         seen = await events(runs, await post(runs, support.says()))
@@ -155,7 +155,7 @@ async def test_the_usage_of_each_model_call_is_reported(memory: Store) -> None:
 
 # ---------------------------------------------------------------- client tools
 @pytest.mark.promise("P1")
-async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: Store) -> None:
+async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {"to": "red"})), says("It is red.")])
     async with worker(store, model) as runs:
         run = await post(runs, support.says(), tools=[PAINT])
@@ -186,7 +186,7 @@ async def test_a_client_tool_call_is_handed_back_and_its_result_goes_on(store: S
     )
 
 
-async def test_declared_tools_are_kept_until_they_are_replaced_or_cleared(memory: Store) -> None:
+async def test_declared_tools_are_kept_until_they_are_replaced_or_cleared(memory: Ledger) -> None:
     model = ScriptedModel([says(str(n)) for n in range(4)])
     async with worker(memory, model) as runs:
         for tools in ([PAINT], None, [ASK], []):
@@ -194,7 +194,7 @@ async def test_declared_tools_are_kept_until_they_are_replaced_or_cleared(memory
     assert [request.tools for request in model.requests] == [(PAINT,), (PAINT,), (ASK,), ()]
 
 
-async def test_tools_that_come_with_a_parked_result_are_kept(memory: Store) -> None:
+async def test_tools_that_come_with_a_parked_result_are_kept(memory: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {}), ("paint", {})), says("done")])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
@@ -208,7 +208,7 @@ async def test_tools_that_come_with_a_parked_result_are_kept(memory: Store) -> N
 
 @pytest.mark.parametrize("name", ["add", "ADD", "\uff41\uff44\uff44"])
 @pytest.mark.promise("P14")
-async def test_a_client_tool_cannot_take_a_servers_name(memory: Store, name: str) -> None:
+async def test_a_client_tool_cannot_take_a_servers_name(memory: Ledger, name: str) -> None:
     async with worker(memory, ScriptedModel([]), add) as runs:
         with pytest.raises(ToolNameClash):
             await post(runs, support.says(), tools=[ToolSpec(name, "", {})])
@@ -216,7 +216,7 @@ async def test_a_client_tool_cannot_take_a_servers_name(memory: Store, name: str
             await runs.status(KEY)
 
 
-async def test_some_results_are_parked_and_the_last_starts_the_run(store: Store) -> None:
+async def test_some_results_are_parked_and_the_last_starts_the_run(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {}), ("paint", {})), says("both")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
@@ -236,7 +236,7 @@ ORDERS = [
 
 @pytest.mark.parametrize("posts", ORDERS, ids=str)
 async def test_parallel_calls_are_answered_in_any_order_and_grouping(
-    memory: Store, posts: Sequence[Sequence[int]]
+    memory: Ledger, posts: Sequence[Sequence[int]]
 ) -> None:
     model = ScriptedModel([calls(("paint", {}), ("ask", {}), ("paint", {})), says("all")])
     async with worker(memory, model) as runs:
@@ -255,7 +255,7 @@ async def test_parallel_calls_are_answered_in_any_order_and_grouping(
 
 
 @pytest.mark.promise("P5")
-async def test_a_user_message_supersedes_what_is_owed(store: Store) -> None:
+async def test_a_user_message_supersedes_what_is_owed(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), says("as you like")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
@@ -274,7 +274,7 @@ async def test_a_user_message_supersedes_what_is_owed(store: Store) -> None:
 
 
 @pytest.mark.promise("P12", "P13")
-async def test_a_wrong_post_changes_nothing(store: Store) -> None:
+async def test_a_wrong_post_changes_nothing(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), says("done")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, support.says(), tools=[PAINT]))
@@ -294,7 +294,7 @@ async def test_a_wrong_post_changes_nothing(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- other questions
-async def test_an_unknown_conversation_is_an_error(memory: Store) -> None:
+async def test_an_unknown_conversation_is_an_error(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([])) as runs:
         await runs.ready()
         for question in (runs.status(KEY), runs.delete(KEY), runs.messages(KEY, start=0, limit=1)):
@@ -302,7 +302,7 @@ async def test_an_unknown_conversation_is_an_error(memory: Store) -> None:
                 await question
 
 
-async def test_a_deleted_conversation_begins_anew(store: Store) -> None:
+async def test_a_deleted_conversation_begins_anew(store: Ledger) -> None:
     model = ScriptedModel([says("one"), says("two")])
     async with worker(store, model) as runs:
         await reply(runs, support.says("first"))
@@ -313,7 +313,7 @@ async def test_a_deleted_conversation_begins_anew(store: Store) -> None:
     assert model.requests[1].messages == (UserMessage(MessageId("u"), "second"),)
 
 
-async def test_a_second_message_during_a_run_meets_busy(store: Store) -> None:
+async def test_a_second_message_during_a_run_meets_busy(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([calls(("paint", {})), [gate, *says("x")]])
     async with worker(store, model) as runs:

@@ -53,9 +53,9 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import OnBusy, StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, owed_answers
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -93,7 +93,7 @@ async def closings(runs: RunService) -> list[tuple[object, bool, str | None]]:
 
 
 # ---------------------------------------------------------------- the deadline
-async def test_what_is_owed_has_the_deadline_of_the_settings(store: Store) -> None:
+async def test_what_is_owed_has_the_deadline_of_the_settings(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([BOTH]), timing=LONG_TIMEOUT) as asking,
         worker(store, ScriptedModel([BOTH])) as other,
@@ -104,7 +104,7 @@ async def test_what_is_owed_has_the_deadline_of_the_settings(store: Store) -> No
         assert not status.overdue
 
 
-async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
+async def test_a_run_that_owes_nothing_has_none(store: Ledger) -> None:
     async with worker(store, ScriptedModel([words("hello")]), timing=LATE) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
         status = await runs.status(KEY)
@@ -113,7 +113,7 @@ async def test_a_run_that_owes_nothing_has_none(store: Store) -> None:
 
 # ---------------------------------------------------------------- it is over
 @pytest.mark.promise("P1", "P10")
-async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store: Store) -> None:
+async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([BOTH]), timing=LATE) as gone,
         worker(store, ScriptedModel([words("without, then")]), timing=RECOVERING_SOON) as other,
@@ -125,7 +125,7 @@ async def test_a_worker_that_looks_goes_on_with_what_another_one_was_owed(store:
         assert (await contents(other))[-1] == "without, then"
 
 
-async def test_asking_for_the_status_lets_an_overdue_conversation_go_on(store: Store) -> None:
+async def test_asking_for_the_status_lets_an_overdue_conversation_go_on(store: Ledger) -> None:
     async with worker(store, ScriptedModel([BOTH, words("so be it")]), timing=LATE) as runs:
         first = await handed_back(runs)
         status = await runs.status(KEY)
@@ -133,7 +133,7 @@ async def test_asking_for_the_status_lets_an_overdue_conversation_go_on(store: S
         assert await outcome(runs, await newest(runs, first)) == Completed()
 
 
-async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> None:
+async def test_the_model_gets_the_answers_that_came_in_time(store: Ledger) -> None:
     """The repeat of such an answer joins the run that it led to."""
     model = ScriptedModel([BOTH, words("half of it")])
     async with worker(store, model, timing=replace(QUICK, tool_timeout=1)) as runs:
@@ -148,7 +148,7 @@ async def test_the_model_gets_the_answers_that_came_in_time(store: Store) -> Non
             await post(runs, result(asked))
 
 
-async def test_many_workers_that_find_an_overdue_conversation_start_one_run(store: Store) -> None:
+async def test_many_workers_that_find_an_overdue_conversation_start_one_run(store: Ledger) -> None:
     models = [ScriptedModel([BOTH, words("once")]), ScriptedModel([words("once")])]
     async with (
         worker(store, models[0], timing=RECOVERING_SOON) as one,
@@ -164,7 +164,7 @@ async def test_many_workers_that_find_an_overdue_conversation_start_one_run(stor
         assert turns == ["", "once"]
 
 
-async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> None:
+async def test_a_worker_that_loses_the_race_starts_nothing(memory: Ledger) -> None:
     faults = Faults(memory)
     async with (
         worker(memory, ScriptedModel([BOTH, words("once")]), timing=LATE) as one,
@@ -177,7 +177,7 @@ async def test_a_worker_that_loses_the_race_starts_nothing(memory: Store) -> Non
         assert (await contents(slow))[-1] == "once"
 
 
-async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
+async def test_what_is_overdue_is_in_no_inbox(memory: Ledger) -> None:
     async with (
         worker(memory, ScriptedModel([BOTH]), timing=LATE) as late,
         worker(memory, ScriptedModel([BOTH]), timing=LONG_TIMEOUT) as asking,
@@ -192,7 +192,7 @@ async def test_what_is_overdue_is_in_no_inbox(memory: Store) -> None:
 
 # ---------------------------------------------------------------- posts
 @pytest.mark.promise("P9", "P12")
-async def test_a_late_result_is_a_conflict_and_changes_nothing(memory: Store) -> None:
+async def test_a_late_result_is_a_conflict_and_changes_nothing(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([BOTH]), timing=LATE) as runs:
         first = await handed_back(runs)
         late = (await memory.status(KEY)).owed[0]
@@ -202,7 +202,7 @@ async def test_a_late_result_is_a_conflict_and_changes_nothing(memory: Store) ->
 
 
 @pytest.mark.parametrize("on_busy", ["reject", "enqueue", "interrupt", "rollback"])
-async def test_a_user_message_starts_its_run_at_once(memory: Store, on_busy: OnBusy) -> None:
+async def test_a_user_message_starts_its_run_at_once(memory: Ledger, on_busy: OnBusy) -> None:
     async with worker(memory, ScriptedModel([BOTH, words("sure")]), timing=LATE) as runs:
         await handed_back(runs)
         run = await post(runs, says("never mind"), on_busy=on_busy)
@@ -215,7 +215,7 @@ async def test_a_user_message_starts_its_run_at_once(memory: Store, on_busy: OnB
 NEXT = RunRef(KEY, RunId("run_next"))
 
 
-async def overdue_before(store: Store, waits: StartRun) -> RunRef:
+async def overdue_before(store: Ledger, waits: StartRun) -> RunRef:
     """Owe two overdue calls, while a post waits; the worker is gone."""
     run = RunRef(KEY, RunId("run_first"))
     change = Change(KEY, "nonce", 0, (says("one"),))
@@ -231,7 +231,7 @@ async def overdue_before(store: Store, waits: StartRun) -> RunRef:
     return run
 
 
-async def test_posts_that_wait_come_after_the_run_that_goes_on_without(memory: Store) -> None:
+async def test_posts_that_wait_come_after_the_run_that_goes_on_without(memory: Ledger) -> None:
     first = await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="enqueue"))
     async with worker(memory, ScriptedModel([words("without"), words("next")])) as runs:
         run = await newest(runs, first)
@@ -241,7 +241,7 @@ async def test_posts_that_wait_come_after_the_run_that_goes_on_without(memory: S
         assert await contents(runs) == ["one", "", TIMEOUT, TIMEOUT, "without", "two", "next"]
 
 
-async def test_a_post_that_stops_what_runs_before_it_stops_that_run_too(memory: Store) -> None:
+async def test_a_post_that_stops_what_runs_before_it_stops_that_run_too(memory: Ledger) -> None:
     first = await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="interrupt"))
     async with worker(memory, ScriptedModel([words("next")])) as runs:
         run = await newest(runs, first)
@@ -250,7 +250,7 @@ async def test_a_post_that_stops_what_runs_before_it_stops_that_run_too(memory: 
         assert await contents(runs) == ["one", "", TIMEOUT, TIMEOUT, "two", "next"]
 
 
-async def test_an_answer_that_waits_with_a_post_is_in_time(memory: Store) -> None:
+async def test_an_answer_that_waits_with_a_post_is_in_time(memory: Ledger) -> None:
     waits = StartRun(KEY, (result(CallId("paint")), says("two")), on_busy="enqueue")
     first = await overdue_before(memory, waits)
     async with worker(memory, ScriptedModel([words("with one"), words("next")])) as runs:
@@ -259,7 +259,7 @@ async def test_an_answer_that_waits_with_a_post_is_in_time(memory: Store) -> Non
         assert await contents(runs) == ["one", "", "done", TIMEOUT, "with one", "two", "next"]
 
 
-async def test_a_new_message_times_out_calls_and_starts_the_queue(memory: Store) -> None:
+async def test_a_new_message_times_out_calls_and_starts_the_queue(memory: Ledger) -> None:
     await overdue_before(memory, StartRun(KEY, (says("two"),), on_busy="enqueue"))
     async with worker(memory, ScriptedModel([words("next"), words("last")])) as runs:
         assert await outcome(runs, await post(runs, says("three", "v"))) == Completed()
@@ -277,21 +277,21 @@ def half() -> list[Step]:
 
 @asynccontextmanager
 async def stalled(
-    store: Store, model: ScriptedModel, timing: Timing = STILL
+    store: Ledger, model: ScriptedModel, timing: Timing = STILL
 ) -> AsyncGenerator[tuple[RunService, Faults]]:
     faults = Faults(store)
     async with worker(faults.store, model, timing=timing) as runs:
         yield runs, faults
 
 
-async def stand_still(store: Store, faults: Faults) -> None:
+async def stand_still(store: Ledger, faults: Faults) -> None:
     """Expire the leases, as a long pause would."""
     await store.renew(faults.leases, lease=0)
 
 
 @pytest.mark.parametrize("who", ["status", "post"])
 @pytest.mark.promise("P6", "P10")
-async def test_a_worker_goes_on_with_its_own_lost_run(store: Store, who: str) -> None:
+async def test_a_worker_goes_on_with_its_own_lost_run(store: Ledger, who: str) -> None:
     model = ScriptedModel([half(), words("whole"), words("next")])
     async with stalled(store, model) as (runs, faults):
         run = await post(runs, says())
@@ -309,7 +309,7 @@ async def test_a_worker_goes_on_with_its_own_lost_run(store: Store, who: str) ->
 
 
 @pytest.mark.promise("P6", "P10")
-async def test_a_worker_finds_its_own_lost_run_by_itself(store: Store) -> None:
+async def test_a_worker_finds_its_own_lost_run_by_itself(store: Ledger) -> None:
     model = ScriptedModel([half(), words("whole")])
     timing = replace(RECOVERING, lease=0.3, heartbeat=3600, log_delay=3600)
     async with stalled(store, model, timing) as (runs, _):
@@ -321,7 +321,7 @@ async def test_a_worker_finds_its_own_lost_run_by_itself(store: Store) -> None:
 
 
 @pytest.mark.promise("P6", "P10")
-async def test_a_run_that_its_worker_took_over_can_be_cancelled(store: Store) -> None:
+async def test_a_run_that_its_worker_took_over_can_be_cancelled(store: Ledger) -> None:
     model = ScriptedModel([half(), half()])
     async with stalled(store, model) as (runs, faults):
         run = await post(runs, says())
@@ -335,7 +335,7 @@ async def test_a_run_that_its_worker_took_over_can_be_cancelled(store: Store) ->
 
 
 @pytest.mark.promise("P6", "P10")
-async def test_a_run_that_its_worker_took_over_again_and_again_ends(store: Store) -> None:
+async def test_a_run_that_its_worker_took_over_again_and_again_ends(store: Ledger) -> None:
     """It is lost as often as there are attempts, and the service lives."""
     model = ScriptedModel([half(), half(), half(), words("next")])
     async with stalled(store, model) as (runs, faults):
@@ -351,7 +351,7 @@ async def test_a_run_that_its_worker_took_over_again_and_again_ends(store: Store
 
 
 @pytest.mark.promise("P6", "P10")
-async def test_a_stop_leaves_the_run_that_was_taken_over(store: Store) -> None:
+async def test_a_stop_leaves_the_run_that_was_taken_over(store: Ledger) -> None:
     model = ScriptedModel([half(), half()])
     async with worker(store, ScriptedModel([words("whole")])) as other:
         async with stalled(store, model) as (runs, faults):

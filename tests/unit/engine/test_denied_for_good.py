@@ -34,9 +34,9 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import MAX_DENIALS, Permission, pattern_rule
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
+from passback.engine.ledger import Ledger
 from passback.engine.loading import LARGE_HISTORY_BYTES
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
@@ -60,7 +60,7 @@ async def refusals(runs: RunService) -> list[tuple[str, str]]:
     return [(each.tool, each.reason) for each in (await runs.status(KEY)).state.refusals]
 
 
-async def test_a_denial_for_good_is_for_the_tool_in_this_conversation(store: Store) -> None:
+async def test_a_denial_for_good_is_for_the_tool_in_this_conversation(store: Ledger) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("look")]
     model = ScriptedModel(
@@ -98,7 +98,7 @@ def asks_about_secrets(call: ToolCall, _run: RunRef) -> Permission:
     return Permission("ask" if "secret" in call.arguments else "allow")
 
 
-async def test_a_denial_for_good_is_of_the_name_whatever_is_declared(store: Store) -> None:
+async def test_a_denial_for_good_is_of_the_name_whatever_is_declared(store: Ledger) -> None:
     counted = CountedTools()
     secret, harmless = (calls(("pay", {"what": what})) for what in ("secret", "bread"))
     turns = [secret, words("no"), harmless, words("nor this"), secret, words("nor that")]
@@ -115,7 +115,7 @@ async def test_a_denial_for_good_is_of_the_name_whatever_is_declared(store: Stor
     assert counted.done == {}
 
 
-async def test_an_approval_for_good_is_of_what_was_declared(store: Store) -> None:
+async def test_an_approval_for_good_is_of_what_was_declared(store: Ledger) -> None:
     counted = CountedTools()
     secret = calls(("pay", {"what": "secret"}))
     model = ScriptedModel([secret, words("yes"), secret, words("no"), secret, words("never")])
@@ -133,7 +133,7 @@ async def test_an_approval_for_good_is_of_what_was_declared(store: Store) -> Non
     assert counted.done == {"secret": 1}
 
 
-async def test_no_denial_for_good_goes_for_a_newer_answer(store: Store) -> None:
+async def test_no_denial_for_good_goes_for_a_newer_answer(store: Ledger) -> None:
     counted = CountedTools()
     names = [f"tool_{number}" for number in range(MAX_DENIALS + 1)]
     tools = [counted.tool(name) for name in names]
@@ -152,7 +152,7 @@ async def test_no_denial_for_good_goes_for_a_newer_answer(store: Store) -> None:
     assert counted.done == {names[-1]: 1}
 
 
-async def test_of_answers_for_good_in_one_post_the_denial_counts(store: Store) -> None:
+async def test_of_answers_for_good_in_one_post_the_denial_counts(store: Ledger) -> None:
     """Two calls that were asked about together each get their own answer."""
     counted = CountedTools()
     model = ScriptedModel([called("pay", "pay"), called("pay"), words("so"), called("pay")])
@@ -164,7 +164,7 @@ async def test_of_answers_for_good_in_one_post_the_denial_counts(store: Store) -
         assert await lasting(runs) == [("pay", False, "")]
 
 
-async def test_what_is_taken_back_is_asked_about_again(store: Store) -> None:
+async def test_what_is_taken_back_is_asked_about_again(store: Ledger) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), words("no"), called("pay"), called("pay"), words("yes")])
     async with worker(store, model, counted.tool("pay", "ask")) as runs:
@@ -183,7 +183,7 @@ async def test_what_is_taken_back_is_asked_about_again(store: Store) -> None:
         assert await lasting(runs) == []
 
 
-async def test_what_is_owed_stays_owed_when_something_is_taken_back(store: Store) -> None:
+async def test_what_is_owed_stays_owed_when_something_is_taken_back(store: Ledger) -> None:
     counted = CountedTools()
     model = ScriptedModel([called("pay"), called("send"), words("sent")])
     async with worker(
@@ -198,7 +198,9 @@ async def test_what_is_owed_stays_owed_when_something_is_taken_back(store: Store
         assert counted.done == {"send": 1}
 
 
-async def test_nothing_is_taken_back_while_a_run_goes_on_or_where_nothing_is(memory: Store) -> None:
+async def test_nothing_is_taken_back_while_a_run_goes_on_or_where_nothing_is(
+    memory: Ledger,
+) -> None:
     gate = anyio.Event()
     async with worker(memory, ScriptedModel([["a", gate, *words("b")]])) as runs:
         with pytest.raises(UnknownConversation):
@@ -211,7 +213,7 @@ async def test_nothing_is_taken_back_while_a_run_goes_on_or_where_nothing_is(mem
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_retraction_that_always_loses_the_race_gives_up(memory: Store) -> None:
+async def test_a_retraction_that_always_loses_the_race_gives_up(memory: Ledger) -> None:
     counted, faults = CountedTools(), Faults(memory)
     model = ScriptedModel([called("pay"), words("no")])
     async with (
@@ -236,7 +238,7 @@ async def test_a_retraction_that_always_loses_the_race_gives_up(memory: Store) -
         assert await lasting(runs) == []
 
 
-async def test_a_sub_agent_is_denied_what_was_denied_for_good(store: Store) -> None:
+async def test_a_sub_agent_is_denied_what_was_denied_for_good(store: Ledger) -> None:
     turns = [called("erase"), words("left"), called("erase"), words("left again")]
     lead = ScriptedModel([TASK, words("one"), TASK, words("two")])
     async with lead_worker(store, lead, helper(ScriptedModel(turns), erase)) as runs:
@@ -247,7 +249,7 @@ async def test_a_sub_agent_is_denied_what_was_denied_for_good(store: Store) -> N
         assert await refusals(runs) == [("erase", FOR_GOOD), ("erase", NEVER)]
 
 
-async def test_a_rule_that_denies_is_a_refusal_also_of_what_was_approved(store: Store) -> None:
+async def test_a_rule_that_denies_is_a_refusal_also_of_what_was_approved(store: Ledger) -> None:
     counted = CountedTools()
     tools = [counted.tool("pay", "ask"), counted.tool("look", "deny")]
     model = ScriptedModel([called("pay", "look"), words("so")])
@@ -260,7 +262,7 @@ async def test_a_rule_that_denies_is_a_refusal_also_of_what_was_approved(store: 
         assert (await runs.status(KEY)).state.lasting is None
 
 
-async def test_a_worker_that_takes_over_knows_lasting_denials(store: Store) -> None:
+async def test_a_worker_that_takes_over_knows_lasting_denials(store: Ledger) -> None:
     """The state was stored with the answer itself, and with the turn in which a rule denied."""
     counted = CountedTools("stuck")
     tools = [counted.tool("pay", "ask"), counted.tool("look", "deny"), counted.tool("stuck")]
@@ -278,7 +280,7 @@ async def test_a_worker_that_takes_over_knows_lasting_denials(store: Store) -> N
             assert "pay done" not in await results(runs)
 
 
-async def test_an_answer_that_waited_in_the_queue_lasts_as_well(memory: Store) -> None:
+async def test_an_answer_that_waited_in_the_queue_lasts_as_well(memory: Ledger) -> None:
     counted, gate = CountedTools(), anyio.Event()
     script = [["a", gate, *called("pay")], words("b"), [*called("pay")], words("c")]
     async with worker(memory, ScriptedModel(script), counted.tool("pay", "ask")) as runs:
@@ -294,7 +296,7 @@ async def test_an_answer_that_waited_in_the_queue_lasts_as_well(memory: Store) -
         assert await refusals(runs) == [("pay", FOR_GOOD), ("pay", NEVER)]
 
 
-async def test_the_data_that_counts_is_found_also_in_a_large_conversation(memory: Store) -> None:
+async def test_the_data_that_counts_is_found_also_in_a_large_conversation(memory: Ledger) -> None:
     model = ScriptedModel([words("one"), words("two"), words("three")])
     async with worker(memory, model) as runs:
         assert await reply(runs, said_with({"rows": [1]}, "u1")) == "one"
@@ -312,7 +314,7 @@ def said_with(data: object, message_id: str) -> UserMessage:
     return UserMessage(MessageId(message_id), "look", context=context)
 
 
-async def test_seconds_are_counted_also_of_a_model_without_usage(memory: Store) -> None:
+async def test_seconds_are_counted_also_of_a_model_without_usage(memory: Ledger) -> None:
     gate = anyio.Event()
     async with worker(memory, ScriptedModel([["a", gate, *words("b")]])) as runs:
         run, began = await post(runs, says()), monotonic()

@@ -50,9 +50,9 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.loop import Loop
 from passback.engine.reader import CONVERSATION_DELETED
 from passback.engine.service import RunService
@@ -74,7 +74,7 @@ async def last_answer(runs: RunService) -> tuple[object, bool]:
 
 # ---------------------------------------------------------------- cancel
 @pytest.mark.promise("P7")
-async def test_a_cancelled_run_keeps_its_text_and_closes_the_model(store: Store) -> None:
+async def test_a_cancelled_run_keeps_its_text_and_closes_the_model(store: Ledger) -> None:
     model = ScriptedModel([["half a", " sentence", anyio.Event()], words("next")])
     async with worker(store, model) as runs:
         run = await post(runs, says())
@@ -87,7 +87,7 @@ async def test_a_cancelled_run_keeps_its_text_and_closes_the_model(store: Store)
 
 
 @pytest.mark.promise("P7")
-async def test_any_worker_can_cancel_a_run(store: Store) -> None:
+async def test_any_worker_can_cancel_a_run(store: Ledger) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(store, model) as owner, worker(store, ScriptedModel([])) as other:
         run = await post(owner, says())
@@ -98,7 +98,7 @@ async def test_any_worker_can_cancel_a_run(store: Store) -> None:
         assert model.open_streams == 0
 
 
-async def test_a_run_is_cancelled_before_its_first_word(memory: Store) -> None:
+async def test_a_run_is_cancelled_before_its_first_word(memory: Ledger) -> None:
     model = ScriptedModel([[anyio.Event()]])
     async with worker(memory, model) as runs:
         run = await post(runs, says())
@@ -107,7 +107,7 @@ async def test_a_run_is_cancelled_before_its_first_word(memory: Store) -> None:
         assert await record(runs) == [says()]
 
 
-async def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
+async def test_a_run_that_has_ended_cannot_be_cancelled(store: Ledger) -> None:
     async with worker(store, ScriptedModel([words("done")])) as runs:
         run = await post(runs, says())
         before = await followed(runs, run)
@@ -116,7 +116,7 @@ async def test_a_run_that_has_ended_cannot_be_cancelled(store: Store) -> None:
         assert await last_answer(runs) == ("done", False)
 
 
-async def test_a_cancelled_call_is_void_and_a_servers_call_is_closed(memory: Store) -> None:
+async def test_a_cancelled_call_is_void_and_a_servers_call_is_closed(memory: Ledger) -> None:
     started, never = anyio.Event(), anyio.Event()
 
     @tool
@@ -138,7 +138,7 @@ async def test_a_cancelled_call_is_void_and_a_servers_call_is_closed(memory: Sto
         assert await reply(runs, says("and?")) == "next"
 
 
-async def test_an_announced_call_of_a_cancelled_answer_is_not_kept(memory: Store) -> None:
+async def test_an_announced_call_of_a_cancelled_answer_is_not_kept(memory: Ledger) -> None:
     chunk = ToolCallChunk(0, name="paint", arguments="{}")
     model = ScriptedModel([["text", chunk, anyio.Event()]])
     async with worker(memory, model) as runs:
@@ -152,7 +152,7 @@ async def test_an_announced_call_of_a_cancelled_answer_is_not_kept(memory: Store
 
 # ---------------------------------------------------------------- delete
 @pytest.mark.promise("P6")
-async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store) -> None:
+async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Ledger) -> None:
     model = ScriptedModel([["half", anyio.Event()], words("anew")])
     async with worker(store, model) as owner, worker(store, ScriptedModel([])) as other:
         run = await post(owner, says())
@@ -207,7 +207,7 @@ async def test_a_deleted_conversation_ends_its_run_and_every_reader(store: Store
 )
 @pytest.mark.promise("P6", "P12")
 async def test_a_failing_model_ends_the_run_and_the_conversation_stays_usable(
-    store: Store, script: list[Step], failure: Failed, kept: str | None
+    store: Ledger, script: list[Step], failure: Failed, kept: str | None
 ) -> None:
     model = ScriptedModel([script, words("better")])
     async with worker(store, model) as runs:
@@ -220,14 +220,14 @@ async def test_a_failing_model_ends_the_run_and_the_conversation_stays_usable(
     assert model.open_streams == 0
 
 
-async def test_the_usage_of_a_failed_answer_is_reported(memory: Store) -> None:
+async def test_the_usage_of_a_failed_answer_is_reported(memory: Ledger) -> None:
     script: list[Step] = [UsageChunk(Usage(5, 0)), ModelUnavailable("gone")]
     async with worker(memory, ScriptedModel([script])) as runs:
         seen = await events(runs, await post(runs, says()))
     assert seen[-2] == UsageReported(Usage(5, 0, estimated=True), Left(turns=3), "scripted")
 
 
-async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> None:
+async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Ledger) -> None:
     script: list[Step] = [UsageChunk(Usage(5, 1)), "half an answer", anyio.Event()]
     async with worker(memory, ScriptedModel([script])) as runs:
         run = await post(runs, says())
@@ -241,7 +241,7 @@ async def test_the_usage_of_a_cancelled_answer_is_estimated(memory: Store) -> No
 
 
 async def test_an_unknown_failure_is_logged_and_clients_do_not_get_its_text(
-    memory: Store, caplog: pytest.LogCaptureFixture
+    memory: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[RuntimeError("secret")], [gate, *words("fine")]])
@@ -281,7 +281,7 @@ class BadToolset:
         return ToolResult("\ud800")
 
 
-async def test_what_cannot_be_written_down_does_not_end_the_other_runs(memory: Store) -> None:
+async def test_what_cannot_be_written_down_does_not_end_the_other_runs(memory: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("fine")], calls(("look", {}))])
     async with worker(memory, model, toolsets=[BadToolset(None, read_only=False)]) as runs:
@@ -302,7 +302,7 @@ async def until_forgotten(runs: RunService, run_id: str) -> None:
 @pytest.mark.parametrize("error", [RuntimeError("secret"), asyncio.CancelledError()])
 @pytest.mark.promise("P5")
 async def test_a_broken_toolset_is_an_error_that_the_model_can_react_to(
-    memory: Store, caplog: pytest.LogCaptureFixture, error: BaseException
+    memory: Ledger, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     model = ScriptedModel([calls(("look", {}), ("look", {})), words("pity")])
     async with worker(memory, model, toolsets=[BadToolset(error)]) as runs:
@@ -312,7 +312,7 @@ async def test_a_broken_toolset_is_an_error_that_the_model_can_react_to(
     assert "toolset failed" in caplog.messages
 
 
-async def test_runs_need_their_service_around_them(memory: Store) -> None:
+async def test_runs_need_their_service_around_them(memory: Ledger) -> None:
     spec = AgentSpec(ScriptedModel([]))
     with pytest.raises(ShuttingDown):
         await post(RunService(memory, Agents([ServedAgent(spec)])), says())

@@ -43,9 +43,9 @@ from passback.core.errors import (
 )
 from passback.core.events import Completed, HandedBack, ToolCallStarted
 from passback.core.messages import CallId, ChildMessage, JsonObject, Message, RunRef, Usage
-from passback.core.ports import Store
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.judging import OutputJudge
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
@@ -69,7 +69,7 @@ def look() -> str:
 
 @asynccontextmanager
 async def forking(
-    store: Store,
+    store: Ledger,
     model: ScriptedModel,
     timing: Timing = QUICK,
     *,
@@ -108,7 +108,7 @@ def task(words: str) -> str:
     return f"{words}\n\n<instructions>\n{FORK_GUIDE}\n</instructions>"
 
 
-async def test_a_fork_begins_with_what_its_caller_was_shown(store: Store) -> None:
+async def test_a_fork_begins_with_what_its_caller_was_shown(store: Ledger) -> None:
     turns = [
         calls(("look", {})),
         FORKS,
@@ -137,7 +137,7 @@ async def test_a_fork_begins_with_what_its_caller_was_shown(store: Store) -> Non
     assert sorted(said_in(children)) == ["count", "heavy", "three", "weigh"]
 
 
-async def test_a_fork_cannot_fork(memory: Store) -> None:
+async def test_a_fork_cannot_fork(memory: Ledger) -> None:
     model = ScriptedModel([ONE, ONE, words("did it myself"), words("ok")])
     async with forking(memory, model) as runs:
         assert await reply(runs, says()) == "ok"
@@ -146,7 +146,7 @@ async def test_a_fork_cannot_fork(memory: Store) -> None:
     assert said_to(model.requests[3])[-1] == "did it myself"
 
 
-async def test_a_fork_of_a_sub_agent_begins_with_what_that_one_was_shown(memory: Store) -> None:
+async def test_a_fork_of_a_sub_agent_begins_with_what_that_one_was_shown(memory: Ledger) -> None:
     inner = ScriptedModel([ONE, words("two"), words("It is two.")])
     forks = AgentTools([AgentTool.fork("fork", "Forks.")])
     helper = ServedAgent(
@@ -165,7 +165,7 @@ async def test_a_fork_of_a_sub_agent_begins_with_what_that_one_was_shown(memory:
 
 
 @pytest.mark.promise("P1", "P2")
-async def test_what_forks_owe_is_answered_on_any_worker(store: Store) -> None:
+async def test_what_forks_owe_is_answered_on_any_worker(store: Ledger) -> None:
     first = ScriptedModel([FORKS, calls(("paint", {})), calls(("paint", {}))])
     async with forking(store, first) as runs:
         run = await post(runs, says("Paint both."), tools=[PAINT])
@@ -184,7 +184,7 @@ async def test_what_forks_owe_is_answered_on_any_worker(store: Store) -> None:
 
 
 @pytest.mark.promise("P10")
-async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
+async def test_a_fork_goes_on_after_its_worker_was_lost(store: Ledger) -> None:
     first = ScriptedModel([ONE, [*calls(("look", {}))], ["half", anyio.Event()]])
     async with forking(store, first, EXPIRING) as dying:
         run = await post(dying, says())
@@ -199,14 +199,14 @@ async def test_a_fork_goes_on_after_its_worker_was_lost(store: Store) -> None:
     assert second.requests[0].messages == first.requests[2].messages
 
 
-async def test_a_fork_may_answer_in_plain_text_under_a_schema(memory: Store) -> None:
+async def test_a_fork_may_answer_in_plain_text_under_a_schema(memory: Ledger) -> None:
     model = ScriptedModel([ONE, words("three"), words('{"boxes": 3}')])
     async with forking(memory, model, schema={"type": "object"}) as runs:
         assert await reply(runs, says()) == '{"boxes": 3}'
         assert answers(await record(runs)) == ["three"]
 
 
-async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Store) -> None:
+async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Ledger) -> None:
     """The budget is used up before the fork has said anything."""
     spent = UsageChunk(Usage(60, 60))
     model = ScriptedModel([["I fork.", spent, *ONE]])
@@ -217,7 +217,7 @@ async def test_what_the_agent_said_is_no_result_of_its_fork(memory: Store) -> No
         assert answers(await record(runs)) == ["[The agent was stopped before its end.]"]
 
 
-async def _committed(store: Store, run: RunRef) -> Sequence[Message]:
+async def _committed(store: Ledger, run: RunRef) -> Sequence[Message]:
     return (await store.load(run.key)).messages
 
 
@@ -235,7 +235,7 @@ async def claimed(runs: RunService) -> list[CallId]:
     return [claim.call_id for claim in (await runs.status(KEY)).claims]
 
 
-async def test_a_claimed_call_cannot_be_claimed_until_released(store: Store) -> None:
+async def test_a_claimed_call_cannot_be_claimed_until_released(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([BOTH])) as one,
         worker(store, ScriptedModel([])) as other,
@@ -257,7 +257,7 @@ async def test_a_claimed_call_cannot_be_claimed_until_released(store: Store) -> 
 
 
 @pytest.mark.promise("P9")
-async def test_a_result_counts_whoever_has_the_claim(store: Store) -> None:
+async def test_a_result_counts_whoever_has_the_claim(store: Ledger) -> None:
     async with worker(store, ScriptedModel([BOTH, words("thanks")])) as runs:
         paint, ask = await handed_back(runs)
         await runs.claim_call(KEY, paint, "tab", seconds=60)
@@ -271,7 +271,7 @@ async def test_a_result_counts_whoever_has_the_claim(store: Store) -> None:
         assert await claimed(runs) == []
 
 
-async def test_a_call_whose_time_is_over_cannot_be_claimed(memory: Store) -> None:
+async def test_a_call_whose_time_is_over_cannot_be_claimed(memory: Ledger) -> None:
     timing = replace(QUICK, tool_timeout=0)
     async with worker(memory, ScriptedModel([BOTH]), timing=timing) as runs:
         run = await post(runs, says(), tools=[PAINT, ASK])
@@ -283,7 +283,7 @@ async def test_a_call_whose_time_is_over_cannot_be_claimed(memory: Store) -> Non
 
 
 @pytest.mark.promise("P13")
-async def test_what_was_never_handed_back_cannot_be_claimed(memory: Store) -> None:
+async def test_what_was_never_handed_back_cannot_be_claimed(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([BOTH, words("hi")])) as runs:
         await handed_back(runs)
         with pytest.raises(UnknownToolCall):
@@ -294,7 +294,7 @@ async def test_what_was_never_handed_back_cannot_be_claimed(memory: Store) -> No
             await runs.claim_call(OTHER, CallId("call_never"), "tab", seconds=60)
 
 
-async def test_a_call_may_be_handed_back_while_its_claim_looks_for_it(memory: Store) -> None:
+async def test_a_call_may_be_handed_back_while_its_claim_looks_for_it(memory: Ledger) -> None:
     faults, gate = Faults(memory), anyio.Event()
     script: list[list[Step]] = [[*calls(("paint", {})), gate]]
     async with (
@@ -313,7 +313,7 @@ async def test_a_call_may_be_handed_back_while_its_claim_looks_for_it(memory: St
         assert (await other.claim_call(KEY, begun.call_id, "tab", seconds=60)).mine
 
 
-async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Store) -> None:
+async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Ledger) -> None:
     async with worker(store, ScriptedModel([BOTH])) as runs:
         paint, _ = await handed_back(runs)
         answers: list[object] = []
@@ -330,7 +330,7 @@ async def test_claims_of_many_clients_at_once_do_not_break_each_other(store: Sto
         assert sorted(answers, key=str) == [True, *["call_claimed"] * 7]
 
 
-async def test_a_claim_that_always_loses_the_race_gives_up(memory: Store) -> None:
+async def test_a_claim_that_always_loses_the_race_gives_up(memory: Ledger) -> None:
     faults = Faults(memory)
     async with (
         worker(memory, ScriptedModel([BOTH])) as one,

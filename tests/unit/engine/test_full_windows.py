@@ -31,7 +31,7 @@ from passback.core.events import (
     innermost_event,
 )
 from passback.core.messages import SummaryMessage, ToolMessage, Usage
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 
 # ---------------------------------------------------------------- the three steps
-async def test_a_run_says_once_that_the_window_fills(memory: Store) -> None:
+async def test_a_run_says_once_that_the_window_fills(memory: Ledger) -> None:
     model = ScriptedModel([calls(("look", {"size": 10})), words("hi")])
     async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says("u" * 5_200)))
@@ -48,7 +48,7 @@ async def test_a_run_says_once_that_the_window_fills(memory: Store) -> None:
     assert (warned.window, 1_300 <= warned.used < 1_600) == (WINDOW, True)
 
 
-async def test_far_below_the_thresholds_nothing_is_said_and_nothing_changed(memory: Store) -> None:
+async def test_far_below_the_thresholds_nothing_is_said_and_nothing_changed(memory: Ledger) -> None:
     model = ScriptedModel([words("hi")])
     async with small_window_worker(memory, model) as runs:
         assert window_events(await talk(runs, 100)) == []
@@ -56,7 +56,7 @@ async def test_far_below_the_thresholds_nothing_is_said_and_nothing_changed(memo
 
 
 async def test_old_results_are_left_out_of_what_the_model_is_shown_and_stay_in_the_record(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     first, later = calls(("look", {"size": 4_000})), calls(("look", {"size": 900}))
     model = ScriptedModel([first, later, later, later, words("hi")])
@@ -75,7 +75,7 @@ async def test_old_results_are_left_out_of_what_the_model_is_shown_and_stay_in_t
     assert whole == ["x" * 4_000, *["x" * 900] * 3]
 
 
-async def test_a_single_large_result_is_shortened_with_a_mark(memory: Store) -> None:
+async def test_a_single_large_result_is_shortened_with_a_mark(memory: Ledger) -> None:
     model = ScriptedModel([calls(("look", {"size": 100_000})), words("hi")])
     async with small_window_worker(memory, model, look) as runs:
         seen = await events(runs, await post(runs, says()))
@@ -86,14 +86,14 @@ async def test_a_single_large_result_is_shortened_with_a_mark(memory: Store) -> 
     assert "characters left out to save room" in result
 
 
-async def test_many_large_results_of_one_turn_are_shortened_until_they_fit(memory: Store) -> None:
+async def test_many_large_results_of_one_turn_are_shortened_until_they_fit(memory: Ledger) -> None:
     model = ScriptedModel([calls(*[("look", {"size": 9_000})] * 16), words("hi")])
     async with small_window_worker(memory, model, look) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed()
     assert sum(len(str(content)) for content in shown(model.requests[-1])) < 4 * WINDOW
 
 
-async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Store) -> None:
+async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Ledger) -> None:
     usage = Usage(1_500, 30)
     model = ScriptedModel(
         [
@@ -123,7 +123,7 @@ async def test_the_model_writes_a_summary_which_the_record_keeps(memory: Store) 
     assert [e.text for e in seen if isinstance(e, TextDelta)] == ["d"]
 
 
-async def test_the_next_run_starts_from_the_summary_on_any_worker(memory: Store) -> None:
+async def test_the_next_run_starts_from_the_summary_on_any_worker(memory: Ledger) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), words("d")])
     async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
@@ -135,7 +135,7 @@ async def test_the_next_run_starts_from_the_summary_on_any_worker(memory: Store)
     assert others == ["c", "3" * 1_000, "d", "and?"]
 
 
-async def test_a_summary_within_a_run_keeps_the_users_words(memory: Store) -> None:
+async def test_a_summary_within_a_run_keeps_the_users_words(memory: Ledger) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
     model = ScriptedModel([long, long, long, long, words("notes"), words("done")])
     async with small_window_worker(memory, model, look) as runs:
@@ -146,7 +146,7 @@ async def test_a_summary_within_a_run_keeps_the_users_words(memory: Store) -> No
     assert "find the key" in str(shown(model.requests[-1])[0])
 
 
-async def test_the_users_words_are_handed_on_from_summary_to_summary(memory: Store) -> None:
+async def test_the_users_words_are_handed_on_from_summary_to_summary(memory: Ledger) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
     again = [long, long, long, words("more notes")]
     model = ScriptedModel([*[long] * 4, words("notes"), *again, words("done")])
@@ -160,7 +160,7 @@ async def test_the_users_words_are_handed_on_from_summary_to_summary(memory: Sto
     assert "notes" in str(model.requests[-2].messages[0].content)  # it knows the first ones
 
 
-async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Store) -> None:
+async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Ledger) -> None:
     many = calls(*[("look", {"size": 9_000})] * 16)
     model = ScriptedModel([words("a"), many, words("notes"), words("done")])
     async with small_window_worker(memory, model, look) as runs:
@@ -171,7 +171,7 @@ async def test_behind_a_summary_a_turn_may_still_be_shortened(memory: Store) -> 
     assert sum(len(str(content)) for content in shown(model.requests[-1])) < 4 * WINDOW
 
 
-async def test_what_has_nothing_older_is_shown_as_it_is_while_there_is_room(memory: Store) -> None:
+async def test_what_has_nothing_older_is_shown_as_it_is_while_there_is_room(memory: Ledger) -> None:
     model = ScriptedModel([words("hi")])
     async with small_window_worker(memory, model) as runs:
         assert await outcome(runs, await post(runs, says("u" * 6_800))) == Completed()
@@ -189,7 +189,7 @@ FAILING: dict[str, list[Step]] = {
 
 @pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
 async def test_a_run_goes_on_unsummarised_while_there_is_room(
-    memory: Store, failing: list[Step]
+    memory: Ledger, failing: list[Step]
 ) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), failing, words("d")])
     async with small_window_worker(memory, model) as runs:
@@ -200,7 +200,7 @@ async def test_a_run_goes_on_unsummarised_while_there_is_room(
     assert len(shown(model.requests[-1])) == 7
 
 
-async def test_a_run_does_not_ask_for_a_summary_again_that_failed(memory: Store) -> None:
+async def test_a_run_does_not_ask_for_a_summary_again_that_failed(memory: Ledger) -> None:
     turn = calls(("look", {"size": 10}))
     away: list[Step] = [ModelUnavailable("away")]
     model = ScriptedModel([turn, away, turn, turn, words("hi")])
@@ -212,7 +212,7 @@ async def test_a_run_does_not_ask_for_a_summary_again_that_failed(memory: Store)
 
 @pytest.mark.parametrize("failing", FAILING.values(), ids=FAILING)
 async def test_where_there_is_no_room_a_mark_takes_the_summarys_place(
-    memory: Store, failing: list[Step]
+    memory: Ledger, failing: list[Step]
 ) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), failing, words("d")])
     async with small_window_worker(memory, model) as runs:
@@ -223,7 +223,7 @@ async def test_where_there_is_no_room_a_mark_takes_the_summarys_place(
     assert len(model.requests) == 5  # one attempt at a summary
 
 
-async def test_a_mark_keeps_the_summary_before(memory: Store) -> None:
+async def test_a_mark_keeps_the_summary_before(memory: Ledger) -> None:
     away: list[Step] = [ModelUnavailable("away")]
     before = [words("a"), words("b"), words("c"), words("notes"), words("d")]
     model = ScriptedModel([*before, words("e"), away, words("f")])
@@ -235,7 +235,7 @@ async def test_a_mark_keeps_the_summary_before(memory: Store) -> None:
     assert last.content.startswith("notes\n\n[")
 
 
-async def test_a_summary_that_does_not_end_is_cut(memory: Store) -> None:
+async def test_a_summary_that_does_not_end_is_cut(memory: Ledger) -> None:
     endless: list[Step] = ["z" * 1_000] * 1_000
     model = ScriptedModel([words("a"), words("b"), words("c"), endless, words("d")])
     async with small_window_worker(memory, model) as runs:
@@ -260,7 +260,7 @@ def spent(usage: Usage) -> int:
 
 
 async def test_a_cut_summary_costs_its_request_and_its_text(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     endless: list[Step] = ["z" * 1_000] * 1_000
     async with small_window_worker(memory, ScriptedModel([*TALK, endless, words("d")])) as runs:
@@ -276,7 +276,7 @@ async def test_a_cut_summary_costs_its_request_and_its_text(
 
 
 async def test_a_summary_that_fails_costs_what_it_had_thought_and_what_the_service_counted(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     failing: list[Step] = [
         UsageChunk(Usage(1_234)),
@@ -288,7 +288,7 @@ async def test_a_summary_that_fails_costs_what_it_had_thought_and_what_the_servi
         assert await tokens_of(runs) == 1_244
 
 
-async def test_a_summary_that_never_began_costs_nothing(memory: Store) -> None:
+async def test_a_summary_that_never_began_costs_nothing(memory: Ledger) -> None:
     model = ScriptedModel([*TALK, [ModelUnavailable("")], words("d")])
     async with small_window_worker(memory, model) as runs:
         assert reported(await talk(runs, *SIZES)) == []
@@ -314,7 +314,7 @@ async def test_a_run_that_is_cancelled_in_its_summary_tells_what_that_used(asked
 
 
 @pytest.mark.promise("P7")
-async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memory: Store) -> None:
+async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memory: Ledger) -> None:
     lead = ScriptedModel([[UsageChunk(Usage(10, 1)), *TASK]])
     other = ScriptedModel([[UsageChunk(Usage(20)), "thinking", anyio.Event()]])
     async with lead_worker(memory, lead, helper(other)) as runs:
@@ -330,7 +330,7 @@ async def test_a_run_that_is_cancelled_tells_also_what_its_sub_agents_used(memor
         assert await tokens_of(runs) == 33
 
 
-async def test_usage_of_a_failed_sub_agent_is_reported_at_the_end(memory: Store) -> None:
+async def test_usage_of_a_failed_sub_agent_is_reported_at_the_end(memory: Ledger) -> None:
     lead = ScriptedModel(
         [[UsageChunk(Usage(1)), *TASK], [UsageChunk(Usage(2)), *words("so be it")]]
     )

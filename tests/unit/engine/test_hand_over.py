@@ -46,7 +46,7 @@ from passback.core.events import (
     ToolResulted,
 )
 from passback.core.messages import RunRef, ToolMessage
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, Step, Turn, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool
@@ -61,7 +61,7 @@ def look() -> str:
 
 
 # ---------------------------------------------------------------- draining
-async def test_a_stopping_worker_lets_the_turn_end_and_admits_no_more(memory: Store) -> None:
+async def test_a_stopping_worker_lets_the_turn_end_and_admits_no_more(memory: Ledger) -> None:
     gate = anyio.Event()
     async with worker(memory, ScriptedModel([[gate, *words("done")]])) as runs:
         run = await post(runs, says())
@@ -79,7 +79,7 @@ async def test_a_stopping_worker_lets_the_turn_end_and_admits_no_more(memory: St
 
 
 @pytest.mark.promise("P6", "P10")
-async def test_between_two_turns_a_run_is_left_to_another_worker(store: Store) -> None:
+async def test_between_two_turns_a_run_is_left_to_another_worker(store: Ledger) -> None:
     """Nothing is void: readers of both workers are shown one unbroken stream."""
     gate = anyio.Event()
     first: list[Step] = ["one ", gate, *calls(("look", {}))]
@@ -105,7 +105,7 @@ async def test_between_two_turns_a_run_is_left_to_another_worker(store: Store) -
 
 
 @pytest.mark.promise("P10")
-async def test_after_the_grace_a_run_is_left_in_the_middle_of_its_turn(store: Store) -> None:
+async def test_after_the_grace_a_run_is_left_in_the_middle_of_its_turn(store: Ledger) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with (
         worker(store, model) as leaving,
@@ -125,7 +125,7 @@ async def test_after_the_grace_a_run_is_left_in_the_middle_of_its_turn(store: St
 
 
 @pytest.mark.promise("P10")
-async def test_a_run_that_has_just_begun_is_left_whole(store: Store) -> None:
+async def test_a_run_that_has_just_begun_is_left_whole(store: Ledger) -> None:
     faults = Faults(store)
     model = ScriptedModel([words("never asked")])
     async with (
@@ -146,7 +146,7 @@ async def test_a_run_that_has_just_begun_is_left_whole(store: Store) -> None:
     assert model.requests == []
 
 
-async def test_a_service_whose_task_is_cancelled_leaves_its_runs_too(store: Store) -> None:
+async def test_a_service_whose_task_is_cancelled_leaves_its_runs_too(store: Ledger) -> None:
     async with worker(store, ScriptedModel([words("whole")])) as other:
         with anyio.CancelScope() as scope:
             async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
@@ -157,7 +157,7 @@ async def test_a_service_whose_task_is_cancelled_leaves_its_runs_too(store: Stor
         assert (await other.status(KEY)).attempt == 1
 
 
-async def test_runs_handed_on_by_many_workers_count_no_attempt(store: Store) -> None:
+async def test_runs_handed_on_by_many_workers_count_no_attempt(store: Ledger) -> None:
     run: RunRef | None = None
     for _ in range(5):
         async with worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving:
@@ -175,7 +175,7 @@ async def test_runs_handed_on_by_many_workers_count_no_attempt(store: Store) -> 
 @pytest.mark.parametrize("repeatable", [False, True])
 @pytest.mark.promise("P5", "P10")
 async def test_a_tool_that_was_running_is_called_again_only_if_that_is_harmless(
-    store: Store, repeatable: bool
+    store: Ledger, repeatable: bool
 ) -> None:
     begun: list[str] = []
     started = anyio.Event()
@@ -205,7 +205,7 @@ async def test_a_tool_that_was_running_is_called_again_only_if_that_is_harmless(
     assert begun == (["first", "second"] if repeatable else ["first"])
 
 
-async def test_a_tool_that_ends_within_the_grace_is_not_called_again(store: Store) -> None:
+async def test_a_tool_that_ends_within_the_grace_is_not_called_again(store: Ledger) -> None:
     begun: list[str] = []
     started, gate = anyio.Event(), anyio.Event()
 
@@ -232,7 +232,7 @@ async def test_a_tool_that_ends_within_the_grace_is_not_called_again(store: Stor
 
 
 # ---------------------------------------------------------------- sub-agents
-async def _left_to(store: Store, lead: Turn, owes: Turn, write: FunctionTool) -> RunRef:
+async def _left_to(store: Ledger, lead: Turn, owes: Turn, write: FunctionTool) -> RunRef:
     """Leave a run while one sub-agent waits for the client, and another is at its first turn."""
     gate = anyio.Event()
     busy = ScriptedModel([[gate, *calls(("look", {}))]])
@@ -250,7 +250,7 @@ async def _left_to(store: Store, lead: Turn, owes: Turn, write: FunctionTool) ->
 
 
 @pytest.mark.promise("P10")
-async def test_what_follows_a_sub_agent_that_is_left_is_left_too(store: Store) -> None:
+async def test_what_follows_a_sub_agent_that_is_left_is_left_too(store: Ledger) -> None:
     """It is handed back, and a tool is called, only when the sub-agent has done its work."""
     made: list[str] = []
 
@@ -276,7 +276,7 @@ async def test_what_follows_a_sub_agent_that_is_left_is_left_too(store: Store) -
 
 # ---------------------------------------------------------------- other events during a hand-over
 @pytest.mark.promise("P7")
-async def test_a_run_that_was_left_may_be_cancelled_before_anybody_goes_on(store: Store) -> None:
+async def test_a_run_that_was_left_may_be_cancelled_before_anybody_goes_on(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving,
         worker(store, ScriptedModel([["more", anyio.Event()]])) as other,
@@ -288,7 +288,7 @@ async def test_a_run_that_was_left_may_be_cancelled_before_anybody_goes_on(store
         assert await outcome(other, run) == Cancelled()
 
 
-async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(store: Store) -> None:
+async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(store: Ledger) -> None:
     """The lease lapses by itself."""
     faults = Faults(store)
     faults.plan["release"] = ["refuse"]
@@ -309,7 +309,7 @@ async def test_a_release_that_the_store_refuses_costs_time_and_nothing_else(stor
 
 @pytest.mark.parametrize("fault", ["refuse", "lose reply"])
 @pytest.mark.promise("P15")
-async def test_a_run_is_left_although_text_is_in_doubt(store: Store, fault: Fault) -> None:
+async def test_a_run_is_left_although_text_is_in_doubt(store: Ledger, fault: Fault) -> None:
     faults = Faults(store)
     faults.plan["append"] = [fault]
     slow = replace(QUICK, log_delay=0.05)  # and ten times that after a failure
@@ -327,7 +327,7 @@ async def test_a_run_is_left_although_text_is_in_doubt(store: Store, fault: Faul
     assert faults.calls["append"] == 2
 
 
-async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
+async def test_a_stopped_worker_takes_nothing_over(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([["half", anyio.Event()]])) as leaving,
         worker(store, ScriptedModel([]), timing=RECOVERING) as stopped,
@@ -344,7 +344,7 @@ async def test_a_stopped_worker_takes_nothing_over(store: Store) -> None:
 
 
 @pytest.mark.parametrize("method", ["take_due", "load", "take_over"])
-async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method: str) -> None:
+async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Ledger, method: str) -> None:
     faults = Faults(memory)
     faults.plan[method] = ["refuse"]
     timing = replace(RECOVERING, lease=0.5)
@@ -358,7 +358,7 @@ async def test_a_look_for_lost_runs_that_fails_is_repeated(memory: Store, method
     assert faults.plan[method] == []
 
 
-async def test_a_result_that_a_stopping_worker_refuses_is_not_lost(memory: Store) -> None:
+async def test_a_result_that_a_stopping_worker_refuses_is_not_lost(memory: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), words("done")])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))

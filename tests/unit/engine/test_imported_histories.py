@@ -41,9 +41,9 @@ from passback.core.messages import (
     UserMessage,
 )
 from passback.core.permissions import pattern_rule
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -80,7 +80,7 @@ async def start(runs: RunService, what: StartRun) -> RunRef:
 
 
 @pytest.mark.promise("P5", "P13")
-async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) -> None:
+async def test_a_run_begins_behind_a_history_that_is_only_history(store: Ledger) -> None:
     """Its calls reach no rule and no client, and nobody can answer them later."""
     model = ScriptedModel([words("yes"), words("well")])
     async with worker(store, model, erase, rules=[pattern_rule({"*": "ask"})]) as runs:
@@ -103,7 +103,7 @@ async def test_a_run_begins_behind_a_history_that_is_only_history(store: Store) 
 
 
 @pytest.mark.promise("P8")
-async def test_a_repeat_on_another_worker_is_the_same_run(store: Store) -> None:
+async def test_a_repeat_on_another_worker_is_the_same_run(store: Ledger) -> None:
     model = ScriptedModel([words("yes")])
     async with worker(store, model) as one, worker(store, model) as other:
         run = await start(one, importing(key="k"))
@@ -116,7 +116,7 @@ async def test_a_repeat_on_another_worker_is_the_same_run(store: Store) -> None:
         assert len(await record(one)) == 7
 
 
-async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
+async def test_a_history_stays_when_its_run_is_taken_back(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([["a", gate], words("two")])
     async with worker(store, model) as runs:
@@ -129,7 +129,7 @@ async def test_a_history_stays_when_its_run_is_taken_back(store: Store) -> None:
 
 
 @pytest.mark.promise("P10")
-async def test_a_worker_that_takes_over_has_the_history(store: Store) -> None:
+async def test_a_worker_that_takes_over_has_the_history(store: Ledger) -> None:
     gate = anyio.Event()
     next_model = ScriptedModel([words("yes")])
     async with worker(store, ScriptedModel([["a", gate]]), timing=EXPIRING, max_turns=1) as dying:
@@ -139,7 +139,7 @@ async def test_a_worker_that_takes_over_has_the_history(store: Store) -> None:
             assert (await contents(runs))[-3:] == ["so", "go on", "yes"]
 
 
-async def test_what_is_too_large_or_cannot_be_shown_is_not_stored(memory: Store) -> None:
+async def test_what_is_too_large_or_cannot_be_shown_is_not_stored(memory: Ledger) -> None:
     image = MediaPart("image", "https://example.org/a.png")
     shown = (UserMessage(MessageId("h1"), (image,)), *HISTORY[1:])
     long = (UserMessage(MessageId("h1"), "x" * 10_000), *HISTORY[1:])
@@ -166,7 +166,7 @@ PICTURE = UserMessage(MessageId("h0"), (IMAGE,))
     ],
 )
 async def test_a_history_that_is_sent_again_changes_no_answer(
-    memory: Store, history: tuple[HistoryMessage, ...], new: str
+    memory: Ledger, history: tuple[HistoryMessage, ...], new: str
 ) -> None:
     """The conversation has messages: what could not begin one is not looked at, on no worker."""
     posted = [("", each) for each in (*history, says(new, "new"))]
@@ -188,7 +188,7 @@ async def test_a_history_that_is_sent_again_changes_no_answer(
     ("stored", "new"), [(says("first", "h1"), "/help"), (PICTURE, "without it")]
 )
 async def test_what_is_stored_already_is_not_judged_again(
-    memory: Store, stored: UserMessage, new: str
+    memory: Ledger, stored: UserMessage, new: str
 ) -> None:
     """A worker that has not heard of unanswered messages judges only what is new behind them."""
     again = StartRun(KEY, (replace(stored, id=MessageId("r")), says(new, "n")), resends=True)

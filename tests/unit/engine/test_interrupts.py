@@ -36,8 +36,8 @@ from passback.core.events import (
     ToolResulted,
 )
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
-from passback.core.ports import Store
 from passback.core.posts import OnBusy
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -60,7 +60,7 @@ async def stop(runs: RunService, text: str, how: Stops) -> RunRef:
 
 # ---------------------------------------------------------------- one after one
 @pytest.mark.promise("P7")
-async def test_an_interrupted_run_keeps_its_partial_answer(store: Store) -> None:
+async def test_an_interrupted_run_keeps_its_partial_answer(store: Ledger) -> None:
     model = ScriptedModel([half(), words("two")])
     async with worker(store, model) as runs:
         first = await post(runs, says("a"))
@@ -80,7 +80,7 @@ async def test_an_interrupted_run_keeps_its_partial_answer(store: Store) -> None
     assert model.open_streams == 0
 
 
-async def test_a_rollback_takes_back_what_the_run_said_and_its_message(store: Store) -> None:
+async def test_a_rollback_takes_back_what_the_run_said_and_its_message(store: Ledger) -> None:
     model = ScriptedModel([words("zero"), half(), words("two")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says("before")))
@@ -95,7 +95,7 @@ async def test_a_rollback_takes_back_what_the_run_said_and_its_message(store: St
 
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P7")
-async def test_a_run_is_stopped_from_any_worker(store: Store, how: Stops) -> None:
+async def test_a_run_is_stopped_from_any_worker(store: Ledger, how: Stops) -> None:
     model = ScriptedModel([half(), words("two")])
     async with worker(store, model) as owner, worker(store, model) as other:
         first = await post(owner, says("a"))
@@ -108,7 +108,7 @@ async def test_a_run_is_stopped_from_any_worker(store: Store, how: Stops) -> Non
         assert await contents(other) == [*kept, "b", "two"]
 
 
-async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(store: Store) -> None:
+async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(store: Ledger) -> None:
     """The client did what it was asked to: that stays true."""
 
     @tool
@@ -128,7 +128,7 @@ async def test_a_rollback_takes_back_whole_turns_but_not_the_clients_results(sto
 
 
 @pytest.mark.parametrize("how", BOTH)
-async def test_a_run_that_has_ended_is_neither_cut_nor_undone(store: Store, how: Stops) -> None:
+async def test_a_run_that_has_ended_is_neither_cut_nor_undone(store: Ledger, how: Stops) -> None:
     """The worker hears of the stop only when it has ended."""
     gate = anyio.Event()
     no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
@@ -143,7 +143,7 @@ async def test_a_run_that_has_ended_is_neither_cut_nor_undone(store: Store, how:
 
 
 @pytest.mark.parametrize("how", BOTH)
-async def test_nothing_is_stopped_where_nothing_runs(memory: Store, how: Stops) -> None:
+async def test_nothing_is_stopped_where_nothing_runs(memory: Ledger, how: Stops) -> None:
     model = ScriptedModel([words("one"), words("two")])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says("a")))
@@ -153,7 +153,7 @@ async def test_nothing_is_stopped_where_nothing_runs(memory: Store, how: Stops) 
 
 
 @pytest.mark.parametrize("how", BOTH)
-async def test_what_the_client_owes_is_superseded_and_stays(memory: Store, how: Stops) -> None:
+async def test_what_the_client_owes_is_superseded_and_stays(memory: Ledger, how: Stops) -> None:
     """A run that handed back has ended: it is not taken back."""
     model = ScriptedModel([calls(("paint", {})), words("two")])
     async with worker(memory, model) as runs:
@@ -164,7 +164,7 @@ async def test_what_the_client_owes_is_superseded_and_stays(memory: Store, how: 
 
 
 @pytest.mark.promise("P5")
-async def test_a_tool_of_an_interrupted_run_is_closed(store: Store) -> None:
+async def test_a_tool_of_an_interrupted_run_is_closed(store: Ledger) -> None:
     started = anyio.Event()
 
     @tool
@@ -187,7 +187,7 @@ async def test_a_tool_of_an_interrupted_run_is_closed(store: Store) -> None:
 # ---------------------------------------------------------------- several at once
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P6")
-async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, how: Stops) -> None:
+async def test_of_several_that_stop_each_other_the_last_one_runs(store: Ledger, how: Stops) -> None:
     model = ScriptedModel([half(), words("last")])
     no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with worker(store, model, timing=no_heartbeat) as runs, worker(store, model) as other:
@@ -209,7 +209,7 @@ async def test_of_several_that_stop_each_other_the_last_one_runs(store: Store, h
 
 @pytest.mark.parametrize("how", BOTH)
 async def test_a_post_that_stops_the_run_does_not_wait_for_queued_posts(
-    store: Store, how: Stops
+    store: Ledger, how: Stops
 ) -> None:
     model = ScriptedModel([half(), words("last")])
     async with worker(store, model) as runs:
@@ -226,7 +226,7 @@ async def test_a_post_that_stops_the_run_does_not_wait_for_queued_posts(
 
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P5", "P6")
-async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Stops) -> None:
+async def test_many_interrupts_leave_a_sound_conversation(store: Ledger, how: Stops) -> None:
     """Two workers interrupt at once: each run has one end, and the last was not cut."""
     model = ScriptedModel([half()] + [words(f"answer {n}") for n in range(10)])
     async with worker(store, model) as one, worker(store, model) as two:
@@ -255,9 +255,9 @@ async def test_many_interrupts_leave_a_sound_conversation(store: Store, how: Sto
 
 @pytest.mark.parametrize("how", [*BOTH, "enqueue"])
 async def test_a_post_may_stop_a_queued_run_that_is_just_beginning(
-    store: Store, how: OnBusy
+    store: Ledger, how: OnBusy
 ) -> None:
-    """A post is judged while the first runs and stored when nothing does: then it stops nobody."""
+    """A post is judged while the first runs, and again when that has ended meanwhile."""
     owning, asked = Faults(store), Faults(store)
     gate, looked = anyio.Event(), anyio.Event()
 
@@ -285,7 +285,7 @@ async def test_a_post_may_stop_a_queued_run_that_is_just_beginning(
 # ---------------------------------------------------------------- workers that die
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P10")
-async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> None:
+async def test_a_dead_workers_run_can_be_stopped(store: Ledger, how: Stops) -> None:
     async with (
         worker(store, ScriptedModel([half(), words("two")])) as other,
         killable_worker(store, ScriptedModel([half()])) as dying,
@@ -302,7 +302,7 @@ async def test_a_dead_workers_run_can_be_stopped(store: Store, how: Stops) -> No
 
 @pytest.mark.parametrize("how", BOTH)
 @pytest.mark.promise("P10")
-async def test_a_worker_may_die_before_it_stops_the_run(store: Store, how: Stops) -> None:
+async def test_a_worker_may_die_before_it_stops_the_run(store: Ledger, how: Stops) -> None:
     """The order is in the store: the next worker ends the run, and begins the one that waits."""
     no_heartbeat = replace(QUICK, heartbeat=3600, log_delay=3600)
     async with (
@@ -320,7 +320,7 @@ async def test_a_worker_may_die_before_it_stops_the_run(store: Store, how: Stops
 
 
 @pytest.mark.promise("P10")
-async def test_a_worker_may_die_between_the_stop_and_the_rollback(store: Store) -> None:
+async def test_a_worker_may_die_between_the_stop_and_the_rollback(store: Ledger) -> None:
     """The run was cut, the one that takes it back has not begun: another worker takes it back."""
     async with (
         worker(store, ScriptedModel([words("two")])) as other,
@@ -342,7 +342,7 @@ SHORT_GRACE = replace(QUICK, disconnect_grace=0.05)
 
 
 @pytest.mark.promise("P7")
-async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: Store) -> None:
+async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: Ledger) -> None:
     model = ScriptedModel([["half", anyio.Event()]])
     async with worker(store, model, timing=SHORT_GRACE) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
@@ -354,7 +354,7 @@ async def test_a_run_is_cancelled_some_time_after_its_last_reader_left(store: St
 
 
 @pytest.mark.promise("P7")
-async def test_a_run_that_nobody_ever_followed_is_cancelled_too(store: Store) -> None:
+async def test_a_run_that_nobody_ever_followed_is_cancelled_too(store: Ledger) -> None:
     async with worker(store, ScriptedModel([[anyio.Event()]]), timing=SHORT_GRACE) as runs:
         run = await post(runs, says(), on_disconnect="cancel")
         await over(store, run)
@@ -362,7 +362,7 @@ async def test_a_run_that_nobody_ever_followed_is_cancelled_too(store: Store) ->
 
 
 @pytest.mark.promise("P7")
-async def test_a_run_is_not_cancelled_that_did_not_ask_for_it(memory: Store) -> None:
+async def test_a_run_is_not_cancelled_that_did_not_ask_for_it(memory: Ledger) -> None:
     gate = anyio.Event()
     faults = Faults(memory)
     async with worker(
@@ -374,7 +374,7 @@ async def test_a_run_is_not_cancelled_that_did_not_ask_for_it(memory: Store) -> 
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_run_is_not_cancelled_while_one_reader_stays(memory: Store) -> None:
+async def test_a_run_is_not_cancelled_while_one_reader_stays(memory: Ledger) -> None:
     gate = anyio.Event()
     faults = Faults(memory)
     async with worker(
@@ -389,7 +389,7 @@ async def test_a_run_is_not_cancelled_while_one_reader_stays(memory: Store) -> N
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_reader_that_comes_back_within_the_grace_keeps_the_run(memory: Store) -> None:
+async def test_a_reader_that_comes_back_within_the_grace_keeps_the_run(memory: Ledger) -> None:
     gate = anyio.Event()
     faults = Faults(memory)
     long_grace = replace(QUICK, disconnect_grace=3600)
@@ -407,7 +407,7 @@ async def test_a_reader_that_comes_back_within_the_grace_keeps_the_run(memory: S
 
 
 @pytest.mark.promise("P7")
-async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
+async def test_a_reader_at_another_worker_keeps_the_run(store: Ledger) -> None:
     """It says in the store that it is there; when it has left, the run is cancelled."""
     gate = anyio.Event()
     faults = Faults(store)
@@ -433,7 +433,7 @@ async def test_a_reader_at_another_worker_keeps_the_run(store: Store) -> None:
 
 
 @pytest.mark.promise("P7", "P10")
-async def test_the_next_worker_knows_that_the_run_ends_with_its_reader(store: Store) -> None:
+async def test_the_next_worker_knows_that_the_run_ends_with_its_reader(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([["more", anyio.Event()]]), timing=SHORT_GRACE) as other,
         killable_worker(store, ScriptedModel([["half", anyio.Event()]])) as dying,
@@ -446,7 +446,7 @@ async def test_the_next_worker_knows_that_the_run_ends_with_its_reader(store: St
         assert await outcome(other, run) == Cancelled()
 
 
-async def test_a_queued_run_ends_with_its_reader_once_it_begins(store: Store) -> None:
+async def test_a_queued_run_ends_with_its_reader_once_it_begins(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], ["half", anyio.Event()]])
     async with worker(store, model, timing=SHORT_GRACE) as runs:
@@ -458,7 +458,7 @@ async def test_a_queued_run_ends_with_its_reader_once_it_begins(store: Store) ->
         assert await outcome(runs, run) == Cancelled()
 
 
-async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
+async def test_a_reader_that_waited_with_its_run_keeps_it(store: Ledger) -> None:
     """It follows from the store what goes on in its own process."""
     gates = [anyio.Event(), anyio.Event()]
     model = ScriptedModel([[gates[0], *words("one")], ["a", gates[1], *words("b")]])
@@ -479,7 +479,7 @@ async def test_a_reader_that_waited_with_its_run_keeps_it(store: Store) -> None:
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_store_that_fails_when_the_reader_is_gone_is_asked_again(memory: Store) -> None:
+async def test_a_store_that_fails_when_the_reader_is_gone_is_asked_again(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["status"] = ["refuse"]
     async with worker(faults.store, ScriptedModel([[anyio.Event()]]), timing=SHORT_GRACE) as runs:

@@ -45,10 +45,10 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.permissions import ALLOWED, Decision, Permission, Rule, pattern_rule
-from passback.core.ports import Store
 from passback.core.questions import ASK_USER
 from passback.engine.agents import AgentSpec, ServedAgent
 from passback.engine.judging import CallJudge
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, calls
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Permission | Decision, list[Rule], str]] = {
 @pytest.mark.promise("P5")
 @pytest.mark.parametrize(("permission", "rules", "expected"), CASES.values(), ids=CASES)
 async def test_the_first_opinion_counts_and_what_cannot_be_judged_is_not_made(
-    memory: Store, permission: Permission | Decision, rules: list[Rule], expected: str
+    memory: Ledger, permission: Permission | Decision, rules: list[Rule], expected: str
 ) -> None:
     counted = CountedTools()
     async with worker(memory, one_of("pay"), counted.tool("pay", permission), rules=rules) as runs:
@@ -147,7 +147,7 @@ async def test_the_first_opinion_counts_and_what_cannot_be_judged_is_not_made(
     assert counted.done == ({"pay": 1} if expected == DONE else {})
 
 
-async def test_a_rule_sees_the_call_and_its_run(memory: Store) -> None:
+async def test_a_rule_sees_the_call_and_its_run(memory: Ledger) -> None:
     seen: list[tuple[str, str, RunRef]] = []
 
     def judge(call: ToolCall, run: RunRef) -> None:
@@ -165,7 +165,7 @@ async def test_a_rule_sees_the_call_and_its_run(memory: Store) -> None:
 
 
 async def test_a_rule_that_fails_is_logged_and_its_words_go_nowhere(
-    memory: Store, caplog: pytest.LogCaptureFixture
+    memory: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with worker(memory, one_of("pay"), CountedTools().tool("pay"), rules=[fails]) as runs:
         seen = await events(runs, await post(runs, says()))
@@ -185,7 +185,7 @@ LATE = "Not executed: whether it may be called was not found out in time"
 @pytest.mark.promise("P11")
 @pytest.mark.parametrize("permission", [ALLOWED, "ask"])
 async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
-    store: Store, caplog: pytest.LogCaptureFixture, permission: Permission | Decision
+    store: Ledger, caplog: pytest.LogCaptureFixture, permission: Permission | Decision
 ) -> None:
     counted, model = CountedTools(), one_of("pay", "pay")
     quick_judge = CallJudge(find_objection, [no_opinion, never], seconds=0.01)
@@ -199,7 +199,7 @@ async def test_a_rule_that_never_answers_is_a_denial_and_the_run_goes_on(
     assert {getattr(each, "run_id", None) for each in caplog.records} == {run.run_id}
 
 
-async def test_a_hanging_rule_holds_up_nothing(memory: Store) -> None:
+async def test_a_hanging_rule_holds_up_nothing(memory: Ledger) -> None:
     done = threading.Event()
 
     def hangs(_call: ToolCall, _run: RunRef) -> Decision:
@@ -217,7 +217,7 @@ async def test_a_hanging_rule_holds_up_nothing(memory: Store) -> None:
 
 
 async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer_any_more(
-    store: Store,
+    store: Ledger,
 ) -> None:
     counted, model = CountedTools(), one_of("pay")
     pay = counted.tool("pay", "ask")
@@ -231,7 +231,7 @@ async def test_a_call_that_was_allowed_is_not_made_when_its_rule_does_not_answer
     assert counted.done == {}
 
 
-async def test_a_run_can_be_cancelled_while_a_rule_thinks(memory: Store) -> None:
+async def test_a_run_can_be_cancelled_while_a_rule_thinks(memory: Ledger) -> None:
     counted, asked = CountedTools(), anyio.Event()
 
     async def thinks(call: ToolCall, run: RunRef) -> Decision:
@@ -255,7 +255,7 @@ def test_an_unknown_permission_of_a_tool_is_refused(broken: Any) -> None:
 
 # ---------------------------------------------------------------- events and results
 @pytest.mark.promise("P1", "P4")
-async def test_a_call_that_needs_approval_hands_the_run_back(store: Store) -> None:
+async def test_a_call_that_needs_approval_hands_the_run_back(store: Ledger) -> None:
     counted = CountedTools()
     pay = counted.tool("pay", Permission("ask", "It is a lot."))
     async with worker(store, one_of("pay"), pay) as runs:
@@ -272,7 +272,7 @@ async def test_a_call_that_needs_approval_hands_the_run_back(store: Store) -> No
 
 
 @pytest.mark.promise("P4", "P5")
-async def test_a_denied_call_has_a_result_and_the_model_goes_on(store: Store) -> None:
+async def test_a_denied_call_has_a_result_and_the_model_goes_on(store: Ledger) -> None:
     model = one_of("pay", "look")
     counted = CountedTools()
     tools = [counted.tool("pay", NOT_TODAY), counted.tool("look")]
@@ -295,13 +295,13 @@ def _call_of(message: object) -> Any:
     return message.call_id
 
 
-async def test_a_model_that_is_denied_again_and_again_ends_with_its_turns(memory: Store) -> None:
+async def test_a_model_that_is_denied_again_and_again_ends_with_its_turns(memory: Ledger) -> None:
     model = ScriptedModel([calls(("pay", {}))] * 4)
     async with worker(memory, model, CountedTools().tool("pay", "deny")) as runs:
         assert await outcome(runs, await post(runs, says())) == Completed("max_turns")
 
 
-async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store) -> None:
+async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Ledger) -> None:
     @tool(permission="ask")
     def send(to: str) -> str:
         return f"sent to {to}"
@@ -314,7 +314,7 @@ async def test_nobody_is_asked_about_a_call_that_could_not_be_made(memory: Store
     assert content.startswith("Not executed: the arguments do not fit the tool's schema: ")
 
 
-async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store) -> None:
+async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Ledger) -> None:
     counted = CountedTools()
     twice: list[ModelDelta] = [
         ToolCallChunk(0, name="pay", arguments='{"to":"alice","to":"mallory"}'),
@@ -328,7 +328,7 @@ async def test_nobody_is_asked_about_a_call_that_reads_in_two_ways(memory: Store
     assert content == "Not executed: the arguments have the key 'to' twice in one object."
 
 
-async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Store) -> None:
+async def test_what_the_rules_deny_by_now_is_not_made_though_it_was_allowed(store: Ledger) -> None:
     counted: list[str] = []
 
     @tool(permission="ask")
@@ -357,7 +357,7 @@ FORM: dict[str, JsonValue] = {
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "offered by the agent"])
-async def test_a_call_of_ask_user_is_owed_as_a_question(store: Store, declared: bool) -> None:
+async def test_a_call_of_ask_user_is_owed_as_a_question(store: Ledger, declared: bool) -> None:
     model = ScriptedModel([calls(("ask_user", FORM)), words("so")])
     offers = [] if declared else [ASK_USER]
     async with worker(store, model, offers=offers) as runs:
@@ -372,7 +372,7 @@ async def test_a_call_of_ask_user_is_owed_as_a_question(store: Store, declared: 
     assert ASK_USER in model.requests[0].tools
 
 
-async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) -> None:
+async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Ledger) -> None:
     own = PAINT.__class__("ask_user", "Mine.", PAINT.parameters)
     model = ScriptedModel([calls(("ask_user", {"any": 1})), words("so")])
     async with worker(memory, model, offers=[ASK_USER]) as runs:
@@ -395,7 +395,7 @@ async def test_a_clients_own_ask_user_is_a_tool_like_any_other(memory: Store) ->
     ],
 )
 async def test_questions_are_offered_while_somebody_is_there_to_answer(
-    memory: Store,
+    memory: Ledger,
     answered: bool | None,
     offers: list[ToolSpec],
     declared: list[ToolSpec] | None,
@@ -412,7 +412,7 @@ async def test_questions_are_offered_while_somebody_is_there_to_answer(
 
 
 async def test_a_clients_own_ask_user_is_no_question_and_stays_when_nobody_looks_on(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     own = PAINT.__class__("ask_user", "Mine.", PAINT.parameters)
     model = ScriptedModel([words("so")])
@@ -422,7 +422,7 @@ async def test_a_clients_own_ask_user_is_no_question_and_stays_when_nobody_looks
     assert model.requests[0].tools == (own,)
 
 
-async def test_sub_agents_ask_only_while_somebody_is_there_to_answer(memory: Store) -> None:
+async def test_sub_agents_ask_only_while_somebody_is_there_to_answer(memory: Ledger) -> None:
     asker = ScriptedModel([words("done"), words("done")])
     model = ScriptedModel([*[calls(("asker", {"task": "go"})), words("so")] * 2])
     actor = ServedAgent(AgentSpec(asker, "be brief", 4), ToolSources((), [ASK_USER]), "asker")
@@ -438,7 +438,7 @@ async def test_sub_agents_ask_only_while_somebody_is_there_to_answer(memory: Sto
 
 @pytest.mark.promise("P4")
 async def test_questions_that_do_not_fit_the_schema_are_an_error_for_the_model(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     bad: dict[str, JsonValue] = {"questions": [{"question": "?", "options": ["a"]}]}
     model = ScriptedModel([calls(("ask_user", bad)), words("sorry")])
@@ -467,7 +467,7 @@ UNANSWERABLE: dict[str, tuple[dict[str, JsonValue], str]] = {
 @pytest.mark.promise("P4")
 @pytest.mark.parametrize(("form", "expected"), UNANSWERABLE.values(), ids=UNANSWERABLE)
 async def test_questions_that_nobody_could_answer_go_back_to_the_model(
-    memory: Store, form: dict[str, JsonValue], expected: str
+    memory: Ledger, form: dict[str, JsonValue], expected: str
 ) -> None:
     model = ScriptedModel([calls(("ask_user", form)), calls(("ask_user", FORM)), words("so")])
     async with worker(memory, model, offers=[ASK_USER]) as runs:
@@ -482,7 +482,7 @@ async def test_questions_that_nobody_could_answer_go_back_to_the_model(
         ) in await events(runs, run)
 
 
-async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
+async def test_a_servers_own_ask_user_wins(memory: Ledger) -> None:
     counted = CountedTools()
     async with worker(
         memory, one_of("ask_user"), counted.tool("ask_user"), offers=[ASK_USER]
@@ -494,7 +494,7 @@ async def test_a_servers_own_ask_user_wins(memory: Store) -> None:
 
 
 @pytest.mark.promise("P14")
-async def test_a_clients_tool_cannot_look_like_one_that_the_agent_offers(memory: Store) -> None:
+async def test_a_clients_tool_cannot_look_like_one_that_the_agent_offers(memory: Ledger) -> None:
     model = ScriptedModel([words("so")])
     loud = replace(ASK_USER, name="ASK_USER")
     async with worker(memory, model, offers=[ASK_USER]) as runs:

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support.killable_worker import Faults
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     ASK,
     KEY,
@@ -25,12 +26,11 @@ from tests.support.runs import (
 from passback.core.errors import Reused, StoreUnavailable
 from passback.core.events import Completed
 from passback.core.messages import ConversationKey, MessageId, RunRef, ToolMessage, UserMessage
-from passback.core.ports import Store
 from passback.core.posts import OnBusy, Parked, StartRun
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ async def start(runs: RunService, command: StartRun) -> RunRef:
 
 # ---------------------------------------------------------------- keys
 @pytest.mark.promise("P8")
-async def test_a_post_with_the_same_key_follows_the_first_ones_run(store: Store) -> None:
+async def test_a_post_with_the_same_key_follows_the_first_ones_run(store: Ledger) -> None:
     """While it goes on, after its end, after later runs, and at another worker."""
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], words("two")])
@@ -80,7 +80,7 @@ async def test_a_post_with_the_same_key_follows_the_first_ones_run(store: Store)
 
 
 @pytest.mark.promise("P8", "P12")
-async def test_another_post_under_the_same_key_is_refused(store: Store) -> None:
+async def test_another_post_under_the_same_key_is_refused(store: Ledger) -> None:
     async with worker(store, ScriptedModel([words("one")])) as runs:
         await outcome(runs, await start(runs, keyed("a")))
         before = await runs.status(KEY)
@@ -89,7 +89,7 @@ async def test_another_post_under_the_same_key_is_refused(store: Store) -> None:
         assert await runs.status(KEY) == before
 
 
-async def test_a_key_is_known_in_its_conversation_only(memory: Store) -> None:
+async def test_a_key_is_known_in_its_conversation_only(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([words("one"), words("two")])) as runs:
         run = await start(runs, keyed("a"))
         other = await start(runs, keyed("b", to=OTHER))
@@ -105,8 +105,8 @@ async def test_the_same_post_ten_times_at_once_and_once_after_the_end_is_one_run
     url = f"sqlite:///{tmp_path}/shared.db"
     model = ScriptedModel([words("one")])
     async with (
-        open_store(url) as one,
-        open_store(url) as two,
+        open_ledger(url) as one,
+        open_ledger(url) as two,
         worker(one, model) as first,
         worker(two, model) as second,
     ):
@@ -130,7 +130,7 @@ async def test_the_same_post_ten_times_at_once_and_once_after_the_end_is_one_run
 
 
 @pytest.mark.promise("P8", "P15")
-async def test_a_post_whose_reply_was_lost_may_be_sent_again(store: Store) -> None:
+async def test_a_post_whose_reply_was_lost_may_be_sent_again(store: Ledger) -> None:
     """It was stored, and nobody works on it: the repeat finds it, and its run is done."""
     faults = Faults(store)
     faults.plan["begin"] = ["lose reply"]
@@ -144,7 +144,7 @@ async def test_a_post_whose_reply_was_lost_may_be_sent_again(store: Store) -> No
 
 
 @pytest.mark.promise("P8", "P15")
-async def test_a_queued_post_whose_reply_was_lost_may_be_sent_again(store: Store) -> None:
+async def test_a_queued_post_whose_reply_was_lost_may_be_sent_again(store: Ledger) -> None:
     faults = Faults(store)
     faults.plan["enqueue"] = ["lose reply"]
     gate = anyio.Event()
@@ -161,7 +161,7 @@ async def test_a_queued_post_whose_reply_was_lost_may_be_sent_again(store: Store
 
 
 @pytest.mark.promise("P8")
-async def test_a_post_that_waits_is_known_again_all_its_life(store: Store) -> None:
+async def test_a_post_that_waits_is_known_again_all_its_life(store: Ledger) -> None:
     gates = [anyio.Event(), anyio.Event()]
     model = ScriptedModel([[gates[0], *words("one")], [gates[1], *words("two")]])
     async with worker(store, model) as runs, worker(store, ScriptedModel([])) as other:
@@ -181,7 +181,7 @@ async def test_a_post_that_waits_is_known_again_all_its_life(store: Store) -> No
 
 
 @pytest.mark.promise("P8", "P9")
-async def test_a_keyed_post_of_some_results_stays_known(store: Store) -> None:
+async def test_a_keyed_post_of_some_results_stays_known(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {}), ("ask", {})), words("done")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT, ASK]))
@@ -200,7 +200,7 @@ async def test_a_keyed_post_of_some_results_stays_known(store: Store) -> None:
 
 # ---------------------------------------------------------------- named messages
 @pytest.mark.promise("P8")
-async def test_a_message_of_the_same_name_is_known_again(store: Store) -> None:
+async def test_a_message_of_the_same_name_is_known_again(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")]])
     async with worker(store, model) as runs, worker(store, ScriptedModel([])) as other:
@@ -214,7 +214,7 @@ async def test_a_message_of_the_same_name_is_known_again(store: Store) -> None:
         assert await contents(other) == ["a", "one"]
 
 
-async def test_of_known_and_new_messages_the_new_ones_are_added(store: Store) -> None:
+async def test_of_known_and_new_messages_the_new_ones_are_added(store: Ledger) -> None:
     """A client that sends its whole list again."""
     model = ScriptedModel([words("one"), words("two")])
     async with worker(store, model) as runs:
@@ -226,7 +226,7 @@ async def test_of_known_and_new_messages_the_new_ones_are_added(store: Store) ->
 
 
 @pytest.mark.promise("P8")
-async def test_named_messages_at_once_are_one_run(store: Store) -> None:
+async def test_named_messages_at_once_are_one_run(store: Ledger) -> None:
     model = ScriptedModel([words("one")])
     async with worker(store, model) as one, worker(store, model) as two:
         started: list[RunRef] = []
@@ -243,7 +243,7 @@ async def test_named_messages_at_once_are_one_run(store: Store) -> None:
     assert len(model.requests) == 1
 
 
-async def test_a_named_message_that_waits_is_known_again(memory: Store) -> None:
+async def test_a_named_message_that_waits_is_known_again(memory: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], words("two")])
     async with worker(memory, model) as runs:
@@ -257,7 +257,7 @@ async def test_a_named_message_that_waits_is_known_again(memory: Store) -> None:
         assert await contents(runs) == ["a", "one", "b", "two"]
 
 
-async def test_a_known_message_with_a_result_brings_only_the_result(memory: Store) -> None:
+async def test_a_known_message_with_a_result_brings_only_the_result(memory: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), words("done")])
     async with worker(memory, model) as runs:
         command = named("a")

@@ -17,7 +17,7 @@ from passback.core.deltas import Finish, ModelDelta, ModelRequest, TextChunk
 from passback.core.errors import StoreError
 from passback.core.events import Completed, RunFinished, TextDelta
 from passback.core.messages import ConversationId, ConversationKey, MediaPart, OwnerId
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.log import LogWriter, RunLog
 from passback.models.scripted import ScriptedModel
 
@@ -64,8 +64,9 @@ class Talker:
         """Nothing is open."""
 
 
+@pytest.mark.parametrize("store", ["file"], indirect=True)  # what is stored is not in memory
 async def test_answers_that_end_together_take_no_more_than_two_and_a_half_times_their_size(
-    store: Store,
+    store: Ledger,
 ) -> None:
     async with worker(store, Talker(), seconds=30) as runs:
 
@@ -89,7 +90,7 @@ async def test_answers_that_end_together_take_no_more_than_two_and_a_half_times_
     assert peak <= 2.5 * SIZE * ANSWERS
 
 
-async def test_a_late_reader_gets_the_whole_answer(store: Store) -> None:
+async def test_a_late_reader_gets_the_whole_answer(store: Ledger) -> None:
     pieces = [f"{number}{MUCH}" for number in range(PIECES)]
     last = anyio.Event()
     model = ScriptedModel([[*pieces, last, Finish("stop")]])
@@ -110,7 +111,7 @@ async def test_a_late_reader_gets_the_whole_answer(store: Store) -> None:
     assert seen[-1].event == RunFinished(Completed())
 
 
-async def test_an_answer_goes_on_when_a_store_that_was_away_is_there_again(memory: Store) -> None:
+async def test_an_answer_goes_on_when_a_store_that_was_away_is_there_again(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["append"] = ["refuse", "lose reply", "refuse"]
     model = ScriptedModel([[MUCH, MUCH, MUCH, Finish("stop")]])
@@ -122,7 +123,7 @@ async def test_an_answer_goes_on_when_a_store_that_was_away_is_there_again(memor
 class Notes:
     """A store that notes of which runs each write is."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self.sees_followers = False
         self.wrote: list[list[RunLog]] = []
@@ -142,9 +143,9 @@ class Notes:
         return await self._store.append(writes, lease=lease)
 
 
-async def test_small_texts_are_written_together_and_large_ones_each_alone(memory: Store) -> None:
+async def test_small_texts_are_written_together_and_large_ones_each_alone(memory: Ledger) -> None:
     notes = Notes(memory)
-    writer = LogWriter(cast("Store", notes), delay=0.001, lease=LONG, write_timeout=10)
+    writer = LogWriter(cast("Ledger", notes), delay=0.001, lease=LONG, write_timeout=10)
     for _ in range(4):
         held = await begin_run(memory, new_key())
         notes.logs.append(RunLog(held, [TextDelta("stored")], writer, lambda _: None))

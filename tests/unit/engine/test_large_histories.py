@@ -49,9 +49,9 @@ from passback.core.messages import (
     OwnerId,
     RunRef,
 )
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.engine.commands import Commands
+from passback.engine.ledger import Ledger
 from passback.engine.loading import LARGE_HISTORY_BYTES, ConversationLoader
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
@@ -75,7 +75,7 @@ class Watched:
         brought: how many messages came with each load.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self._loading: Counter[ConversationKey] = Counter()
         self._whole = 0
@@ -84,8 +84,8 @@ class Watched:
         self.brought: list[int] = []
 
     @property
-    def store(self) -> Store:
-        return cast("Store", self)
+    def store(self) -> Ledger:
+        return cast("Ledger", self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -113,7 +113,7 @@ async def fill(runs: RunService, size: int, key: ConversationKey = KEY) -> None:
 
 
 # ---------------------------------------------------------------- the limit
-async def test_a_post_too_large_for_its_history_is_refused_until_cleared(store: Store) -> None:
+async def test_a_post_too_large_for_its_history_is_refused_until_cleared(store: Ledger) -> None:
     model = ScriptedModel([words("hi")] * 2)
     async with worker(store, model, timing=SMALL, commands=COMMANDS) as runs:
         await fill(runs, LIMIT // 2)
@@ -127,14 +127,14 @@ async def test_a_post_too_large_for_its_history_is_refused_until_cleared(store: 
         assert await reply(runs, says("y" * (LIMIT // 2), "y")) == "hi"
 
 
-async def test_a_first_post_that_is_too_large_begins_no_conversation(store: Store) -> None:
+async def test_a_first_post_that_is_too_large_begins_no_conversation(store: Ledger) -> None:
     async with worker(store, ScriptedModel([]), timing=SMALL) as runs:
         with pytest.raises(HistoryTooLarge, match=r"begin a new one$"):
             await post(runs, says("x" * LIMIT))
         assert await store.status(KEY) == Status()
 
 
-async def test_results_that_have_no_room_are_refused_and_the_way_out_is_open(store: Store) -> None:
+async def test_results_that_have_no_room_are_refused_and_the_way_out_is_open(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {}), ("paint", {})), words("hi")])
     async with worker(store, model, timing=SMALL, commands=COMMANDS) as runs:
         run = await post(runs, says("x" * (LIMIT // 2)), tools=[PAINT])
@@ -148,7 +148,7 @@ async def test_results_that_have_no_room_are_refused_and_the_way_out_is_open(sto
         assert await reply(runs, says("more", "m")) == "hi"
 
 
-async def test_what_waits_counts_too(store: Store) -> None:
+async def test_what_waits_counts_too(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], words("two")])
     async with worker(store, model, timing=SMALL) as runs:
@@ -161,7 +161,7 @@ async def test_what_waits_counts_too(store: Store) -> None:
         assert await outcome(runs, queued) == Completed()
 
 
-async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
+async def test_a_large_command_needs_room_as_any_message(memory: Ledger) -> None:
     async with worker(
         memory, ScriptedModel([words("hi")]), timing=SMALL, commands=COMMANDS
     ) as runs:
@@ -171,7 +171,7 @@ async def test_a_large_command_needs_room_as_any_message(memory: Store) -> None:
                 await post(runs, says(text + "x" * 2_000 * (text == "/help"), "large"))
 
 
-async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store) -> None:
+async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Ledger) -> None:
     """A worker that takes it over goes on, too; only the next post is refused."""
     gate = anyio.Event()
     async with killable_worker(store, ScriptedModel([["on", gate]]), timing=SMALL) as dying:
@@ -189,7 +189,7 @@ async def test_a_run_goes_on_however_large_its_conversation_becomes(store: Store
 
 
 # ---------------------------------------------------------------- loading
-async def test_posts_load_a_conversation_one_at_a_time(store: Store) -> None:
+async def test_posts_load_a_conversation_one_at_a_time(store: Ledger) -> None:
     """Eight small posts were eight times the history in memory at once."""
     watched = Watched(store)
     gate = anyio.Event()
@@ -212,14 +212,14 @@ async def test_posts_load_a_conversation_one_at_a_time(store: Store) -> None:
     assert (len(watched.brought), watched.most_at_once) == (8, 1)
 
 
-async def stored(store: Store, key: ConversationKey = KEY) -> Watched:
+async def stored(store: Ledger, key: ConversationKey = KEY) -> Watched:
     """A conversation with a large history, and a store that notes how it is loaded."""
     async with worker(store, ScriptedModel([words("hi")])) as runs:
         await fill(runs, LARGE_HISTORY_BYTES, key)
     return Watched(store)
 
 
-async def test_what_receipts_say_of_a_large_conversation_loads_no_message(store: Store) -> None:
+async def test_what_receipts_say_of_a_large_conversation_loads_no_message(store: Ledger) -> None:
     gate = anyio.Event()
     two_calls = calls(("paint", {}), ("paint", {}))
     model = ScriptedModel([two_calls, [gate, *words("hi")]])
@@ -261,7 +261,7 @@ async def test_what_receipts_say_of_a_large_conversation_loads_no_message(store:
         assert await outcome(runs, last) == Completed()
 
 
-async def test_what_receipts_do_not_say_is_judged_by_the_messages(store: Store) -> None:
+async def test_what_receipts_do_not_say_is_judged_by_the_messages(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")], words("two"), words("three")])
     watched = await stored(store)
@@ -280,7 +280,7 @@ async def test_what_receipts_do_not_say_is_judged_by_the_messages(store: Store) 
     assert watched.most_at_once == 1
 
 
-async def test_a_post_takes_over_a_large_conversation(store: Store) -> None:
+async def test_a_post_takes_over_a_large_conversation(store: Ledger) -> None:
     await stored(store)
     async with killable_worker(store, ScriptedModel([["on", anyio.Event()]])) as dying:
         lost = await post(dying.runs, says("more", "m"))
@@ -294,7 +294,7 @@ async def test_a_post_takes_over_a_large_conversation(store: Store) -> None:
         assert await outcome(runs, lost) == Completed()
 
 
-async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: Store) -> None:
+async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: Ledger) -> None:
     watched = await stored(store)
     timing = replace(QUICK, history_bytes=LARGE_HISTORY_BYTES)
     model = ScriptedModel([words("hi")])
@@ -307,7 +307,9 @@ async def test_what_is_too_large_already_is_not_loaded_to_refuse_a_post(store: S
         assert await reply(runs, says("more", "m")) == "hi"
 
 
-async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(store: Store) -> None:
+async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(
+    store: Ledger,
+) -> None:
     """Recovery loads no messages to see that there is nothing to do."""
     watched = await stored(store)
     timing = replace(QUICK, tool_timeout=0.001)
@@ -319,7 +321,9 @@ async def test_a_large_conversation_whose_answers_are_overdue_goes_on_without(st
         assert len(model.requests) == 2
 
 
-async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(store: Store) -> None:
+async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(
+    store: Ledger,
+) -> None:
     """Not when the run before it ends, either: there is nothing to do yet."""
     watched, gate = await stored(store), anyio.Event()
     model = ScriptedModel([[gate, *calls(("paint", {}))], words("painted"), words("more")])
@@ -340,7 +344,7 @@ async def test_a_post_that_waits_for_what_is_owed_loads_no_large_conversation(st
 
 
 # ---------------------------------------------------------------- turns
-async def test_waiting_too_long_for_other_loads_is_a_retryable_error(memory: Store) -> None:
+async def test_waiting_too_long_for_other_loads_is_a_retryable_error(memory: Ledger) -> None:
     loads = ConversationLoader(memory, timeout=0.01)
     with anyio.fail_after(10):
         async with loads.locked(KEY):
@@ -354,7 +358,7 @@ async def test_waiting_too_long_for_other_loads_is_a_retryable_error(memory: Sto
         await enter(loads.load_whole(OTHER))
 
 
-async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory: Store) -> None:
+async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory: Ledger) -> None:
     bobs = ConversationKey(OwnerId("bob"), KEY.id)
     loads = ConversationLoader(memory)
     with anyio.fail_after(10):
@@ -368,7 +372,7 @@ async def test_an_owner_keeps_no_other_from_reading_a_large_conversation(memory:
             tasks.cancel_scope.cancel()
 
 
-async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Store) -> None:
+async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Ledger) -> None:
     """It waits for its own conversation as long as that takes, while a post gives up."""
     loads = ConversationLoader(memory, timeout=0.01)
     with anyio.fail_after(10):
@@ -381,7 +385,7 @@ async def test_recovery_waits_for_no_large_conversation_of_a_post(memory: Store)
                 await enter(loads.locked(KEY))
 
 
-async def test_so_many_posts_wait_for_a_conversation_and_no_more(memory: Store) -> None:
+async def test_so_many_posts_wait_for_a_conversation_and_no_more(memory: Ledger) -> None:
     loads = ConversationLoader(memory)
     with anyio.fail_after(10):
         async with loads.locked(KEY), anyio.create_task_group() as tasks:
@@ -405,7 +409,7 @@ async def enter(context: AbstractAsyncContextManager[object]) -> None:
     await asyncio.create_task(enter_here())
 
 
-async def test_large_histories_of_many_conversations_are_loaded_in_turn(store: Store) -> None:
+async def test_large_histories_of_many_conversations_are_loaded_in_turn(store: Ledger) -> None:
     keys = [ConversationKey(KEY.owner, ConversationId(f"c{n}")) for n in range(4)]
     for key in keys:
         await stored(store, key)

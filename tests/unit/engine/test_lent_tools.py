@@ -28,9 +28,10 @@ from passback.core.errors import ToolNameClash, UnknownAgent
 from passback.core.events import Completed, HandedBack
 from passback.core.messages import RunRef, ToolCall, ToolMessage, ToolSpec
 from passback.core.permissions import Permission
-from passback.core.ports import ModelClient, Store
+from passback.core.ports import ModelClient
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.toolbox import ToolSources
 from passback.models.anthropic import Anthropic
@@ -92,7 +93,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
 
 
 async def test_a_lent_tool_is_called_like_the_agents_own_until_it_is_given_back(
-    store: Store,
+    store: Ledger,
 ) -> None:
     model = ScriptedModel([calls(("weigh", {})), words("two"), calls(("weigh", {})), words("hm")])
     async with worker(store, model, function("add", "3")) as runs:
@@ -106,7 +107,7 @@ async def test_a_lent_tool_is_called_like_the_agents_own_until_it_is_given_back(
         ]
 
 
-async def test_only_the_conversation_that_it_is_lent_to_has_a_tool(store: Store) -> None:
+async def test_only_the_conversation_that_it_is_lent_to_has_a_tool(store: Ledger) -> None:
     model = ScriptedModel([words("a"), words("b")])
     async with worker(store, model) as runs:
         with runs.lend(KEY, [FunctionTools([weigh])]):
@@ -115,7 +116,7 @@ async def test_only_the_conversation_that_it_is_lent_to_has_a_tool(store: Store)
         assert offered(model) == [[], ["weigh"]]
 
 
-async def test_each_run_asks_anew_for_the_tools(store: Store) -> None:
+async def test_each_run_asks_anew_for_the_tools(store: Ledger) -> None:
     model = ScriptedModel([words("a"), words("b")])
     growing = GrowingTools()
     async with worker(store, model) as runs:
@@ -125,7 +126,7 @@ async def test_each_run_asks_anew_for_the_tools(store: Store) -> None:
         assert offered(model) == [["tool_0"], ["tool_0", "tool_1"]]
 
 
-async def test_two_loans_add_up_and_end_one_by_one(store: Store) -> None:
+async def test_two_loans_add_up_and_end_one_by_one(store: Ledger) -> None:
     model = ScriptedModel([calls(("both", {})), *map(words, "abcd")])
     async with worker(store, model) as runs:
 
@@ -148,7 +149,7 @@ async def test_two_loans_add_up_and_end_one_by_one(store: Store) -> None:
 # ---------------------------------------------------------------- names that are taken
 @pytest.mark.parametrize("name", ["Weigh", "weigh", "ask_user"])
 async def test_a_tool_of_the_agent_wins_over_a_lent_one_of_its_name(
-    store: Store, name: str
+    store: Ledger, name: str
 ) -> None:
     model = ScriptedModel([calls(("Weigh", {})), words("ok")])
     async with worker(store, model, function("Weigh", "2 kg")) as runs:
@@ -159,7 +160,7 @@ async def test_a_tool_of_the_agent_wins_over_a_lent_one_of_its_name(
 
 
 @pytest.mark.promise("P14")
-async def test_client_tools_cannot_shadow_a_lent_one(store: Store) -> None:
+async def test_client_tools_cannot_shadow_a_lent_one(store: Ledger) -> None:
     async with worker(store, ScriptedModel([words("ok")])) as runs:
         with runs.lend(KEY, [named("paint", "painted")]):
             with pytest.raises(ToolNameClash, match="belongs to a tool of the server"):
@@ -169,7 +170,7 @@ async def test_client_tools_cannot_shadow_a_lent_one(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- who has them
-async def test_instructions_of_lent_tools_come_behind_those_of_the_agent(store: Store) -> None:
+async def test_instructions_of_lent_tools_come_behind_those_of_the_agent(store: Ledger) -> None:
     model = ScriptedModel([words("a")])
     lent = [
         Instructed("files", "Not shown: the agent has such a server.", weigh),
@@ -189,7 +190,7 @@ async def test_instructions_of_lent_tools_come_behind_those_of_the_agent(store: 
     assert "silent" not in system
 
 
-async def test_a_fork_has_lent_tools_and_other_sub_agents_have_not(store: Store) -> None:
+async def test_a_fork_has_lent_tools_and_other_sub_agents_have_not(store: Ledger) -> None:
     tasks = calls(("helper", {"task": "weigh"}), ("twin", {"task": "weigh"}))
     model = ScriptedModel([tasks, words("2"), words("done")])
     child = ScriptedModel([words("1")])
@@ -202,7 +203,7 @@ async def test_a_fork_has_lent_tools_and_other_sub_agents_have_not(store: Store)
 
 
 async def test_a_run_that_waited_in_the_queue_has_what_is_lent_when_it_begins(
-    store: Store,
+    store: Ledger,
 ) -> None:
     go_on = anyio.Event()
     model = ScriptedModel([[go_on, "first"], words("second")])
@@ -216,7 +217,7 @@ async def test_a_run_that_waited_in_the_queue_has_what_is_lent_when_it_begins(
 
 
 # ---------------------------------------------------------------- tools that are gone
-async def test_a_call_that_is_permitted_when_its_tool_is_gone_says_so(store: Store) -> None:
+async def test_a_call_that_is_permitted_when_its_tool_is_gone_says_so(store: Ledger) -> None:
     model = ScriptedModel([calls(("break_up", {})), words("pity")])
     async with worker(store, model) as runs:
         with runs.lend(KEY, [FunctionTools([break_up])]):
@@ -228,7 +229,7 @@ async def test_a_call_that_is_permitted_when_its_tool_is_gone_says_so(store: Sto
 
 
 @pytest.mark.parametrize("when", ["model", "rule", "batch"])
-async def test_no_tool_is_called_after_its_loan_within_a_run(store: Store, when: str) -> None:
+async def test_no_tool_is_called_after_its_loan_within_a_run(store: Ledger, when: str) -> None:
     """Whether it ends while the model answers, while the call is judged, or before its turn."""
     loan, called = ExitStack(), list[str]()
 
@@ -270,7 +271,7 @@ async def test_no_tool_is_called_after_its_loan_within_a_run(store: Store, when:
 @pytest.mark.promise("P10")
 @pytest.mark.parametrize("is_lent", [True, False], ids=["lent there, too", "gone"])
 async def test_a_worker_that_takes_a_run_over_uses_what_it_lends_itself(
-    store: Store, *, is_lent: bool
+    store: Ledger, *, is_lent: bool
 ) -> None:
     begun = [anyio.Event(), anyio.Event()]
 
@@ -311,17 +312,17 @@ async def test_a_worker_that_takes_a_run_over_uses_what_it_lends_itself(
 
 
 # ---------------------------------------------------------------- agents and media
-def service(store: Store, *agents: tuple[str, ModelClient]) -> RunService:
+def service(store: Ledger, *agents: tuple[str, ModelClient]) -> RunService:
     return RunService(store, Agents([ServedAgent(AgentSpec(m), name=name) for name, m in agents]))
 
 
-async def test_agents_are_named_the_default_one_first(store: Store) -> None:
+async def test_agents_are_named_the_default_one_first(store: Ledger) -> None:
     model = ScriptedModel([])
     assert service(store, ("zoe", model), ("ann", model)).agents() == ("zoe", "ann")
     assert service(store, ("", model)).agents() == ("",)
 
 
-async def test_media_are_those_that_the_model_takes(store: Store) -> None:
+async def test_media_are_those_that_the_model_takes(store: Ledger) -> None:
     everything, claude = ScriptedModel([], media=True), Anthropic("claude", api_key="k")
     runs = service(store, ("text", ScriptedModel([])), ("all", everything), ("claude", claude))
     assert runs.media() == runs.media("text") == frozenset()

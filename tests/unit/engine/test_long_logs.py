@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support.killable_worker import Faults, killable_worker
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     KEY,
     QUICK,
@@ -37,12 +38,11 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import RunId, RunRef
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.log import End, LogWriter, RunLog
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P11")]
@@ -76,7 +76,7 @@ def assert_whole(seen: Sequence[Logged], events: int) -> None:
 
 
 # ---------------------------------------------------------------- memory
-async def test_a_long_log_keeps_a_third_in_memory(memory: Store) -> None:
+async def test_a_long_log_keeps_a_third_in_memory(memory: Ledger) -> None:
     run = RunRef(KEY, RunId("r"))
     opening = (RunStarted(run.run_id),)
     lease = await memory.begin(Change(KEY, "n", 0, (says(),)), run.run_id, opening, lease=30)
@@ -95,7 +95,7 @@ async def test_a_long_log_keeps_a_third_in_memory(memory: Store) -> None:
     assert log.start == Position(1, kept[0].position.seq - 1)
 
 
-async def test_what_is_not_stored_is_not_forgotten(memory: Store) -> None:
+async def test_what_is_not_stored_is_not_forgotten(memory: Ledger) -> None:
     """The store is away: all that it lacks stays in memory, and is written when it comes back."""
     run = RunRef(KEY, RunId("r"))
     opening = (RunStarted(run.run_id),)
@@ -119,7 +119,7 @@ async def test_what_is_not_stored_is_not_forgotten(memory: Store) -> None:
 
 # ---------------------------------------------------------------- readers
 @pytest.mark.promise("P3")
-async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Store) -> None:
+async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Ledger) -> None:
     """One follows closely, one lags behind the memory's part, some come later or elsewhere."""
     faults = Faults(store)
     chatter = Chatter(faults, 12)
@@ -141,7 +141,7 @@ async def test_readers_get_all_of_a_long_run_however_slow_they_are(store: Store)
 
 
 @pytest.mark.promise("P7")
-async def test_a_reader_that_could_not_begin_does_not_keep_its_run(memory: Store) -> None:
+async def test_a_reader_that_could_not_begin_does_not_keep_its_run(memory: Ledger) -> None:
     faults = Faults(memory)
     chatter = Chatter(faults, 12)
     timing = replace(QUICK, disconnect_grace=0.05)
@@ -158,7 +158,7 @@ async def test_a_reader_that_could_not_begin_does_not_keep_its_run(memory: Store
         assert await outcome(runs, run) == Cancelled()
 
 
-async def test_a_reader_reads_past_what_is_forgotten_while_it_reads(store: Store) -> None:
+async def test_a_reader_reads_past_what_is_forgotten_while_it_reads(store: Ledger) -> None:
     """It has to go back to the store more than once."""
     faults = Faults(store)
     chatter = Chatter(faults, 24)
@@ -174,7 +174,7 @@ async def test_a_reader_reads_past_what_is_forgotten_while_it_reads(store: Store
 
 
 @pytest.mark.promise("P3", "P10")
-async def test_a_long_run_that_was_taken_over_is_read_whole(store: Store) -> None:
+async def test_a_long_run_that_was_taken_over_is_read_whole(store: Ledger) -> None:
     faults = Faults(store)
     chatter = Chatter(faults, 12)
     async with (
@@ -197,10 +197,10 @@ async def test_a_long_run_that_was_taken_over_is_read_whole(store: Store) -> Non
 
 # ---------------------------------------------------------------- logs that were trimmed
 @pytest.fixture(params=["memory", "file"])
-async def small(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
+async def small(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger]:
     """A store with little room for logs."""
     url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/small.db"
-    async with open_store(url, options=StoreOptions(log_bytes=100_000)) as opened:
+    async with open_ledger(url, options=StoreOptions(log_bytes=100_000)) as opened:
         yield opened
 
 
@@ -210,7 +210,7 @@ async def assert_expired(runs: RunService, run: RunRef, after: Position) -> None
 
 
 @pytest.mark.promise("P3", "P12")
-async def test_a_cursor_into_the_trimmed_part_is_an_error(small: Store) -> None:
+async def test_a_cursor_into_the_trimmed_part_is_an_error(small: Ledger) -> None:
     """Never a silent gap; and what was said is in the conversation all the same."""
     faults = Faults(small)
     chatter = Chatter(faults, 8)
@@ -236,7 +236,7 @@ async def test_a_cursor_into_the_trimmed_part_is_an_error(small: Store) -> None:
 
 
 @pytest.mark.promise("P3")
-async def test_a_reader_overtaken_by_the_trimming_gets_an_error(small: Store) -> None:
+async def test_a_reader_overtaken_by_the_trimming_gets_an_error(small: Ledger) -> None:
     faults = Faults(small)
     chatter = Chatter(faults, 12)
     async with (
@@ -257,7 +257,7 @@ async def test_a_reader_overtaken_by_the_trimming_gets_an_error(small: Store) ->
 
 
 @pytest.mark.promise("P10")
-async def test_a_run_whose_log_was_trimmed_is_taken_over_all_the_same(small: Store) -> None:
+async def test_a_run_whose_log_was_trimmed_is_taken_over_all_the_same(small: Ledger) -> None:
     faults = Faults(small)
     chatter = Chatter(faults, 8)
     async with (
@@ -279,7 +279,7 @@ async def outcome_from(runs: RunService, run: RunRef, after: Position) -> object
     return last.outcome
 
 
-async def test_a_short_run_after_a_long_one_has_room(small: Store) -> None:
+async def test_a_short_run_after_a_long_one_has_room(small: Ledger) -> None:
     faults = Faults(small)
     chatter = Chatter(faults, 8)
     async with worker(faults.store, chatter.model) as runs:

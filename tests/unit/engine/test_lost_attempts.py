@@ -11,7 +11,7 @@ from passback.core.deltas import AnsweredBy, LostUsageChunk, UsageChunk
 from passback.core.errors import ModelUnavailable
 from passback.core.events import Compacted, Failed, RunFinished, UsageReported
 from passback.core.messages import AssistantMessage, SummaryMessage, Usage
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.models.fallback import Fallback
 from passback.models.scripted import ScriptedModel, Step, calls, says
 
@@ -30,7 +30,7 @@ def failing(*usage: Usage) -> ScriptedModel:
     return ScriptedModel([[usage_chunk(each), DOWN] for each in usage])
 
 
-async def test_usage_of_failed_attempts_is_reported_and_spent(store: Store) -> None:
+async def test_usage_of_failed_attempts_is_reported_and_spent(store: Ledger) -> None:
     last = ScriptedModel([[usage_chunk(OWN), *says("so")]])
     model = Fallback([failing(LOST), failing(Usage(1)), last])
     async with worker(store, model, price=Price(1.0, 1.0)) as runs:
@@ -43,7 +43,7 @@ async def test_usage_of_failed_attempts_is_reported_and_spent(store: Store) -> N
         assert answer.usage == OWN
 
 
-async def test_lost_usage_is_reported_when_the_last_attempt_fails_too(memory: Store) -> None:
+async def test_lost_usage_is_reported_when_the_last_attempt_fails_too(memory: Ledger) -> None:
     model = Fallback([failing(LOST, LOST), ScriptedModel([says("so"), [DOWN]])])
     async with worker(memory, model) as runs:
         for post_id, ending in (("u1", None), ("u2", Failed("model_unavailable", "down", True))):
@@ -55,7 +55,7 @@ async def test_lost_usage_is_reported_when_the_last_attempt_fails_too(memory: St
 
 
 @pytest.mark.promise("P5")
-async def test_lost_usage_counts_before_the_next_model_call(memory: Store) -> None:
+async def test_lost_usage_counts_before_the_next_model_call(memory: Ledger) -> None:
     steps: list[Step] = calls(("look", {}))
     model = Fallback([failing(LOST), ScriptedModel([steps, says("never")])])
     async with worker(memory, model, look, budget=of_run(tokens=40)) as runs:
@@ -63,7 +63,7 @@ async def test_lost_usage_counts_before_the_next_model_call(memory: Store) -> No
     assert (seen[-1], reports(seen)) == (RunFinished(BUDGET), [Left(3, 0)])
 
 
-async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> None:
+async def test_usage_of_summary_attempts_is_reported_apart(memory: Ledger) -> None:
     texts = [says("a"), says("b"), says("c"), [usage_chunk(OWN), *says("notes")], says("d")]
     # the attempt is reported as a list of models does it
     texts[3] = [AnsweredBy("other"), LostUsageChunk(LOST), LostUsageChunk(Usage(1)), *texts[3]]
@@ -77,7 +77,7 @@ async def test_usage_of_summary_attempts_is_reported_apart(memory: Store) -> Non
 
 
 @pytest.mark.promise("P11")
-async def test_impossible_usage_is_not_believed(store: Store) -> None:
+async def test_impossible_usage_is_not_believed(store: Ledger) -> None:
     """No sum that overflows lifts a limit, whichever client and attempt reports it."""
     wild = [usage_chunk(Usage(10**30, -5, 10**30, -1)), *says("so")]
     model = ScriptedModel([[LostUsageChunk(Usage(-(10**30), 10**30)), *wild], says("never")])
@@ -90,7 +90,7 @@ async def test_impossible_usage_is_not_believed(store: Store) -> None:
         assert await outcome(runs, await post(runs, user("more", "u2"))) == BUDGET
 
 
-async def test_what_was_lost_does_not_make_the_window_smaller(memory: Store) -> None:
+async def test_what_was_lost_does_not_make_the_window_smaller(memory: Ledger) -> None:
     """Counts of the service teach how its window fills; another attempt's would teach it wrong."""
     many = Usage(100_000)
     answers = ScriptedModel(

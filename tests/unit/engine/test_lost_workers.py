@@ -46,8 +46,8 @@ from passback.core.events import (
     ToolResulted,
 )
 from passback.core.messages import CallId, RunId, RunRef, ToolMessage
-from passback.core.ports import Store
 from passback.core.transcript import owed_answers
+from passback.engine.ledger import Ledger
 from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -61,7 +61,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.promise("P6", "P10")
 @pytest.mark.parametrize("late", [words("too late"), [ModelUnavailable("too late")]])
 async def test_a_reader_elsewhere_makes_its_worker_take_over(
-    store: Store, late: list[Step]
+    store: Ledger, late: list[Step]
 ) -> None:
     """The lost worker's end, or its failure, is sent once and changes nothing."""
     faults = Faults(store)
@@ -81,7 +81,7 @@ async def test_a_reader_elsewhere_makes_its_worker_take_over(
 
 
 @pytest.mark.promise("P10")
-async def test_a_reader_of_a_lost_workers_text_learns_that_it_is_void(store: Store) -> None:
+async def test_a_reader_of_a_lost_workers_text_learns_that_it_is_void(store: Ledger) -> None:
     gate = anyio.Event()
     async with (
         worker(
@@ -102,7 +102,7 @@ async def test_a_reader_of_a_lost_workers_text_learns_that_it_is_void(store: Sto
         assert TextDelta("half") not in await events(other, run)
 
 
-async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
+async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Ledger) -> None:
     """Its heartbeat tells it; it closes the model's stream, and readers go on from the store."""
     model = ScriptedModel([["half", anyio.Event()]])
     async with (
@@ -117,7 +117,7 @@ async def test_a_worker_that_wakes_up_stops_its_lost_run(memory: Store) -> None:
         assert model.open_streams == 0
 
 
-async def test_a_post_elsewhere_finds_the_taken_over_run_going_on(store: Store) -> None:
+async def test_a_post_elsewhere_finds_the_taken_over_run_going_on(store: Ledger) -> None:
     gate = anyio.Event()
     async with (
         worker(store, ScriptedModel([["half", anyio.Event()]]), timing=EXPIRING) as dying,
@@ -132,7 +132,7 @@ async def test_a_post_elsewhere_finds_the_taken_over_run_going_on(store: Store) 
 
 
 @pytest.mark.promise("P10")
-async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
+async def test_a_worker_looks_for_lost_runs_by_itself(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([["half", gate, *words("too late")]])
     async with (
@@ -148,7 +148,7 @@ async def test_a_worker_looks_for_lost_runs_by_itself(store: Store) -> None:
 
 
 @pytest.mark.promise("P6")
-async def test_many_workers_and_readers_take_a_lost_run_over_once(store: Store) -> None:
+async def test_many_workers_and_readers_take_a_lost_run_over_once(store: Ledger) -> None:
     models = [ScriptedModel([words("whole")]) for _ in range(2)]
     async with (
         worker(store, ScriptedModel([[anyio.Event()]]), timing=EXPIRING) as dying,
@@ -169,7 +169,7 @@ async def test_many_workers_and_readers_take_a_lost_run_over_once(store: Store) 
         assert (await one.status(KEY)).attempt == 2
 
 
-async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: Store) -> None:
+async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: Ledger) -> None:
     gate = anyio.Event()
     faults = Faults(memory)
     async with (
@@ -189,7 +189,7 @@ async def test_a_run_that_ends_while_it_is_being_given_up_keeps_its_end(memory: 
 
 # ---------------------------------------------------------------- the end of all attempts
 @pytest.mark.promise("P6", "P10")
-async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> None:
+async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Ledger) -> None:
     """Each of three workers loses it; the fourth that looks ends it."""
     gate = anyio.Event()
 
@@ -217,7 +217,7 @@ async def test_a_run_that_no_worker_survives_ends_once_as_lost(store: Store) -> 
         assert await reply(last, says("again")) == "next"
 
 
-async def test_calls_that_no_reader_saw_are_closed_with_the_lost_run(memory: Store) -> None:
+async def test_calls_that_no_reader_saw_are_closed_with_the_lost_run(memory: Ledger) -> None:
     """The turn was committed, its client call not yet handed back: nothing is owed for it."""
     started = anyio.Event()
 
@@ -244,7 +244,7 @@ async def test_calls_that_no_reader_saw_are_closed_with_the_lost_run(memory: Sto
 
 
 @pytest.mark.promise("P10")
-async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> None:
+async def test_an_answered_call_survives_the_loss_of_its_run(memory: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), [anyio.Event()]])
     async with (
         worker(memory, model) as first,
@@ -262,7 +262,7 @@ async def test_an_answered_call_survives_the_loss_of_its_run(memory: Store) -> N
         assert await contents(other) == ["hi", "", "red", "well?", "next"]
 
 
-async def test_a_post_ends_a_run_out_of_attempts_and_starts_its_own(store: Store) -> None:
+async def test_a_post_ends_a_run_out_of_attempts_and_starts_its_own(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([[anyio.Event()]]), timing=EXPIRING) as dying,
         worker(store, ScriptedModel([words("in time")]), timing=FAILING_LOST) as other,
@@ -276,7 +276,7 @@ async def test_a_post_ends_a_run_out_of_attempts_and_starts_its_own(store: Store
 
 # ---------------------------------------------------------------- late writes
 @pytest.mark.promise("P10")
-async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) -> None:
+async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Ledger) -> None:
     started, gate = anyio.Event(), anyio.Event()
 
     @tool
@@ -303,7 +303,7 @@ async def test_the_result_of_a_tool_of_a_lost_run_is_not_written(memory: Store) 
 
 
 @pytest.mark.promise("P4")
-async def test_an_early_result_at_a_lost_worker_is_judged_by_the_store(store: Store) -> None:
+async def test_an_early_result_at_a_lost_worker_is_judged_by_the_store(store: Ledger) -> None:
     """Its memory ends where the other worker's log begins."""
     gate, wake = anyio.Event(), anyio.Event()
     turn = calls(("paint", {}))
@@ -332,7 +332,7 @@ async def test_an_early_result_at_a_lost_worker_is_judged_by_the_store(store: St
 
 
 @pytest.mark.promise("P10")
-async def test_a_lost_worker_can_neither_log_nor_commit_nor_release(store: Store) -> None:
+async def test_a_lost_worker_can_neither_log_nor_commit_nor_release(store: Ledger) -> None:
     """The fence refuses whatever it still has to write."""
     run = RunRef(KEY, RunId("run_lost"))
     opening = (RunStarted(run.run_id),)
@@ -351,7 +351,7 @@ async def test_a_lost_worker_can_neither_log_nor_commit_nor_release(store: Store
         assert after == before
 
 
-async def test_a_result_for_a_call_of_a_void_turn_is_unknown(memory: Store) -> None:
+async def test_a_result_for_a_call_of_a_void_turn_is_unknown(memory: Ledger) -> None:
     """Its worker died before the turn was committed: the call was never made."""
     model = ScriptedModel([[*calls(("paint", {}))[:-1], anyio.Event()]])
     async with (

@@ -29,7 +29,7 @@ from passback.core.changes import Status
 from passback.core.errors import ModelUnavailable, StoreFull, StoreUnavailable, TooManyRuns
 from passback.core.events import Completed, Failed, Outcome, RunFinished, RunQueued, TextDelta
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunRef
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.anyio
 
 
 # ---------------------------------------------------------------- owners
-async def test_the_runs_of_an_owner_spend_together_on_whatever_conversation(store: Store) -> None:
+async def test_the_runs_of_an_owner_spend_together_on_whatever_conversation(store: Ledger) -> None:
     stranger = ConversationKey(OwnerId("stranger"), KEY.id)
     model = ScriptedModel([uses(60), uses(60), uses(60)])
     async with worker(store, model, budget=of_owner(tokens=100)) as runs:
@@ -50,7 +50,7 @@ async def test_the_runs_of_an_owner_spend_together_on_whatever_conversation(stor
         assert await outcome(runs, await post(runs, says(), key=stranger)) == Completed()
 
 
-async def test_an_owners_run_that_waited_its_turn_is_counted_too(memory: Store) -> None:
+async def test_an_owners_run_that_waited_its_turn_is_counted_too(memory: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([uses(60, ["wait", gate, *words("ok")]), uses(60)])
     async with worker(memory, model, budget=of_owner(tokens=50)) as runs:
@@ -64,7 +64,7 @@ async def test_an_owners_run_that_waited_its_turn_is_counted_too(memory: Store) 
 
 
 async def test_what_a_lost_worker_had_spent_was_counted_for_the_owner_before_it_was_committed(
-    store: Store,
+    store: Ledger,
 ) -> None:
     """The call in which it died counts with what it may have used: 500 tokens."""
     budget = of_owner(tokens=1_200)
@@ -82,7 +82,9 @@ async def test_what_a_lost_worker_had_spent_was_counted_for_the_owner_before_it_
     assert len(model.requests) == 1
 
 
-async def test_calls_that_go_on_at_the_same_time_count_with_what_they_may_use(store: Store) -> None:
+async def test_calls_that_go_on_at_the_same_time_count_with_what_they_may_use(
+    store: Ledger,
+) -> None:
     """Eight at once, with budget for two; what they did not use is given back."""
     gate = anyio.Event()
     model = ScriptedModel([uses(90, ["wait", gate, *words("ok")])] * 8 + [uses(90)] * 8)
@@ -105,7 +107,7 @@ async def test_calls_that_go_on_at_the_same_time_count_with_what_they_may_use(st
         assert (late[-1], reports(late)) == (RunFinished(Completed()), [Left(3, 730)])
 
 
-async def test_a_call_is_estimated_by_what_the_model_is_shown(memory: Store) -> None:
+async def test_a_call_is_estimated_by_what_the_model_is_shown(memory: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([uses(90, ["wait", gate, *words("ok")])])
     budget, context = of_owner(tokens=2_000), Compaction(100_000)
@@ -117,7 +119,7 @@ async def test_a_call_is_estimated_by_what_the_model_is_shown(memory: Store) -> 
         assert await outcome(runs, first) == Completed()
 
 
-async def test_a_call_that_fails_gives_back_what_it_did_not_use(memory: Store) -> None:
+async def test_a_call_that_fails_gives_back_what_it_did_not_use(memory: Ledger) -> None:
     model = ScriptedModel([[ModelUnavailable("away")], uses(90)])
     async with worker(memory, model, budget=of_owner(tokens=100)) as runs:
         assert isinstance(await outcome(runs, await post(runs, says())), Failed)
@@ -125,7 +127,7 @@ async def test_a_call_that_fails_gives_back_what_it_did_not_use(memory: Store) -
     assert reports(seen) == [Left(3, 10)]
 
 
-async def test_nobody_is_counted_without_a_limit_of_owners(memory: Store) -> None:
+async def test_nobody_is_counted_without_a_limit_of_owners(memory: Ledger) -> None:
     faults = Faults(memory)
     budget = Budget(BudgetLimits(tokens=10), BudgetLimits(tokens=10))
     async with worker(faults.store, ScriptedModel([uses(5)]), budget=budget) as runs:
@@ -133,7 +135,7 @@ async def test_nobody_is_counted_without_a_limit_of_owners(memory: Store) -> Non
     assert faults.calls["spend"] == 0
 
 
-async def test_a_post_is_refused_while_its_owners_count_cannot_be_read(memory: Store) -> None:
+async def test_a_post_is_refused_while_its_owners_count_cannot_be_read(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["spend"] = ["refuse"]
     model = ScriptedModel([uses(5)])
@@ -143,7 +145,7 @@ async def test_a_post_is_refused_while_its_owners_count_cannot_be_read(memory: S
         assert await reply(runs, says()) == "ok"
 
 
-async def test_no_model_is_called_while_the_owners_count_cannot_be_read(memory: Store) -> None:
+async def test_no_model_is_called_while_the_owners_count_cannot_be_read(memory: Ledger) -> None:
     faults = Faults(memory)
     # read for the post, reserved for the call, reported with the turn, reserved for the next one
     faults.plan["spend"] = ["none", "none", "none", "refuse"]
@@ -157,7 +159,7 @@ async def test_no_model_is_called_while_the_owners_count_cannot_be_read(memory: 
 
 @pytest.mark.parametrize("trouble", ["error", "silence"])
 async def test_a_turn_is_not_lost_because_the_owners_count_cannot_be_written(
-    memory: Store, trouble: str
+    memory: Ledger, trouble: str
 ) -> None:
     faults = Faults(memory)
     if trouble == "error":
@@ -178,7 +180,7 @@ async def test_a_turn_is_not_lost_because_the_owners_count_cannot_be_written(
 
 
 # ---------------------------------------------------------------- the rest of a budget
-async def test_what_is_left_beyond_the_run_is_known_while_it_goes_on(memory: Store) -> None:
+async def test_what_is_left_beyond_the_run_is_known_while_it_goes_on(memory: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([uses(60), ["wait", gate, *words("ok")]])
     budget = Budget(BudgetLimits(tokens=10_000), BudgetLimits(tokens=500), BudgetLimits(tokens=80))
@@ -200,7 +202,7 @@ def conversations(count: int) -> list[ConversationKey]:
     return [ConversationKey(KEY.owner, ConversationId(f"c{n}")) for n in range(count)]
 
 
-async def test_posts_beyond_an_owners_runs_are_refused_and_nothing_is_stored(store: Store) -> None:
+async def test_posts_beyond_an_owners_runs_are_refused_and_nothing_is_stored(store: Ledger) -> None:
     """Three at once where two have room, and another owner's fourth; scaled down from 500."""
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")]] * 4)
@@ -234,7 +236,7 @@ async def post_until_it_begins(runs: RunService, key: ConversationKey) -> RunRef
             await anyio.lowlevel.checkpoint()
 
 
-async def test_a_run_that_could_not_begin_takes_no_room(memory: Store) -> None:
+async def test_a_run_that_could_not_begin_takes_no_room(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["begin"] = ["full"]
     async with worker(
@@ -245,7 +247,7 @@ async def test_a_run_that_could_not_begin_takes_no_room(memory: Store) -> None:
         assert await reply(runs, says()) == "hi"
 
 
-async def test_taken_over_and_queued_runs_count_unrefused(store: Store) -> None:
+async def test_taken_over_and_queued_runs_count_unrefused(store: Ledger) -> None:
     """A worker with room for one run takes over two, one of them with a post behind it."""
     gate, both, held = anyio.Event(), anyio.Event(), anyio.Event()
     async with killable_worker(store, ScriptedModel([["on", gate], ["on", gate]])) as dying:

@@ -52,7 +52,6 @@ from passback.core.messages import (
     UserMessage,
     new_nonce,
 )
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.state import State
 from passback.core.toolsets import ToolContext
@@ -64,6 +63,7 @@ from passback.engine.guarding import (
     ExtraPromptOnce,
     extra_prompt,
 )
+from passback.engine.ledger import Ledger
 from passback.engine.toolbox import ToolSources
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel
@@ -89,7 +89,7 @@ def look(context: ToolContext) -> JsonValue:
 
 # ---------------------------------------------------------------- the context
 @pytest.mark.promise("P10")
-async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
+async def test_another_worker_tells_its_model_the_same(store: Ledger) -> None:
     first = ScriptedModel([scripted.calls(("look", {})), ["half", anyio.Event()]])
     other = ScriptedModel([scripted.says("whole")])
     layers = PromptLayers()
@@ -108,7 +108,7 @@ async def test_another_worker_tells_its_model_the_same(store: Store) -> None:
     assert str(shown.content).startswith("<user_context>\n<intent>buy</intent>")
 
 
-async def test_tools_get_the_data_that_was_posted_last(store: Store) -> None:
+async def test_tools_get_the_data_that_was_posted_last(store: Ledger) -> None:
     called = [scripted.calls(("look", {})), scripted.says("done")]
     async with worker(store, ScriptedModel(called * 3), look) as runs:
         await events(runs, await post(runs, says("hi", "u0")))
@@ -119,7 +119,7 @@ async def test_tools_get_the_data_that_was_posted_last(store: Store) -> None:
 
 
 @pytest.mark.promise("P8")
-async def test_a_message_with_another_brief_is_another_message(memory: Store) -> None:
+async def test_a_message_with_another_brief_is_another_message(memory: Ledger) -> None:
     named = frozenset({MessageId("u")})
     async with worker(memory, ScriptedModel([scripted.says("hi")])) as runs:
         first = await runs.start(StartRun(KEY, (with_context(),), named=named))
@@ -132,7 +132,7 @@ async def test_a_message_with_another_brief_is_another_message(memory: Store) ->
 
 
 # ---------------------------------------------------------------- extra prompts of one run
-async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
+async def test_the_context_is_found_out_once_in_each_run(memory: Ledger) -> None:
     asked: list[RunRef] = []
 
     async def context(run: RunRef) -> str:
@@ -151,7 +151,7 @@ async def test_the_context_is_found_out_once_in_each_run(memory: Store) -> None:
     assert {request.static for request in model.requests} == {len("be brief")}
 
 
-async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -> None:
+async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Ledger) -> None:
     async def context(_run: RunRef) -> str:
         raise OSError("secret")
 
@@ -163,7 +163,7 @@ async def test_a_context_that_cannot_be_found_out_fails_the_run(memory: Store) -
 
 
 # ---------------------------------------------------------------- the time
-async def test_messages_have_their_time_where_the_agent_wants_it(memory: Store) -> None:
+async def test_messages_have_their_time_where_the_agent_wants_it(memory: Ledger) -> None:
     model = ScriptedModel([scripted.says("a"), scripted.says("b")])
     async with worker(memory, model, builder=PromptLayers(), tells_time=True) as runs:
         await events(runs, await post(runs, says()))
@@ -186,7 +186,7 @@ async def test_messages_have_their_time_where_the_agent_wants_it(memory: Store) 
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize("message", [UserMessage, SystemMessage])
 async def test_what_the_model_cannot_be_shown_is_refused_before_the_run(
-    memory: Store, message: type[UserMessage | SystemMessage]
+    memory: Ledger, message: type[UserMessage | SystemMessage]
 ) -> None:
     content: Content = (TextPart("see"), PNG)
     posted = message(MessageId("u"), content)
@@ -200,7 +200,7 @@ async def test_what_the_model_cannot_be_shown_is_refused_before_the_run(
     assert refused.value.details == {"type": "image"}
 
 
-async def test_what_the_model_can_be_shown_is_not_refused(memory: Store) -> None:
+async def test_what_the_model_can_be_shown_is_not_refused(memory: Ledger) -> None:
     model = ScriptedModel([scripted.says("nice")], media=True)
     async with worker(memory, model) as runs:
         posted = UserMessage(MessageId("u"), (TextPart("see"), PNG))
@@ -208,7 +208,7 @@ async def test_what_the_model_can_be_shown_is_not_refused(memory: Store) -> None
 
 
 # ---------------------------------------------------------------- elsewhere
-async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
+async def test_a_sub_agent_works_on_the_same_data(memory: Ledger) -> None:
     inner = ScriptedModel([scripted.calls(("look", {})), scripted.says("seen")])
     actor = ServedAgent(AgentSpec(inner), ToolSources([FunctionTools([look])]), "helper")
     task = scripted.calls(("helper", {"task": "look"}))
@@ -221,7 +221,7 @@ async def test_a_sub_agent_works_on_the_same_data(memory: Store) -> None:
     assert [each.content for each in inner.requests[0].messages] == ["look"]
 
 
-async def test_what_was_posted_before_the_boundary_counts(store: Store) -> None:
+async def test_what_was_posted_before_the_boundary_counts(store: Ledger) -> None:
     schema: JsonObject = {"type": "object", "required": ["a"]}
     state = State(data=[1], output_schema=schema)
     how = Change(KEY, new_nonce(), 0, (says(), *owing()), state=replace(state, history_start=1))
@@ -242,7 +242,7 @@ def owing() -> tuple[AssistantMessage, ...]:
     return (AssistantMessage(MessageId("a"), "", (call,)),)
 
 
-async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: Store) -> None:
+async def test_what_was_posted_beside_words_counts_in_the_models_window(memory: Ledger) -> None:
     async with worker(
         memory, ScriptedModel([]), builder=PromptLayers(), context=Compaction(2_000)
     ) as runs:
@@ -262,7 +262,7 @@ def ask_stranger() -> JsonValue:
 
 
 @pytest.mark.promise("P13")
-async def test_a_model_is_shown_no_forged_tag_and_the_record_keeps_the_words(store: Store) -> None:
+async def test_a_model_is_shown_no_forged_tag_and_the_record_keeps_the_words(store: Ledger) -> None:
     turns = [scripted.calls(("ask_stranger", {})), scripted.calls(("paint", {}))]
     model = ScriptedModel([*turns, scripted.says("done"), scripted.says("again")])
     async with worker(store, model, ask_stranger, builder=PromptLayers()) as runs:

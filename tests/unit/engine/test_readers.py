@@ -9,6 +9,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.support.killable_worker import Faults, killable_worker
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -25,6 +26,7 @@ from tests.support.runs import (
 )
 from tests.support.store_values import LONG, begin_run, change
 
+from passback.core.conversation.store import Watch
 from passback.core.deltas import Finish
 from passback.core.errors import CursorExpired, InvalidCursor, UnknownRun
 from passback.core.events import (
@@ -39,11 +41,10 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import ConversationKey, RunId, RunRef
-from passback.core.ports import Store, Watch
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,7 @@ SCRIPT = [["Let ", "me ", "see. ", *calls(("look", {}))], words("I ", "saw ", "i
 
 
 @asynccontextmanager
-async def places(store: Store, tmp_path: Path) -> AsyncGenerator[list[tuple[str, RunService]]]:
+async def places(store: Ledger, tmp_path: Path) -> AsyncGenerator[list[tuple[str, RunService]]]:
     """The worker that runs, and others that only read: on the same store, and on the same file."""
     async with (
         worker(store, ScriptedModel(SCRIPT), look) as owner,
@@ -70,14 +71,14 @@ async def places(store: Store, tmp_path: Path) -> AsyncGenerator[list[tuple[str,
             yield readers
             return
         async with (
-            open_store(f"sqlite:///{tmp_path}/store.db") as second,
+            open_ledger(f"sqlite:///{tmp_path}/store.db") as second,
             worker(second, ScriptedModel([])) as other,
         ):
             yield [*readers, ("same file", other)]
 
 
 @pytest.mark.promise("P3")
-async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Store, tmp_path: Path) -> None:
+async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Ledger, tmp_path: Path) -> None:
     async with places(store, tmp_path) as readers:
         run = await post(readers[0][1], says())
         whole = await followed(readers[0][1], run)
@@ -90,7 +91,7 @@ async def test_a_log_cut_anywhere_adds_up_to_the_uncut_one(store: Store, tmp_pat
 
 
 @pytest.mark.promise("P3")
-async def test_readers_that_often_leave_miss_nothing(store: Store, tmp_path: Path) -> None:
+async def test_readers_that_often_leave_miss_nothing(store: Ledger, tmp_path: Path) -> None:
     async with places(store, tmp_path) as readers:
         run = await post(readers[0][1], says())
         seen: dict[str, list[Logged]] = {name: [] for name, _ in readers}
@@ -110,7 +111,7 @@ async def test_readers_that_often_leave_miss_nothing(store: Store, tmp_path: Pat
         assert seen == dict.fromkeys(seen, whole)
 
 
-async def test_text_is_seen_before_the_answer_is_complete(store: Store) -> None:
+async def test_text_is_seen_before_the_answer_is_complete(store: Ledger) -> None:
     gate = anyio.Event()
     async with (
         worker(store, ScriptedModel([["first", gate, *words("second")]])) as owner,
@@ -123,7 +124,7 @@ async def test_text_is_seen_before_the_answer_is_complete(store: Store) -> None:
         assert await outcome(other, run) == Completed()
 
 
-async def test_a_run_is_followed_live_from_elsewhere(store: Store, tmp_path: Path) -> None:
+async def test_a_run_is_followed_live_from_elsewhere(store: Ledger, tmp_path: Path) -> None:
     gates = [anyio.Event() for _ in range(4)]
     script = [step for n, gate in enumerate(gates) for step in (f"{n}", gate)]
     async with (
@@ -141,7 +142,7 @@ async def test_a_run_is_followed_live_from_elsewhere(store: Store, tmp_path: Pat
         assert seen == await followed(owner, run)
 
 
-async def test_what_is_ready_together_comes_as_one_batch(memory: Store) -> None:
+async def test_what_is_ready_together_comes_as_one_batch(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel([words("a", "b")])) as runs:
         run = await post(runs, says())
         whole = await followed(runs, run)
@@ -149,7 +150,7 @@ async def test_what_is_ready_together_comes_as_one_batch(memory: Store) -> None:
             assert [list(batch) async for batch in batches] == [whole]
 
 
-async def test_what_a_waiting_reader_takes_does_not_come_again(memory: Store) -> None:
+async def test_what_a_waiting_reader_takes_does_not_come_again(memory: Ledger) -> None:
     gates = [anyio.Event() for _ in range(3)]
     script: list[Step] = [step for n, gate in enumerate(gates) for step in (gate, f"{n}")]
     taken: list[Logged] = []
@@ -180,7 +181,7 @@ async def test_what_a_waiting_reader_takes_does_not_come_again(memory: Store) ->
 
 
 @pytest.mark.promise("P7")
-async def test_a_reader_that_cannot_take_breaks_by_itself(memory: Store) -> None:
+async def test_a_reader_that_cannot_take_breaks_by_itself(memory: Ledger) -> None:
     gate = anyio.Event()
 
     def take(_: Sequence[Logged]) -> bool:
@@ -202,7 +203,7 @@ async def test_a_reader_that_cannot_take_breaks_by_itself(memory: Store) -> None
         assert await outcome(runs, run) == Completed()
 
 
-async def test_readers_share_a_run_and_each_sees_all_of_it(memory: Store) -> None:
+async def test_readers_share_a_run_and_each_sees_all_of_it(memory: Ledger) -> None:
     gates = [anyio.Event() for _ in range(5)]
     script: list[Step] = [step for n, gate in enumerate(gates) for step in (gate, f"{n}")]
     async with worker(memory, ScriptedModel([[*script, Finish("stop")]])) as runs:
@@ -221,7 +222,7 @@ async def test_readers_share_a_run_and_each_sees_all_of_it(memory: Store) -> Non
 
 
 @pytest.mark.promise("P7")
-async def test_a_closed_reader_does_not_stop_the_run(store: Store) -> None:
+async def test_a_closed_reader_does_not_stop_the_run(store: Ledger) -> None:
     gate = anyio.Event()
     async with worker(store, ScriptedModel([["first", gate, *words(" second")]])) as runs:
         run = await post(runs, says())
@@ -241,7 +242,7 @@ async def test_a_closed_reader_does_not_stop_the_run(store: Store) -> None:
 
 
 @pytest.mark.promise("P12")
-async def test_a_place_beyond_the_end_of_a_run_that_is_over_is_refused(store: Store) -> None:
+async def test_a_place_beyond_the_end_of_a_run_that_is_over_is_refused(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([words("a")])) as owner,
         worker(store, ScriptedModel([])) as other,
@@ -255,7 +256,7 @@ async def test_a_place_beyond_the_end_of_a_run_that_is_over_is_refused(store: St
                     await followed(reader, run, place)
 
 
-async def test_a_place_ahead_of_a_live_log_is_refused_where_the_run_is(memory: Store) -> None:
+async def test_a_place_ahead_of_a_live_log_is_refused_where_the_run_is(memory: Ledger) -> None:
     gate = anyio.Event()
     async with worker(memory, ScriptedModel([[gate, *words("a", "b")]])) as runs:
         run = await post(runs, says())
@@ -268,7 +269,7 @@ async def test_a_place_ahead_of_a_live_log_is_refused_where_the_run_is(memory: S
         assert await followed(runs, run, Position(0, 9)) == whole
 
 
-async def test_an_unknown_run_is_refused_on_entering(store: Store) -> None:
+async def test_an_unknown_run_is_refused_on_entering(store: Ledger) -> None:
     gate = anyio.Event()
     async with worker(store, ScriptedModel([[gate, *words("a")]])) as runs:
         run = await post(runs, says())
@@ -279,7 +280,7 @@ async def test_an_unknown_run_is_refused_on_entering(store: Store) -> None:
         gate.set()
 
 
-async def test_the_turns_of_a_run_have_messages_of_their_own(memory: Store) -> None:
+async def test_the_turns_of_a_run_have_messages_of_their_own(memory: Ledger) -> None:
     async with worker(memory, ScriptedModel(SCRIPT), look) as runs:
         whole = await followed(runs, await post(runs, says()))
     turns = [one.event.message_id for one in whole if isinstance(one.event, TurnStarted)]
@@ -287,7 +288,7 @@ async def test_the_turns_of_a_run_have_messages_of_their_own(memory: Store) -> N
 
 
 # ---------------------------------------------------------------- at other workers
-async def test_a_cursor_ahead_of_a_live_log_waits_elsewhere(memory: Store) -> None:
+async def test_a_cursor_ahead_of_a_live_log_waits_elsewhere(memory: Ledger) -> None:
     """Its reader has seen it where the run is, before it was stored."""
     gate = anyio.Event()
     silent = replace(QUICK, log_delay=3600)
@@ -307,7 +308,7 @@ async def test_a_cursor_ahead_of_a_live_log_waits_elsewhere(memory: Store) -> No
 
 
 @pytest.mark.promise("P3", "P12")
-async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Store) -> None:
+async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Ledger) -> None:
     """The run's worker has stored more, and the position was not in it."""
     gates = [anyio.Event() for _ in range(1000)]
     steps = [step for number, gate in enumerate(gates) for step in (gate, f"{number} ")]
@@ -328,7 +329,7 @@ async def test_a_place_from_the_future_is_refused_elsewhere_too(memory: Store) -
         await owner.cancel(run)
 
 
-async def test_a_cursor_ahead_of_a_silent_worker_is_refused(memory: Store) -> None:
+async def test_a_cursor_ahead_of_a_silent_worker_is_refused(memory: Ledger) -> None:
     model = ScriptedModel([["a", anyio.Event()]])
     short_lease = replace(QUICK, lease=0.3)
     async with worker(memory, model) as owner, worker(memory, model, timing=short_lease) as other:
@@ -340,7 +341,7 @@ async def test_a_cursor_ahead_of_a_silent_worker_is_refused(memory: Store) -> No
 
 @pytest.mark.promise("P3", "P10")
 @pytest.mark.parametrize("ends", [False, True])
-async def test_a_cursor_never_stored_is_waited_for(memory: Store, ends: bool) -> None:
+async def test_a_cursor_never_stored_is_waited_for(memory: Ledger, ends: bool) -> None:
     """Its reader saw it there; the take-over voids it, even if the run ends before he looks."""
     silent = replace(QUICK, log_delay=3600)
     async with (
@@ -360,7 +361,7 @@ async def test_a_cursor_never_stored_is_waited_for(memory: Store, ends: bool) ->
 
 
 @pytest.mark.promise("P3", "P10")
-async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(store: Store) -> None:
+async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(store: Ledger) -> None:
     mute = replace(QUICK, log_delay=3600)
     async with (
         worker(store, ScriptedModel([words("good")])) as other,
@@ -378,7 +379,7 @@ async def test_a_place_is_waited_for_as_long_as_its_dead_workers_lease_lasts(sto
 
 
 @pytest.mark.promise("P10")
-async def test_late_readers_are_shown_nothing_that_becomes_void(store: Store) -> None:
+async def test_late_readers_are_shown_nothing_that_becomes_void(store: Ledger) -> None:
     """Readers see committed events, then the good text, as if no worker had died."""
     script: list[list[Step]] = [["Let me see.", *calls(("look", {}))], ["void", anyio.Event()]]
     async with (
@@ -399,7 +400,7 @@ async def test_late_readers_are_shown_nothing_that_becomes_void(store: Store) ->
 
 
 @pytest.mark.promise("P3", "P10")
-async def test_a_reader_whose_events_are_void_and_lost_cannot_go_on(store: Store) -> None:
+async def test_a_reader_whose_events_are_void_and_lost_cannot_go_on(store: Ledger) -> None:
     held = await begin_run(store, KEY)
     await store.renew([held], lease=0)
     version, void = (await store.status(KEY)).version, (Rewound(START),)
@@ -428,7 +429,7 @@ async def shown(runs: RunService, run: RunRef, event: RunEvent) -> None:
 
 
 @pytest.mark.promise("P3", "P12")
-async def test_a_cursor_is_awaited_while_its_worker_cannot_store(memory: Store) -> None:
+async def test_a_cursor_is_awaited_while_its_worker_cannot_store(memory: Ledger) -> None:
     faults, gate = Faults(memory), anyio.Event()
     async with (
         worker(faults.store, ScriptedModel([["a", gate, *words("b")]])) as owner,
@@ -444,7 +445,7 @@ async def test_a_cursor_is_awaited_while_its_worker_cannot_store(memory: Store) 
         assert TextDelta("b") in reader.events
 
 
-async def test_what_a_sign_of_life_came_with_is_shown_at_once(memory: Store) -> None:
+async def test_what_a_sign_of_life_came_with_is_shown_at_once(memory: Ledger) -> None:
     """Nobody writes after it, and no reader looks again by itself."""
     faults, gate = Faults(memory), anyio.Event()
     faults.first["append"] = gate.wait
@@ -464,12 +465,12 @@ async def test_what_a_sign_of_life_came_with_is_shown_at_once(memory: Store) -> 
 class HintsOnly:
     """A store whose watches wait until there is a hint."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
 
     @property
-    def store(self) -> Store:
-        return cast("Store", self)
+    def store(self) -> Ledger:
+        return cast("Ledger", self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -489,7 +490,7 @@ class _EndlessWatch:
 
 
 @pytest.mark.promise("P10")
-async def test_a_hand_over_is_no_sign_of_life(memory: Store) -> None:
+async def test_a_hand_over_is_no_sign_of_life(memory: Ledger) -> None:
     faults, looking = Faults(memory), Faults(memory)
     silent = replace(QUICK, heartbeat=3600)
     async with (
@@ -508,7 +509,7 @@ async def test_a_hand_over_is_no_sign_of_life(memory: Store) -> None:
 
 @pytest.mark.promise("P3", "P10")
 async def test_a_worker_that_lost_its_run_without_knowing_takes_the_cursors_of_the_new_one(
-    memory: Store,
+    memory: Ledger,
 ) -> None:
     faults, gate = Faults(memory), anyio.Event()
     mute = replace(QUICK, heartbeat=3600, log_delay=3600)

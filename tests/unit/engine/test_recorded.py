@@ -53,9 +53,9 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import StartRun
 from passback.core.transcript import innermost_message
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.agents import AgentTools
@@ -87,7 +87,7 @@ def assert_recorded(messages: Sequence[Message], since: int) -> None:
 
 
 # ---------------------------------------------------------------- what runs and posts write
-async def test_all_messages_of_a_run_have_their_time_and_the_run(store: Store) -> None:
+async def test_all_messages_of_a_run_have_their_time_and_the_run(store: Ledger) -> None:
     since = now()
     async with worker(store, ScriptedModel([calls(("look", {})), words("so")]), look) as runs:
         run = await post(runs, says())
@@ -98,7 +98,7 @@ async def test_all_messages_of_a_run_have_their_time_and_the_run(store: Store) -
     assert_recorded(messages, since)
 
 
-async def test_answers_have_the_run_that_they_began_or_none(store: Store) -> None:
+async def test_answers_have_the_run_that_they_began_or_none(store: Ledger) -> None:
     script = [calls(("paint", {}), ("ask", {})), words("done")]
     async with worker(store, ScriptedModel(script)) as runs:
         first = await post(runs, says(), tools=[PAINT, ASK])
@@ -119,7 +119,7 @@ async def test_answers_have_the_run_that_they_began_or_none(store: Store) -> Non
     assert_recorded(messages[2:], since)
 
 
-async def test_messages_of_sub_agents_have_the_run_of_their_caller(store: Store) -> None:
+async def test_messages_of_sub_agents_have_the_run_of_their_caller(store: Ledger) -> None:
     task = calls(("helper", {"task": "find it"}))
     since = now()
     async with lead_worker(
@@ -139,7 +139,7 @@ async def test_messages_of_sub_agents_have_the_run_of_their_caller(store: Store)
 
 
 async def test_a_post_that_waited_was_written_when_it_came_for_the_run_that_it_began(
-    store: Store,
+    store: Ledger,
 ) -> None:
     gate = anyio.Event()
     async with worker(store, ScriptedModel([[gate, *words("one")], words("two")])) as runs:
@@ -155,7 +155,7 @@ async def test_a_post_that_waited_was_written_when_it_came_for_the_run_that_it_b
     assert messages[0].created <= messages[2].created == queued.created <= messages[1].created
 
 
-async def test_an_imported_history_has_neither_time_nor_run(store: Store) -> None:
+async def test_an_imported_history_has_neither_time_nor_run(store: Ledger) -> None:
     history: list[HistoryMessage] = [
         UserMessage(MessageId("h1"), "look"),
         AssistantMessage(MessageId("h2"), "seen"),
@@ -174,7 +174,7 @@ async def test_an_imported_history_has_neither_time_nor_run(store: Store) -> Non
 
 
 async def test_an_answer_that_was_stopped_has_its_time_its_run_and_its_duration(
-    store: Store,
+    store: Ledger,
 ) -> None:
     since = now()
     async with worker(store, ScriptedModel([["half", anyio.Event()]])) as runs:
@@ -191,7 +191,7 @@ async def test_an_answer_that_was_stopped_has_its_time_its_run_and_its_duration(
 
 # ---------------------------------------------------------------- repeats
 @pytest.mark.promise("P8")
-async def test_a_repeat_of_a_post_is_a_repeat_although_it_comes_later(store: Store) -> None:
+async def test_a_repeat_of_a_post_is_a_repeat_although_it_comes_later(store: Ledger) -> None:
     async with worker(store, ScriptedModel([words("one")])) as runs:
         command = StartRun(KEY, (says(),), (PAINT,), "key", frozenset({MessageId("u")}))
         first = await runs.start(command)
@@ -210,7 +210,7 @@ async def test_a_repeat_of_a_post_is_a_repeat_although_it_comes_later(store: Sto
 # ---------------------------------------------------------------- recovery
 @pytest.mark.promise("P10")
 async def test_a_take_over_keeps_what_was_committed_and_writes_in_the_name_of_the_run(
-    store: Store,
+    store: Ledger,
 ) -> None:
     asks = calls(("look", {}), ("work", {}))
     begun = anyio.Event()
@@ -242,7 +242,7 @@ async def test_a_take_over_keeps_what_was_committed_and_writes_in_the_name_of_th
     assert_recorded(messages, early[0].created)
 
 
-async def test_a_run_that_fails_as_lost_closes_its_calls_in_its_name(store: Store) -> None:
+async def test_a_run_that_fails_as_lost_closes_its_calls_in_its_name(store: Ledger) -> None:
     begun = anyio.Event()
 
     @tool
@@ -265,7 +265,7 @@ async def test_a_run_that_fails_as_lost_closes_its_calls_in_its_name(store: Stor
     assert_recorded(messages, messages[0].created)
 
 
-async def test_what_times_out_has_the_run_that_goes_on_without_it(store: Store) -> None:
+async def test_what_times_out_has_the_run_that_goes_on_without_it(store: Ledger) -> None:
     late = replace(QUICK, tool_timeout=0)
     script = [calls(("paint", {})), words("without")]
     async with worker(store, ScriptedModel(script), timing=late) as runs:
@@ -281,7 +281,7 @@ async def test_what_times_out_has_the_run_that_goes_on_without_it(store: Store) 
 
 # ---------------------------------------------------------------- durations
 async def test_answers_and_results_of_the_servers_tools_say_how_long_they_took(
-    store: Store,
+    store: Ledger,
 ) -> None:
     """A result that no tool gave has no duration."""
     script = [calls(("look", {}), ("look", {"no": 1}), ("fly", {})), words("so")]
@@ -301,7 +301,7 @@ async def test_answers_and_results_of_the_servers_tools_say_how_long_they_took(
     assert told == {each.call_id: each.duration for each in (worked, invalid)}
 
 
-async def test_the_events_say_of_each_answer_what_its_message_says(store: Store) -> None:
+async def test_the_events_say_of_each_answer_what_its_message_says(store: Ledger) -> None:
     """Also of one that was stopped, and of those of a sub-agent."""
     asks = calls(("look", {}), ("helper", {"task": "find it"}))
     script: list[list[Step]] = [
@@ -332,7 +332,7 @@ async def test_the_events_say_of_each_answer_what_its_message_says(store: Store)
     ]
 
 
-async def test_a_clients_result_has_no_duration(store: Store) -> None:
+async def test_a_clients_result_has_no_duration(store: Ledger) -> None:
     async with worker(store, ScriptedModel([calls(("paint", {})), words("done")])) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
         (call_id,) = await call_ids(runs)

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.support.killable_worker import Faults
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     ASK,
     KEY,
@@ -29,12 +30,11 @@ from passback.core.deltas import Finish, ToolCallChunk
 from passback.core.errors import ConversationBusy, ResultConflict, UnknownToolCall
 from passback.core.events import Completed, HandedBack, ToolCallEnded, ToolCallStarted
 from passback.core.messages import CallId, PostedMessage, RunRef, ToolMessage
-from passback.core.ports import Store
 from passback.core.posts import Parked, StartRun
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.toolsets.functions import tool
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def tool_messages(runs: RunService) -> list[ToolMessage]:
 
 # ---------------------------------------------------------------- equal and other repeats
 @pytest.mark.promise("P8", "P9")
-async def test_an_equal_repeat_joins_the_run_also_after_later_runs(store: Store) -> None:
+async def test_an_equal_repeat_joins_the_run_also_after_later_runs(store: Ledger) -> None:
     model = ScriptedModel([TWO_CALLS, words("one"), words("two")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT, ASK]))
@@ -63,7 +63,7 @@ async def test_an_equal_repeat_joins_the_run_also_after_later_runs(store: Store)
         assert len(await tool_messages(runs)) == 2
 
 
-async def test_an_answer_keeps_leading_to_a_run_that_failed_without_a_word(memory: Store) -> None:
+async def test_an_answer_keeps_leading_to_a_run_that_failed_without_a_word(memory: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), [], words("again")])
     async with worker(memory, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
@@ -75,7 +75,7 @@ async def test_an_answer_keeps_leading_to_a_run_that_failed_without_a_word(memor
 
 
 @pytest.mark.promise("P9")
-async def test_the_first_result_wins(store: Store) -> None:
+async def test_the_first_result_wins(store: Ledger) -> None:
     model = ScriptedModel([TWO_CALLS, words("done")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT, ASK]))
@@ -106,7 +106,7 @@ async def start_many(runs: RunService, *posts: PostedMessage) -> list[RunRef | P
 
 
 @pytest.mark.promise("P8")
-async def test_equal_results_at_once_are_one_run(store: Store) -> None:
+async def test_equal_results_at_once_are_one_run(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), words("once")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
@@ -119,7 +119,7 @@ async def test_equal_results_at_once_are_one_run(store: Store) -> None:
         assert len(await tool_messages(runs)) == 1
 
 
-async def test_partial_results_at_once_start_one_run(store: Store) -> None:
+async def test_partial_results_at_once_start_one_run(store: Ledger) -> None:
     model = ScriptedModel([TWO_CALLS, words("once")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT, ASK]))
@@ -133,7 +133,7 @@ async def test_partial_results_at_once_start_one_run(store: Store) -> None:
 
 
 @pytest.mark.promise("P9")
-async def test_of_other_results_at_once_one_wins_and_the_rest_conflict(store: Store) -> None:
+async def test_of_other_results_at_once_one_wins_and_the_rest_conflict(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), words("once")])
     async with worker(store, model) as runs:
         await outcome(runs, await post(runs, says(), tools=[PAINT]))
@@ -143,7 +143,7 @@ async def test_of_other_results_at_once_one_wins_and_the_rest_conflict(store: St
         assert len(await tool_messages(runs)) == 1
 
 
-async def test_one_of_many_messages_at_once_starts_a_run(store: Store) -> None:
+async def test_one_of_many_messages_at_once_starts_a_run(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[gate, *words("one")]])
     async with worker(store, model) as runs:
@@ -157,7 +157,7 @@ async def test_one_of_many_messages_at_once_starts_a_run(store: Store) -> None:
 class AlwaysChanged:
     """A store whose conversation is changed by somebody else whenever a post is to be stored."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> object:
@@ -167,8 +167,8 @@ class AlwaysChanged:
         return None
 
 
-async def test_a_post_that_is_overtaken_again_and_again_meets_busy(memory: Store) -> None:
-    changing: Store = AlwaysChanged(memory)  # type: ignore[assignment]  # the rest is looked up
+async def test_a_post_that_is_overtaken_again_and_again_meets_busy(memory: Ledger) -> None:
+    changing: Ledger = AlwaysChanged(memory)  # type: ignore[assignment]  # the rest is looked up
     async with worker(changing, ScriptedModel([])) as runs:
         with pytest.raises(ConversationBusy, match="at once"):
             await post(runs, says())
@@ -180,8 +180,8 @@ async def two_workers(path: Path, model: ScriptedModel) -> AsyncGenerator[list[R
     """Two workers as in two processes: each has its own connection to one file."""
     url = f"sqlite:///{path}/shared.db"
     async with (
-        open_store(url) as one,
-        open_store(url) as two,
+        open_ledger(url) as one,
+        open_ledger(url) as two,
         worker(one, model) as first,
         worker(two, model) as second,
     ):
@@ -216,7 +216,7 @@ def early_script(gate: anyio.Event) -> ScriptedModel:
     return ScriptedModel([[*turn, Finish("tool_calls")], words("done")])
 
 
-async def test_a_result_before_its_hand_back_waits_and_then_starts_a_run(store: Store) -> None:
+async def test_a_result_before_its_hand_back_waits_and_then_starts_a_run(store: Ledger) -> None:
     gate = anyio.Event()
     async with worker(store, early_script(gate)) as runs:
         await post_early(runs, runs, gate)
@@ -228,7 +228,7 @@ async def test_an_early_result_at_another_worker_waits_too(tmp_path: Path) -> No
         await post_early(first, second, gate)
 
 
-async def test_an_early_result_may_overtake_the_log_of_its_call(memory: Store) -> None:
+async def test_an_early_result_may_overtake_the_log_of_its_call(memory: Ledger) -> None:
     """The other worker's readers saw the call begin before that was stored."""
     gate, stored = anyio.Event(), anyio.Event()
     owning, asked = Faults(memory), Faults(memory)
@@ -259,7 +259,7 @@ async def test_an_early_result_may_overtake_the_log_of_its_call(memory: Store) -
         assert await outcome(other, answers[0]) == Completed()
 
 
-async def test_an_early_result_waits_only_so_long(memory: Store) -> None:
+async def test_an_early_result_waits_only_so_long(memory: Ledger) -> None:
     gate = anyio.Event()
     short_wait = replace(QUICK, early_result=0.01)
     async with worker(memory, early_script(gate), timing=short_wait) as runs:
@@ -275,7 +275,7 @@ def look() -> str:
     return "seen"
 
 
-async def test_a_result_for_no_client_call_is_unknown(memory: Store) -> None:
+async def test_a_result_for_no_client_call_is_unknown(memory: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([[*calls(("look", {}))[:-1], gate, Finish("tool_calls")], words("x")])
     async with worker(memory, model, look) as runs:
@@ -289,7 +289,7 @@ async def test_a_result_for_no_client_call_is_unknown(memory: Store) -> None:
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_result_whose_call_turns_out_to_be_void_is_unknown(memory: Store) -> None:
+async def test_a_result_whose_call_turns_out_to_be_void_is_unknown(memory: Ledger) -> None:
     """The model's answer breaks off after readers saw the call begin."""
     gate = anyio.Event()
     model = ScriptedModel([[ToolCallChunk(0, name="paint"), gate]])
@@ -320,7 +320,7 @@ async def answer_at_once(reader: RunService, run: RunRef) -> RunRef:
 
 
 @pytest.mark.promise("P4")
-async def test_a_result_at_the_end_of_its_call_is_never_busy(store: Store) -> None:
+async def test_a_result_at_the_end_of_its_call_is_never_busy(store: Ledger) -> None:
     rounds = 100
     model = ScriptedModel([calls(("paint", {}))] * rounds + [words("done")])
     async with worker(store, model) as runs:

@@ -57,9 +57,9 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
 )
-from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
 from passback.engine.children import CallContext
+from passback.engine.ledger import Ledger
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -76,7 +76,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: Store) -> None:
+async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: Ledger) -> None:
     model = ScriptedModel([["Let me see. ", *calls(("add", {"a": 2, "b": 3}))], words("5")])
     async with worker(store, model, add) as runs:
         run = await post(runs, support.says())
@@ -109,7 +109,7 @@ async def test_a_server_tool_runs_and_the_model_goes_on_in_the_same_run(store: S
 
 
 @pytest.mark.promise("P1")
-async def test_server_calls_run_before_client_calls_are_handed_back(store: Store) -> None:
+async def test_server_calls_run_before_client_calls_are_handed_back(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {}), ("add", {"a": 1, "b": 1})), words("done")])
     async with worker(store, model, add) as runs:
         run = await post(runs, support.says(), tools=[PAINT])
@@ -128,7 +128,7 @@ async def test_server_calls_run_before_client_calls_are_handed_back(store: Store
     assert shown == [call_id, server_id]
 
 
-async def test_invalid_calls_are_answered_and_the_model_retries(store: Store) -> None:
+async def test_invalid_calls_are_answered_and_the_model_retries(store: Ledger) -> None:
     bad: list[ModelDelta] = [
         ToolCallChunk(0, name="paint", arguments="{"),
         ToolCallChunk(1, name="fly", arguments="{}"),
@@ -152,7 +152,7 @@ async def test_invalid_calls_are_answered_and_the_model_retries(store: Store) ->
     assert seen[-1] == RunFinished(Completed())
 
 
-async def test_an_invalid_call_beside_a_client_call_is_not_owed(memory: Store) -> None:
+async def test_an_invalid_call_beside_a_client_call_is_not_owed(memory: Ledger) -> None:
     mixed: list[ModelDelta] = [
         ToolCallChunk(0, name="paint", arguments="{"),
         ToolCallChunk(1, name="paint", arguments="{}"),
@@ -164,7 +164,7 @@ async def test_an_invalid_call_beside_a_client_call_is_not_owed(memory: Store) -
     assert ending == HandedBack((Owed(call_id, "paint", "{}"),))
 
 
-async def test_a_run_has_so_many_turns_and_no_more(memory: Store) -> None:
+async def test_a_run_has_so_many_turns_and_no_more(memory: Ledger) -> None:
     model = ScriptedModel([calls(("add", {"a": n, "b": 1})) for n in range(4)])
     async with worker(memory, model, add) as runs:
         assert await outcome(runs, await post(runs, support.says())) == Completed("max_turns")
@@ -216,14 +216,14 @@ def progress_in(seen: Sequence[RunEvent]) -> list[str]:
     return [event.text for event in seen if isinstance(event, ToolProgressed)]
 
 
-async def said_while(store: Store, does: FunctionTool) -> list[str]:
+async def said_while(store: Ledger, does: FunctionTool) -> list[str]:
     """Return the events of readers while a model calls the tool."""
     script = ScriptedModel([calls((does.spec.name, {})), words("done")])
     async with worker(store, script, does) as runs:
         return progress_in(await events(runs, await post(runs, says())))
 
 
-async def test_a_function_in_a_thread_tells_of_its_progress(memory: Store) -> None:
+async def test_a_function_in_a_thread_tells_of_its_progress(memory: Ledger) -> None:
     @tool
     def count(context: ToolContext) -> str:
         """Count."""
@@ -236,7 +236,7 @@ async def test_a_function_in_a_thread_tells_of_its_progress(memory: Store) -> No
 
 @pytest.mark.parametrize("value", ["half \ud83d", ["half \ud83d"]])
 async def test_progress_and_results_have_the_same_for_half_a_character(
-    memory: Store, value: object
+    memory: Ledger, value: object
 ) -> None:
     @tool
     async def halve() -> AsyncIterator[object]:
@@ -252,7 +252,7 @@ async def test_progress_and_results_have_the_same_for_half_a_character(
     assert (progress_in(seen), results) == ([mended], [mended])
 
 
-async def test_words_have_a_length(memory: Store) -> None:
+async def test_words_have_a_length(memory: Ledger) -> None:
     @tool
     async def read(context: ToolContext) -> str:
         """Read."""
@@ -263,7 +263,7 @@ async def test_words_have_a_length(memory: Store) -> None:
 
 
 @pytest.mark.promise("P11")
-async def test_progress_that_a_generator_yields_has_the_same_bounds(memory: Store) -> None:
+async def test_progress_that_a_generator_yields_has_the_same_bounds(memory: Ledger) -> None:
     @tool
     async def count() -> AsyncIterator[str]:
         """Count, and never wait."""
@@ -288,7 +288,7 @@ async def test_progress_that_a_generator_yields_has_the_same_bounds(memory: Stor
     assert len(steps) < 200
 
 
-async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
+async def test_after_its_end_a_call_tells_nothing(memory: Ledger) -> None:
     kept: list[ToolContext] = []
 
     @tool
@@ -309,7 +309,7 @@ async def test_after_its_end_a_call_tells_nothing(memory: Store) -> None:
         assert progress_in(await events(runs, await post(runs, says()))) == []
 
 
-async def test_progress_that_comes_after_the_end_of_the_call_is_dropped(memory: Store) -> None:
+async def test_progress_that_comes_after_the_end_of_the_call_is_dropped(memory: Ledger) -> None:
     @tool
     async def hurry(context: ToolContext) -> str:
         """Tell from a thread, and be over before that is heard."""
@@ -324,7 +324,7 @@ async def test_progress_that_comes_after_the_end_of_the_call_is_dropped(memory: 
     assert await said_while(memory, hurry) == []
 
 
-async def test_progress_during_the_write_of_a_result_comes_behind_it(memory: Store) -> None:
+async def test_progress_during_the_write_of_a_result_comes_behind_it(memory: Ledger) -> None:
     faults = Faults(memory)
     storing, heard = anyio.Event(), anyio.Event()
 
@@ -361,7 +361,7 @@ async def test_progress_during_the_write_of_a_result_comes_behind_it(memory: Sto
 LOOK: dict[str, JsonValue] = {"content": "look", "priority": "high", "status": "in_progress"}
 
 
-async def test_a_plan_is_an_event_and_is_kept(store: Store) -> None:
+async def test_a_plan_is_an_event_and_is_kept(store: Ledger) -> None:
     script = [
         calls(("update_plan", {"entries": [LOOK, {"content": "answer"}]})),
         words("so"),
@@ -389,7 +389,7 @@ def plan_of(*entries: str) -> tuple[PlanEntry, ...]:
 
 
 @pytest.mark.parametrize("before", [("first",), ()], ids=["a plan before", "none"])
-async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str, ...]) -> None:
+async def test_a_plan_is_taken_back_with_its_run(store: Ledger, before: tuple[str, ...]) -> None:
     half: list[Step] = ["half", anyio.Event()]
     cut = [plans("second"), plans("third"), half]
     model = ScriptedModel([plans(*before), words("so"), *cut, words("as before"), words("more")])
@@ -413,7 +413,7 @@ async def test_a_plan_is_taken_back_with_its_run(store: Store, before: tuple[str
         assert (await runs.status(KEY)).state.plan == plan_of(*before)
 
 
-async def test_a_plan_stays_when_a_run_without_one_is_taken_back(store: Store) -> None:
+async def test_a_plan_stays_when_a_run_without_one_is_taken_back(store: Ledger) -> None:
     model = ScriptedModel([plans("first"), words("so"), ["half", anyio.Event()], words("done")])
     async with worker(store, model, toolsets=[PlanTools()]) as runs:
         await outcome(runs, await post(runs, says()))
@@ -423,7 +423,7 @@ async def test_a_plan_stays_when_a_run_without_one_is_taken_back(store: Store) -
         assert (await runs.status(KEY)).state.plan == plan_of("first")
 
 
-async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
+async def test_a_plan_stays_when_its_run_is_interrupted(store: Ledger) -> None:
     model = ScriptedModel([plans("first"), ["half", anyio.Event()], words("done")])
     async with worker(store, model, toolsets=[PlanTools()]) as runs:
         await until(runs, await post(runs, says()), TextDelta)
@@ -443,7 +443,7 @@ async def test_a_plan_stays_when_its_run_is_interrupted(store: Store) -> None:
     ],
 )
 async def test_a_bad_plan_is_an_error_for_the_model(
-    memory: Store, entries: JsonValue, why: str
+    memory: Ledger, entries: JsonValue, why: str
 ) -> None:
     script = [calls(("update_plan", {"entries": entries})), words("so")]
     async with worker(memory, ScriptedModel(script), toolsets=[PlanTools()]) as runs:

@@ -27,8 +27,8 @@ from tests.support.runs import (
 from passback.core.errors import StoreUnavailable
 from passback.core.events import Completed, Failed, HandedBack, Position, RunFinished, TextDelta
 from passback.core.messages import AssistantMessage, RunRef, ToolMessage
-from passback.core.ports import Store
 from passback.core.transcript import owed_answers, paired_messages
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -64,7 +64,7 @@ FAULTS: list[Fault] = ["refuse", "lose reply"]
 @pytest.mark.parametrize("before", range(5))
 @pytest.mark.promise("P5", "P6", "P15")
 async def test_a_failing_commit_leaves_a_sound_conversation(
-    memory: Store, fault: Fault, count: int, before: int
+    memory: Ledger, fault: Fault, count: int, before: int
 ) -> None:
     faults = Faults(memory)
     first: list[Step] = ["one", *calls(("look", {}))]
@@ -83,7 +83,7 @@ async def test_a_failing_commit_leaves_a_sound_conversation(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_end_of_a_run_survives_a_failed_write(memory: Store, fault: Fault) -> None:
+async def test_the_end_of_a_run_survives_a_failed_write(memory: Ledger, fault: Fault) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = [fault]
     no_heartbeat = replace(
@@ -94,7 +94,7 @@ async def test_the_end_of_a_run_survives_a_failed_write(memory: Store, fault: Fa
     assert faults.calls["commit"] == 2
 
 
-async def test_a_refused_tool_result_fails_the_run_with_the_stores_code(memory: Store) -> None:
+async def test_a_refused_tool_result_fails_the_run_with_the_stores_code(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["none", "full"]
     async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
@@ -102,7 +102,7 @@ async def test_a_refused_tool_result_fails_the_run_with_the_stores_code(memory: 
     assert ended == Failed("store_full", "no room in the test", retryable=True)
 
 
-async def test_a_store_that_is_away_for_a_moment_is_waited_for(memory: Store) -> None:
+async def test_a_store_that_is_away_for_a_moment_is_waited_for(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["none", "refuse", "lose reply", "refuse", "none", "refuse"]
     model = ScriptedModel([calls(("look", {})), words("done")])
@@ -112,7 +112,7 @@ async def test_a_store_that_is_away_for_a_moment_is_waited_for(memory: Store) ->
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_a_store_away_for_longer_than_the_lease_fails_the_run(memory: Store) -> None:
+async def test_a_store_away_for_longer_than_the_lease_fails_the_run(memory: Ledger) -> None:
     faults = Faults(memory)
     away: list[Fault] = ["refuse"] * 40
     faults.plan["commit"] = ["none", *away]
@@ -123,7 +123,7 @@ async def test_a_store_away_for_longer_than_the_lease_fails_the_run(memory: Stor
     assert ended == Failed("store_unavailable", "refused by the test", retryable=True)
 
 
-async def test_a_client_that_leaves_while_its_post_is_stored_has_its_run(memory: Store) -> None:
+async def test_a_client_that_leaves_while_its_post_is_stored_has_its_run(memory: Ledger) -> None:
     faults = Faults(memory)
     async with worker(faults.store, ScriptedModel([words("done")])) as runs:
         with anyio.CancelScope() as client:
@@ -138,7 +138,7 @@ async def test_a_client_that_leaves_while_its_post_is_stored_has_its_run(memory:
         assert await outcome(runs, RunRef(KEY, run_id)) == Completed()
 
 
-async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: Store) -> None:
+async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["full"]
     async with worker(faults.store, ScriptedModel([calls(("look", {}))]), look) as runs:
@@ -153,7 +153,9 @@ async def test_a_turn_that_could_not_be_stored_is_closed_with_the_run(memory: St
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.promise("P3", "P15")
-async def test_text_is_stored_after_a_failed_write(memory: Store, fault: Fault, count: int) -> None:
+async def test_text_is_stored_after_a_failed_write(
+    memory: Ledger, fault: Fault, count: int
+) -> None:
     faults = Faults(memory)
     faults.plan["append"] = [fault] * count
     gates = [anyio.Event(), anyio.Event()]
@@ -172,7 +174,7 @@ async def test_text_is_stored_after_a_failed_write(memory: Store, fault: Fault, 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_hand_back_behind_a_failed_write_is_kept(memory: Store, fault: Fault) -> None:
+async def test_a_hand_back_behind_a_failed_write_is_kept(memory: Ledger, fault: Fault) -> None:
     """The commit cannot even be tried before the text ahead of it is stored."""
     faults = Faults(memory)
     faults.plan["append"] = ["refuse"] * 1000
@@ -192,7 +194,7 @@ async def test_a_hand_back_behind_a_failed_write_is_kept(memory: Store, fault: F
         await assert_sound(runs, other, run)
 
 
-async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(memory: Store) -> None:
+async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(memory: Ledger) -> None:
     faults = Faults(memory)
     gate = anyio.Event()
     slow = replace(QUICK, log_delay=0.01)
@@ -215,7 +217,7 @@ async def test_a_commit_behind_a_text_that_is_refused_is_sent_with_the_end(memor
         await assert_sound(runs, other, run)
 
 
-async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: Store) -> None:
+async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = ["refuse"] * 9
     faults.plan["take_over"] = ["refuse"] * 9
@@ -229,7 +231,7 @@ async def test_a_store_that_is_gone_at_the_end_leaves_the_run_to_others(memory: 
         assert await contents(other) == ["hi", "done by another"]
 
 
-async def test_a_heartbeat_that_fails_is_tried_again(memory: Store) -> None:
+async def test_a_heartbeat_that_fails_is_tried_again(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["renew"] = ["refuse", "lose reply"]
     gate = anyio.Event()
@@ -240,7 +242,7 @@ async def test_a_heartbeat_that_fails_is_tried_again(memory: Store) -> None:
         assert await outcome(runs, run) == Completed()
 
 
-async def test_a_post_refused_by_the_store_may_be_sent_again(memory: Store) -> None:
+async def test_a_post_refused_by_the_store_may_be_sent_again(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["begin"] = ["refuse"]
     async with worker(faults.store, ScriptedModel([words("done")])) as runs:
@@ -250,7 +252,7 @@ async def test_a_post_refused_by_the_store_may_be_sent_again(memory: Store) -> N
         assert (await runs.messages(KEY, start=0, limit=9)).total == 2
 
 
-async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(memory: Store) -> None:
+async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(memory: Ledger) -> None:
     """Nobody works on it at first: it is taken over."""
     faults = Faults(memory)
     model = ScriptedModel([calls(("paint", {})), words("painted")])
@@ -268,7 +270,7 @@ async def test_results_whose_reply_was_lost_lead_to_the_run_that_they_began(memo
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.promise("P15")
-async def test_a_parked_result_may_be_sent_again(memory: Store, fault: Fault) -> None:
+async def test_a_parked_result_may_be_sent_again(memory: Ledger, fault: Fault) -> None:
     faults = Faults(memory)
     faults.plan["park"] = [fault]
     model = ScriptedModel([calls(("paint", {}), ("paint", {})), words("done")])
@@ -282,7 +284,7 @@ async def test_a_parked_result_may_be_sent_again(memory: Store, fault: Fault) ->
         assert (await runs.messages(KEY, start=0, limit=9)).total == 5
 
 
-async def test_a_cancellation_refused_by_the_store_may_be_repeated(memory: Store) -> None:
+async def test_a_cancellation_refused_by_the_store_may_be_repeated(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["cancel"] = ["refuse"]
     async with worker(faults.store, ScriptedModel([["half", anyio.Event()]])) as runs:
@@ -294,7 +296,7 @@ async def test_a_cancellation_refused_by_the_store_may_be_repeated(memory: Store
         assert (await outcome(runs, run)).type == "cancelled"
 
 
-async def test_a_conversation_can_be_read_while_nobody_can_take_its_run_over(store: Store) -> None:
+async def test_a_conversation_can_be_read_while_nobody_can_take_its_run_over(store: Ledger) -> None:
     """A store may take no writes and still be read."""
     faults = Faults(store)
     async with (

@@ -17,10 +17,10 @@ from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import Cancelled, Completed, Outcome, TextDelta, ToolCallStarted
 from passback.core.messages import RunId, RunRef, ToolCall
 from passback.core.permissions import Decision
-from passback.core.ports import Store
 from passback.engine.commands import CommandContext, Commands
 from passback.engine.guarding import EXTRA_PROMPT_MISSING, count_left_behind, extra_prompt
 from passback.engine.judging import CallJudge
+from passback.engine.ledger import Ledger
 from passback.engine.supervisor import BROKEN_RUN
 from passback.models.scripted import ScriptedModel, Step, says
 from passback.schemas.arguments import find_objection
@@ -69,7 +69,7 @@ class Straying(ScriptedModel):
             await stray()
 
 
-async def beside_another(store: Store, model: ScriptedModel, **agent: Any) -> Outcome:
+async def beside_another(store: Ledger, model: ScriptedModel, **agent: Any) -> Outcome:
     """Return how a failing run ends beside another one, which goes on until it is cancelled."""
     counted = CountedTools()
     async with worker(store, model, strays, counted.tool("pay"), **agent) as runs:
@@ -86,25 +86,25 @@ def goes_on() -> list[Step]:
     return ["one", anyio.Event()]
 
 
-async def test_a_rule_that_is_cancelled_by_nobody_denies_its_call(memory: Store) -> None:
+async def test_a_rule_that_is_cancelled_by_nobody_denies_its_call(memory: Ledger) -> None:
     model = ScriptedModel([goes_on(), called("pay"), says("so")])
     assert await beside_another(memory, model, rules=[judges]) == Completed()
 
 
-async def test_a_tool_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
+async def test_a_tool_that_is_cancelled_by_nobody_has_failed(memory: Ledger) -> None:
     model = ScriptedModel([called("strays"), says("so")])
     async with worker(memory, model, strays) as runs:
         assert await reply(runs, user()) == "so"
         assert await results(runs) == ["The tool failed: StrayCancellation."]
 
 
-async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Store) -> None:
+async def test_a_command_that_is_cancelled_by_nobody_has_failed(memory: Ledger) -> None:
     commands = Commands({"do": run_stray}, enabled=True)
     async with worker(memory, ScriptedModel([]), commands=commands) as runs:
         assert await reply(runs, user("/do")) == "The command failed: StrayCancellation."
 
 
-async def test_a_stray_cancelled_context_is_missing_in_one_run(memory: Store) -> None:
+async def test_a_stray_cancelled_context_is_missing_in_one_run(memory: Ledger) -> None:
     model = ScriptedModel([goes_on(), says("so")])
     prompt = extra_prompt(tells)
 
@@ -115,7 +115,7 @@ async def test_a_stray_cancelled_context_is_missing_in_one_run(memory: Store) ->
     assert model.requests[1].system.endswith(EXTRA_PROMPT_MISSING)
 
 
-async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Store) -> None:
+async def test_a_model_that_is_cancelled_by_nobody_breaks_its_run_alone(memory: Ledger) -> None:
     model = Straying([goes_on(), says("so")])
     assert await beside_another(memory, model) == BROKEN_RUN
 
@@ -127,7 +127,7 @@ class Panic(BaseException):
 @pytest.mark.parametrize("ending", [Panic, SystemExit, KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
 async def test_whatever_a_function_raises_is_its_own_failure(
-    memory: Store, ending: type[BaseException], plain: bool
+    memory: Ledger, ending: type[BaseException], plain: bool
 ) -> None:
     def now() -> str:
         raise ending
@@ -158,7 +158,7 @@ class Panicking(ScriptedModel):
             raise Panic
 
 
-async def test_a_model_that_panics_breaks_its_run_alone(memory: Store) -> None:
+async def test_a_model_that_panics_breaks_its_run_alone(memory: Ledger) -> None:
     assert await beside_another(memory, Panicking([goes_on(), says("so")])) == BROKEN_RUN
 
 
@@ -185,7 +185,7 @@ async def ignoring_cancellation(seconds: float) -> AsyncGenerator[FunctionTool]:
         await anyio.lowlevel.checkpoint()
 
 
-async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Store) -> None:
+async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Ledger) -> None:
     model = ScriptedModel([called("ignores"), says("so")])
     async with ignoring_cancellation(0.01) as ignores, worker(memory, model, ignores) as runs:
         assert await reply(runs, user()) == "so"
@@ -193,7 +193,7 @@ async def test_a_function_that_outlives_its_deadline_is_left_behind(memory: Stor
 
 
 @pytest.mark.promise("P7")
-async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Store) -> None:
+async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Ledger) -> None:
     model = ScriptedModel([called("ignores"), says("so")])
     async with ignoring_cancellation(60) as ignores, worker(memory, model, ignores) as runs:
         run = await post(runs, user())
@@ -204,7 +204,7 @@ async def test_an_uncancellable_function_does_not_hold_up_its_run(memory: Store)
         assert await reply(runs, user("again", "u2")) == "so"
 
 
-async def test_a_stray_cancellation_differs_from_an_earlier_deadline(memory: Store) -> None:
+async def test_a_stray_cancellation_differs_from_an_earlier_deadline(memory: Ledger) -> None:
     """A deadline's earlier cancellation in a task does not count for later ones."""
 
     async def hangs_once(call: ToolCall, run: RunRef) -> Decision | None:

@@ -49,8 +49,8 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.engine.judging import OutputJudge
+from passback.engine.ledger import Ledger
 from passback.models import scripted
 from passback.models.scripted import ScriptedModel
 from passback.toolsets.functions import tool
@@ -78,7 +78,7 @@ def ends(seen: list[RunEvent]) -> list[RunEvent]:
     return [each for each in seen if isinstance(each, OutputAccepted | RunFinished)]
 
 
-async def test_an_answer_that_fits_is_the_output(store: Store) -> None:
+async def test_an_answer_that_fits_is_the_output(store: Ledger) -> None:
     model = ScriptedModel([scripted.says(BLUE)])
     async with worker(store, model) as runs:
         seen = await events(runs, await post(runs, asks()))
@@ -100,7 +100,7 @@ async def test_an_answer_that_fits_is_the_output(store: Store) -> None:
     ],
 )
 async def test_the_model_gets_an_error_and_answers_again(
-    memory: Store, text: str, reason: str
+    memory: Ledger, text: str, reason: str
 ) -> None:
     model = ScriptedModel([scripted.says(text), scripted.says(BLUE)])
     async with worker(memory, model) as runs:
@@ -115,14 +115,14 @@ async def test_the_model_gets_an_error_and_answers_again(
 
 
 @pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}```", "\n {} \n"])
-async def test_a_fence_around_the_answer_is_no_part_of_it(memory: Store, fence: str) -> None:
+async def test_a_fence_around_the_answer_is_no_part_of_it(memory: Ledger, fence: str) -> None:
     model = ScriptedModel([scripted.says(fence.replace("{}", BLUE))])
     async with worker(memory, model) as runs:
         seen = await events(runs, await post(runs, asks()))
     assert ends(seen)[0] == OutputAccepted({"colour": "blue"})
 
 
-async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Store) -> None:
+async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Ledger) -> None:
     cut: list[scripted.Step] = [TextChunk(BLUE), Finish("length")]
     async with worker(memory, ScriptedModel([cut, scripted.says(BLUE)])) as runs:
         seen = await events(runs, await post(runs, asks()))
@@ -131,7 +131,7 @@ async def test_an_answer_that_was_cut_off_is_not_accepted(memory: Store) -> None
     assert "too long" in str(refused.content)
 
 
-async def test_a_model_that_refuses_gives_no_output(memory: Store) -> None:
+async def test_a_model_that_refuses_gives_no_output(memory: Ledger) -> None:
     refusal: list[scripted.Step] = [TextChunk("I will not."), Finish("refusal")]
     async with worker(memory, ScriptedModel([refusal])) as runs:
         seen = await events(runs, await post(runs, asks()))
@@ -139,7 +139,7 @@ async def test_a_model_that_refuses_gives_no_output(memory: Store) -> None:
 
 
 @pytest.mark.promise("P6")
-async def test_without_a_valid_answer_only_the_run_fails(store: Store) -> None:
+async def test_without_a_valid_answer_only_the_run_fails(store: Ledger) -> None:
     model = ScriptedModel([*[scripted.says(PINK)] * 3, scripted.says("hello")])
     async with worker(store, model) as runs:
         seen = await events(runs, await post(runs, asks()))
@@ -155,7 +155,7 @@ async def test_without_a_valid_answer_only_the_run_fails(store: Store) -> None:
     assert model.requests[3].output_schema is None
 
 
-async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: Store) -> None:
+async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: Ledger) -> None:
     @tool
     def look() -> str:
         return "seen"
@@ -184,7 +184,7 @@ async def test_the_schema_counts_until_the_answer_whatever_comes_between(store: 
     ],
 )
 async def test_the_agents_own_schema_counts_where_a_post_has_none(
-    memory: Store, context: MessageContext | None, text: str, accepted: Any
+    memory: Ledger, context: MessageContext | None, text: str, accepted: Any
 ) -> None:
     model = ScriptedModel([scripted.says(text)])
     judge = OutputJudge(schema={"type": "object"})
@@ -225,7 +225,7 @@ async def test_a_pydantic_model_judges_answers_and_the_model_gets_its_error() ->
 
 
 @pytest.mark.promise("P11")
-async def test_a_validation_that_does_not_end_is_bounded(memory: Store) -> None:
+async def test_a_validation_that_does_not_end_is_bounded(memory: Ledger) -> None:
     end = threading.Event()
 
     def hang(answer: str) -> None:
@@ -244,7 +244,7 @@ async def test_a_validation_that_does_not_end_is_bounded(memory: Store) -> None:
 
 
 @pytest.mark.promise("P10")
-async def test_answers_that_another_worker_was_given_count_too(store: Store) -> None:
+async def test_answers_that_another_worker_was_given_count_too(store: Ledger) -> None:
     """A run that goes from worker to worker fails after as many of them as any other."""
     hanging: list[scripted.Step] = [TextChunk("{"), anyio.Event()]
     first = ScriptedModel([scripted.says(PINK), scripted.says(PINK), hanging])
@@ -282,7 +282,7 @@ def _answers(messages: Sequence[object]) -> list[tuple[object, bool, str | None]
 
 
 @pytest.mark.promise("P4")
-async def test_the_model_gets_an_error_and_calls_again(store: Store) -> None:
+async def test_the_model_gets_an_error_and_calls_again(store: Ledger) -> None:
     model = ScriptedModel([scripted.calls(PINK_CALL), scripted.calls(BLUE_CALL)])
     async with worker(store, model) as runs:
         run = await post(runs, says(), tools=[COLOR_TOOL])
@@ -303,7 +303,7 @@ async def test_the_model_gets_an_error_and_calls_again(store: Store) -> None:
 
 
 @pytest.mark.promise("P4")
-async def test_a_valid_call_beside_an_invalid_one_is_handed_back(memory: Store) -> None:
+async def test_a_valid_call_beside_an_invalid_one_is_handed_back(memory: Ledger) -> None:
     model = ScriptedModel([scripted.calls(PINK_CALL, BLUE_CALL), scripted.says("done")])
     async with worker(memory, model) as runs:
         await events(runs, await post(runs, says(), tools=[COLOR_TOOL]))
@@ -317,7 +317,7 @@ async def test_a_valid_call_beside_an_invalid_one_is_handed_back(memory: Store) 
 
 @pytest.mark.promise("P6")
 @pytest.mark.promise("P4")
-async def test_a_model_that_makes_only_invalid_calls_fails_the_run(memory: Store) -> None:
+async def test_a_model_that_makes_only_invalid_calls_fails_the_run(memory: Ledger) -> None:
     model = ScriptedModel([*[scripted.calls(PINK_CALL)] * 3, scripted.says("hello again")])
     async with worker(memory, model) as runs:
         ended = await outcome(runs, await post(runs, says(), tools=[COLOR_TOOL]))
@@ -331,7 +331,7 @@ async def test_a_model_that_makes_only_invalid_calls_fails_the_run(memory: Store
 
 
 @pytest.mark.promise("P4")
-async def test_a_valid_call_in_between_counts_anew(memory: Store) -> None:
+async def test_a_valid_call_in_between_counts_anew(memory: Ledger) -> None:
     @tool
     def look() -> str:
         return "nothing"
@@ -347,7 +347,7 @@ async def test_a_valid_call_in_between_counts_anew(memory: Store) -> None:
 
 
 @pytest.mark.promise("P4")
-async def test_a_server_tool_with_bad_arguments_says_so(store: Store) -> None:
+async def test_a_server_tool_with_bad_arguments_says_so(store: Ledger) -> None:
     @tool
     def add(a: int) -> int:
         return a + 1
@@ -370,7 +370,7 @@ async def test_a_server_tool_with_bad_arguments_says_so(store: Store) -> None:
 
 
 @pytest.mark.promise("P4")
-async def test_invalid_calls_of_the_servers_tools_count_too(memory: Store) -> None:
+async def test_invalid_calls_of_the_servers_tools_count_too(memory: Ledger) -> None:
     @tool
     def add(a: int) -> int:
         return a + 1
@@ -383,7 +383,7 @@ async def test_invalid_calls_of_the_servers_tools_count_too(memory: Store) -> No
 
 
 @pytest.mark.promise("P4")
-async def test_calls_of_unknown_tools_count_too(memory: Store) -> None:
+async def test_calls_of_unknown_tools_count_too(memory: Ledger) -> None:
     model = ScriptedModel([scripted.calls(("fly", {}))] * 3)
     async with worker(memory, model) as runs:
         ended = await outcome(runs, await post(runs, says(), tools=[COLOR_TOOL]))
@@ -393,7 +393,7 @@ async def test_calls_of_unknown_tools_count_too(memory: Store) -> None:
 
 @pytest.mark.promise("P11")
 @pytest.mark.promise("P4")
-async def test_arguments_that_are_too_long_reach_no_tool(memory: Store) -> None:
+async def test_arguments_that_are_too_long_reach_no_tool(memory: Ledger) -> None:
     long = ("set-color", {"color": "x" * 300_000})
     model = ScriptedModel([scripted.calls(long), scripted.says("well")])
     async with worker(memory, model) as runs:
@@ -403,7 +403,7 @@ async def test_arguments_that_are_too_long_reach_no_tool(memory: Store) -> None:
 
 
 @pytest.mark.promise("P4")
-async def test_the_tools_of_another_worker_are_checked_too(store: Store) -> None:
+async def test_the_tools_of_another_worker_are_checked_too(store: Ledger) -> None:
     """The schema comes from the store: the post that declared the tool was another worker's."""
     async with worker(store, ScriptedModel([scripted.calls(BLUE_CALL)])) as runs:
         await events(runs, await post(runs, says(), tools=[COLOR_TOOL]))

@@ -62,10 +62,10 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.state import State, total_usage
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.agents import AgentSpec, ServedAgent
+from passback.engine.ledger import Ledger
 from passback.engine.supervisor import Timing
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Step, Turn, calls, says
@@ -77,7 +77,7 @@ pytestmark = pytest.mark.anyio
 
 
 # ---------------------------------------------------------------- a task, and its answer
-async def test_an_agent_gives_a_task_and_gets_the_others_last_words(store: Store) -> None:
+async def test_an_agent_gives_a_task_and_gets_the_others_last_words(store: Ledger) -> None:
     lead = ScriptedModel([TASK, says("It is there.")])
     other = ScriptedModel([says("in the cellar")])
     async with lead_worker(store, lead, helper(other)) as runs:
@@ -99,7 +99,7 @@ async def test_an_agent_gives_a_task_and_gets_the_others_last_words(store: Store
     assert [type(child.message) for child in children] == [UserMessage, AssistantMessage]
 
 
-async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store: Store) -> None:
+async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store: Ledger) -> None:
     tasks = calls(("helper", {"task": "a"}), ("other", {"task": "b"}))
     lead = ScriptedModel([[UsageChunk(Usage(1)), *tasks], [UsageChunk(Usage(20)), *says("done")]])
     one = ScriptedModel([[UsageChunk(Usage(300)), *says("here")]])
@@ -112,7 +112,7 @@ async def test_what_sub_agents_use_counts_also_of_those_that_work_together(store
         assert total_usage(await record(runs)) == Usage(4321)
 
 
-async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
+async def test_a_sub_agent_uses_tools_of_its_own(memory: Ledger) -> None:
     @tool(read_only=True)
     def look(where: str) -> str:
         return f"nothing in the {where}"
@@ -134,7 +134,7 @@ async def test_a_sub_agent_uses_tools_of_its_own(memory: Store) -> None:
     ],
 )
 async def test_the_end_of_a_sub_agent_is_its_result(
-    memory: Store, turn: Turn, expected: str
+    memory: Ledger, turn: Turn, expected: str
 ) -> None:
     lead = ScriptedModel([TASK, says("ok")])
     async with lead_worker(memory, lead, helper(ScriptedModel([turn]))) as runs:
@@ -142,7 +142,7 @@ async def test_the_end_of_a_sub_agent_is_its_result(
         assert answers(await record(runs)) == [expected]
 
 
-async def test_a_task_that_is_none_is_an_error_for_the_model(memory: Store) -> None:
+async def test_a_task_that_is_none_is_an_error_for_the_model(memory: Ledger) -> None:
     lead = ScriptedModel([calls(("helper", {"order": 1})), says("ok")])
     async with lead_worker(memory, lead, helper(ScriptedModel([]))) as runs:
         assert await reply(runs, user()) == "ok"
@@ -151,7 +151,7 @@ async def test_a_task_that_is_none_is_an_error_for_the_model(memory: Store) -> N
     assert (result.is_error, result.synthetic) == (True, "invalid")
 
 
-async def test_agents_call_each_other_only_so_deep(memory: Store) -> None:
+async def test_agents_call_each_other_only_so_deep(memory: Ledger) -> None:
     deeper = helper(ScriptedModel([says("deepest")]), name="a5")
     for level in (4, 3, 2, 1, 0):
         asks = calls((f"a{level + 1}", {"task": "go"}))
@@ -229,7 +229,7 @@ async def test_writing_tools_run_alone_except_sub_agents(order: str, batches: st
 
 
 @pytest.mark.promise("P11")
-async def test_only_so_many_sub_agents_work_at_once(memory: Store) -> None:
+async def test_only_so_many_sub_agents_work_at_once(memory: Ledger) -> None:
     gate = anyio.Event()
     other = ScriptedModel([[gate, *says("done")]] * (MAX_CONCURRENT_AGENTS + 2))
     tasks = calls(*[("helper", {"task": "go"})] * (MAX_CONCURRENT_AGENTS + 2))
@@ -244,7 +244,7 @@ async def test_only_so_many_sub_agents_work_at_once(memory: Store) -> None:
         assert answers(await record(runs)) == ["done"] * (MAX_CONCURRENT_AGENTS + 2)
 
 
-async def test_a_sub_agent_gets_the_same_time_in_every_turn(memory: Store) -> None:
+async def test_a_sub_agent_gets_the_same_time_in_every_turn(memory: Ledger) -> None:
     @tool
     def look() -> str:
         return "seen"
@@ -263,7 +263,7 @@ async def test_a_sub_agent_gets_the_same_time_in_every_turn(memory: Store) -> No
     )
 
 
-async def test_an_early_result_waits_for_another_sub_agents_commit(store: Store) -> None:
+async def test_an_early_result_waits_for_another_sub_agents_commit(store: Ledger) -> None:
     seen, gate = anyio.Event(), anyio.Event()
     tasks = calls(("painter", {"task": "paint"}), ("other", {"task": "look"}))
     begun: Turn = [ToolCallChunk(0, name="paint"), gate, Finish("tool_calls")]
@@ -290,7 +290,7 @@ async def test_an_early_result_waits_for_another_sub_agents_commit(store: Store)
 
 # ---------------------------------------------------------------- ends and crashes
 @pytest.mark.promise("P5", "P6")
-async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Store) -> None:
+async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Ledger) -> None:
     other = ScriptedModel([["thinking", anyio.Event()]])
     lead = ScriptedModel([TASK, says("Fine.")])
     async with lead_worker(memory, lead, helper(other)) as runs:
@@ -303,7 +303,7 @@ async def test_a_cancelled_run_takes_its_sub_agents_along(memory: Store) -> None
 
 
 @pytest.mark.promise("P10")
-async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) -> None:
+async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Ledger) -> None:
     """Calls that may have been made are not made again."""
     made: list[str] = []
 
@@ -332,7 +332,7 @@ async def test_sub_agents_go_on_after_the_worker_of_both_was_lost(store: Store) 
 
 
 @pytest.mark.promise("P10")
-async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Store) -> None:
+async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Ledger) -> None:
     """Its call that may have been made is not made again."""
     made: list[str] = []
     gate = anyio.Event()
@@ -361,7 +361,7 @@ async def test_a_sub_agent_goes_on_after_its_worker_was_lost(store: Store) -> No
     assert shown == "This call was stopped before it was answered; it may or may not have run."
 
 
-async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: Store) -> None:
+async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: Ledger) -> None:
     faults = Faults(memory)
     faults.plan["commit"] = [
         "none",
@@ -375,7 +375,7 @@ async def test_a_store_that_has_no_room_for_a_sub_agent_fails_the_run(memory: St
 
 # ---------------------------------------------------------------- owed calls
 @pytest.mark.promise("P1", "P2", "P4")
-async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(store: Store) -> None:
+async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(store: Ledger) -> None:
     other = ScriptedModel([calls(("paint", {})), says("painted")])
     lead = ScriptedModel([TASK, says("Done.")])
     async with lead_worker(store, lead, helper(other)) as runs:
@@ -398,7 +398,7 @@ async def test_a_client_tool_of_a_sub_agent_is_handed_back_and_finds_its_way(sto
 
 
 @pytest.mark.promise("P4")
-async def test_a_result_for_a_deep_call_waits_for_its_hand_back(memory: Store) -> None:
+async def test_a_result_for_a_deep_call_waits_for_its_hand_back(memory: Ledger) -> None:
     gate = anyio.Event()
     paints: list[Step] = [*calls(("paint", {}))[:-1], gate, Finish("tool_calls")]
     inner = helper(ScriptedModel([paints, says("painted")]), name="inner")
@@ -422,7 +422,7 @@ async def test_a_result_for_a_deep_call_waits_for_its_hand_back(memory: Store) -
 
 
 @pytest.mark.promise("P4")
-async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store) -> None:
+async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Ledger) -> None:
     deepest = helper(ScriptedModel([calls(("paint", {})), says("painted")]), name="deepest")
     asks = [calls(("deepest", {"task": "go"})), says("it is painted")]
     between = helper(ScriptedModel(asks), agents=[deepest])
@@ -437,7 +437,7 @@ async def test_the_end_of_a_deeper_ones_call_is_said_once_and_last(store: Store)
         assert answers(await record(runs)) == ["it is painted"]
 
 
-async def test_turns_of_a_task_count_together(store: Store) -> None:
+async def test_turns_of_a_task_count_together(store: Ledger) -> None:
     """An agent that asks again and again comes to an end, on another worker too."""
     other = ScriptedModel([calls(("paint", {}))] * 9)
     lead = ScriptedModel([TASK, says("Enough.")])
@@ -455,7 +455,7 @@ async def test_turns_of_a_task_count_together(store: Store) -> None:
     assert contents == ["[The agent was stopped before its end.]"]
 
 
-async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
+async def test_an_approval_of_a_sub_agents_tool(store: Ledger) -> None:
     other = ScriptedModel([calls(("erase", {})), says("gone")])
     lead = ScriptedModel([TASK, says("Done.")])
     async with lead_worker(store, lead, helper(other, erase)) as runs:
@@ -469,7 +469,7 @@ async def test_an_approval_of_a_sub_agents_tool(store: Store) -> None:
         assert answers(await record(runs)) == ["gone"]
 
 
-async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Store) -> None:
+async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Ledger) -> None:
     other = ScriptedModel([calls(("erase", {})), says("gone"), calls(("erase", {})), says("gone")])
     lead = ScriptedModel([TASK, says("Done."), TASK, says("Done again.")])
     async with lead_worker(store, lead, helper(other, erase)) as runs:
@@ -480,7 +480,7 @@ async def test_what_a_person_allows_for_good_holds_for_sub_agents_too(store: Sto
         assert await call_ids(runs) == []
 
 
-async def test_a_denial_goes_to_the_agent_that_made_the_call(store: Store) -> None:
+async def test_a_denial_goes_to_the_agent_that_made_the_call(store: Ledger) -> None:
     other = ScriptedModel([calls(("erase", {})), says("left alone")])
     lead = ScriptedModel([TASK, says("Fine.")])
     async with lead_worker(store, lead, helper(other, erase)) as runs:
@@ -492,7 +492,7 @@ async def test_a_denial_goes_to_the_agent_that_made_the_call(store: Store) -> No
         assert answers(await record(runs)) == ["left alone"]
 
 
-async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Store) -> None:
+async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Ledger) -> None:
     asks = [calls(("paint", {})), says("painted")]
     one, two = ScriptedModel(asks), ScriptedModel(asks)
     both = calls(("one", {"task": "go"}), ("two", {"task": "go"}))
@@ -514,7 +514,7 @@ async def test_several_sub_agents_owe_and_are_answered_one_by_one(store: Store) 
 
 
 @pytest.mark.promise("P5")
-async def test_a_message_instead_of_the_answer_closes_the_sub_agents_call(store: Store) -> None:
+async def test_a_message_instead_of_the_answer_closes_the_sub_agents_call(store: Ledger) -> None:
     other = ScriptedModel([calls(("paint", {}))])
     lead = ScriptedModel([TASK, says("Fine.")])
     async with lead_worker(store, lead, helper(other)) as runs:
@@ -528,7 +528,7 @@ async def test_a_message_instead_of_the_answer_closes_the_sub_agents_call(store:
             await post(runs, result(call_id))
 
 
-async def test_time_that_is_over_goes_to_the_sub_agent(memory: Store) -> None:
+async def test_time_that_is_over_goes_to_the_sub_agent(memory: Ledger) -> None:
     other = ScriptedModel([calls(("paint", {})), says("nobody painted")])
     lead = ScriptedModel([TASK, says("A pity.")])
     timing = Timing(lease=30, heartbeat=0.01, log_delay=0.001, scan=0.01, tool_timeout=0.01)

@@ -40,7 +40,7 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import RunRef
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
@@ -82,7 +82,7 @@ async def seen_until(runs: RunService, run: RunRef, event: RunEvent) -> list[Log
 
 # ---------------------------------------------------------------- moments of a death
 @pytest.mark.promise("P6", "P10")
-async def test_a_run_whose_worker_dies_in_its_first_turn_is_done_by_another(store: Store) -> None:
+async def test_a_run_whose_worker_dies_in_its_first_turn_is_done_by_another(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([words("whole ", "answer")])) as other,
         killable_worker(store, ScriptedModel([["half", never()]])) as dying,
@@ -104,7 +104,7 @@ async def test_a_run_whose_worker_dies_in_its_first_turn_is_done_by_another(stor
 
 
 @pytest.mark.promise("P10")
-async def test_what_was_committed_before_the_death_is_not_done_again(store: Store) -> None:
+async def test_what_was_committed_before_the_death_is_not_done_again(store: Ledger) -> None:
     seen: list[str] = []
 
     @tool
@@ -136,7 +136,7 @@ async def test_what_was_committed_before_the_death_is_not_done_again(store: Stor
 
 
 # ---------------------------------------------------------------- readers
-async def void_stream(other: RunService, store: Store) -> tuple[RunRef, list[Logged]]:
+async def void_stream(other: RunService, store: Ledger) -> tuple[RunRef, list[Logged]]:
     """A reader's view of a run of three workers, of which two died in the middle of a turn."""
     first: list[Step] = ["one ", *calls(("look", {}))]
     second: list[Step] = ["void b", *calls(("look", {}))[:-1], never()]
@@ -158,7 +158,7 @@ async def void_stream(other: RunService, store: Store) -> tuple[RunRef, list[Log
 
 
 @pytest.mark.promise("P3", "P10")
-async def test_a_stream_cut_in_a_void_part_adds_up(store: Store) -> None:
+async def test_a_stream_cut_in_a_void_part_adds_up(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([words("three")]), look) as other,
         worker(store, ScriptedModel([])) as third,
@@ -181,7 +181,7 @@ async def test_a_stream_cut_in_a_void_part_adds_up(store: Store) -> None:
 
 @pytest.mark.promise("P3")
 async def test_a_reader_where_the_run_goes_on_reads_the_past_from_the_store_and_the_rest_live(
-    store: Store,
+    store: Ledger,
 ) -> None:
     """Every event once: from the beginning, from the committed part, and from within the void."""
     gate = anyio.Event()
@@ -213,7 +213,7 @@ async def test_a_reader_where_the_run_goes_on_reads_the_past_from_the_store_and_
         assert standing([*early_seen, *void.seen]) == fresh.seen
 
 
-async def test_a_cursor_nobody_was_given_is_refused(memory: Store) -> None:
+async def test_a_cursor_nobody_was_given_is_refused(memory: Ledger) -> None:
     gate = anyio.Event()
     async with (
         worker(memory, ScriptedModel([[gate, *words("x")]])) as other,
@@ -229,7 +229,7 @@ async def test_a_cursor_nobody_was_given_is_refused(memory: Store) -> None:
         assert await outcome(other, run) == Completed()
 
 
-async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Store) -> None:
+async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Ledger) -> None:
     """Readers of the paused worker read its memory until it learns that it lost the run."""
     gate = anyio.Event()
     async with (
@@ -250,7 +250,7 @@ async def test_a_reader_whose_worker_is_only_asleep_goes_on_elsewhere(store: Sto
 
 
 # ---------------------------------------------------------------- state of the run
-async def test_turns_are_counted_over_all_workers(store: Store) -> None:
+async def test_turns_are_counted_over_all_workers(store: Ledger) -> None:
     """Four of them: three of the first worker, one of the second."""
     looks = calls(("look", {}))
     async with (
@@ -266,7 +266,7 @@ async def test_turns_are_counted_over_all_workers(store: Store) -> None:
         assert len(await record(other)) == 9
 
 
-async def test_turns_of_earlier_runs_do_not_count(store: Store) -> None:
+async def test_turns_of_earlier_runs_do_not_count(store: Ledger) -> None:
     looks = calls(("look", {}))
     async with (
         worker(store, ScriptedModel([words("second")]), look) as other,
@@ -281,7 +281,7 @@ async def test_turns_of_earlier_runs_do_not_count(store: Store) -> None:
         assert await outcome(other, run) == Completed()
 
 
-async def test_a_run_that_had_all_its_turns_is_ended_by_the_next_worker(store: Store) -> None:
+async def test_a_run_that_had_all_its_turns_is_ended_by_the_next_worker(store: Ledger) -> None:
     looks = calls(("look", {}))
     seen: list[anyio.Event] = [anyio.Event() for _ in range(4)]
 
@@ -304,7 +304,7 @@ async def test_a_run_that_had_all_its_turns_is_ended_by_the_next_worker(store: S
 
 
 @pytest.mark.promise("P10")
-async def test_the_run_keeps_its_client_tools_and_may_hand_back(store: Store) -> None:
+async def test_the_run_keeps_its_client_tools_and_may_hand_back(store: Ledger) -> None:
     model = ScriptedModel([calls(("paint", {})), words("painted")])
     async with (
         worker(store, model) as other,
@@ -319,7 +319,7 @@ async def test_the_run_keeps_its_client_tools_and_may_hand_back(store: Store) ->
 
 
 @pytest.mark.promise("P7")
-async def test_the_next_worker_carries_out_a_cancellation_of_a_dead_one(store: Store) -> None:
+async def test_the_next_worker_carries_out_a_cancellation_of_a_dead_one(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([["more", never()]])) as other,
         killable_worker(store, ScriptedModel([["half", never()]])) as dying,
@@ -331,7 +331,7 @@ async def test_the_next_worker_carries_out_a_cancellation_of_a_dead_one(store: S
         assert await outcome(other, run) == Cancelled()
 
 
-async def test_a_conversation_may_be_deleted_while_its_worker_is_dead(store: Store) -> None:
+async def test_a_conversation_may_be_deleted_while_its_worker_is_dead(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel([words("anew")])) as other,
         killable_worker(store, ScriptedModel([["half", never()]])) as dying,

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import anyio
 import pytest
 from tests.support.killable_worker import KillableWorker, killable_worker
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     FAILING_LOST,
     KEY,
@@ -48,12 +49,11 @@ from passback.core.events import (
     unwrap_event,
 )
 from passback.core.messages import AssistantMessage, CallId, Message, RunRef
-from passback.core.ports import Store
 from passback.core.transcript import unwrap_message
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.supervisor import Timing
 from passback.models.scripted import ScriptedModel, Turn, calls, says
-from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.functions import FunctionTool, tool
@@ -98,12 +98,12 @@ class Agents:
         return helper(ScriptedModel(self.outer), name="outer", agents=[one])
 
     def worker(
-        self, store: Store, *tools: FunctionTool, timing: Timing = QUICK
+        self, store: Ledger, *tools: FunctionTool, timing: Timing = QUICK
     ) -> AbstractAsyncContextManager[RunService]:
         return worker(store, self.model, *tools, timing=timing, toolsets=[self.helpers])
 
     def killable_worker(
-        self, store: Store, *tools: FunctionTool
+        self, store: Ledger, *tools: FunctionTool
     ) -> AbstractAsyncContextManager[KillableWorker]:
         return killable_worker(store, self.model, *tools, toolsets=[self.helpers])
 
@@ -202,7 +202,7 @@ async def assert_shown_as_recorded(
 # ---------------------------------------------------------------- deaths
 @pytest.mark.parametrize("deep", [False, True], ids=["children", "grandchildren"])
 async def test_half_a_turn_is_void_though_a_sub_agent_beside_it_has_committed(
-    store: Store, deep: bool
+    store: Ledger, deep: bool
 ) -> None:
     first, after = dying(deep=deep), going_on(deep=deep)
     async with after.worker(store) as other, first.killable_worker(store) as victim:
@@ -219,7 +219,7 @@ async def test_half_a_turn_is_void_though_a_sub_agent_beside_it_has_committed(
     assert texts == [each for each in whole if deep or each != "out"]
 
 
-async def test_nothing_void_is_shown_to_one_who_comes_before_the_take_over(store: Store) -> None:
+async def test_nothing_void_is_shown_to_one_who_comes_before_the_take_over(store: Ledger) -> None:
     first = dying()
     async with first.killable_worker(store) as victim:
         run = await post(victim.runs, user(), tools=[PAINT])
@@ -232,7 +232,7 @@ async def test_nothing_void_is_shown_to_one_who_comes_before_the_take_over(store
     assert shown_texts(shown) == {}
 
 
-async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
+async def test_each_death_voids_what_its_worker_has_left(store: Ledger) -> None:
     first, second, after = dying(), dying(), going_on()
     second.lead, second.two = [], second.two[1:]
     async with after.worker(store) as other, first.killable_worker(store) as victim:
@@ -250,7 +250,7 @@ async def test_each_death_voids_what_its_worker_has_left(store: Store) -> None:
     assert texts == ["ok", "two looks and says", "whole of one"]
 
 
-async def test_a_run_that_too_many_have_died_of_ends_without_half_a_turn(store: Store) -> None:
+async def test_a_run_that_too_many_have_died_of_ends_without_half_a_turn(store: Ledger) -> None:
     first = dying()
     async with (
         worker(store, ScriptedModel([]), timing=FAILING_LOST) as other,
@@ -265,7 +265,7 @@ async def test_a_run_that_too_many_have_died_of_ends_without_half_a_turn(store: 
         assert isinstance(await outcome(other, run), Failed)
 
 
-async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: Store) -> None:
+async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: Ledger) -> None:
     @tool(read_only=True)
     async def peek() -> str:
         await first.heard.wait()
@@ -285,7 +285,7 @@ async def test_half_a_turn_is_void_though_a_tool_beside_it_was_answered(store: S
 
 
 # ---------------------------------------------------------------- other ends
-async def test_half_a_turn_is_void_when_its_worker_stops(store: Store) -> None:
+async def test_half_a_turn_is_void_when_its_worker_stops(store: Ledger) -> None:
     first, after = dying(), going_on()
     async with first.worker(store) as leaving, after.worker(store, timing=RECOVERING) as other:
         run = await post(leaving, user(), tools=[PAINT])
@@ -302,7 +302,7 @@ async def test_a_log_that_has_lost_the_beginning_of_an_open_turn_is_no_gap(tmp_p
     first.two = [[much, *calls(("look", {}))], first.two[1]]
     url, options = f"sqlite:///{tmp_path}/store.db", StoreOptions(log_bytes=1000)
     async with (
-        open_store(url, options=options) as store,
+        open_ledger(url, options=options) as store,
         after.worker(store) as other,
         first.killable_worker(store) as victim,
     ):
@@ -319,7 +319,7 @@ async def test_a_log_that_has_lost_the_beginning_of_an_open_turn_is_no_gap(tmp_p
     assert sorted(recorded.values()) == [f"{much} and says", "ok", "whole of one"]
 
 
-async def test_a_turn_that_failed_is_open_no_more(store: Store) -> None:
+async def test_a_turn_that_failed_is_open_no_more(store: Ledger) -> None:
     """No take-over makes void what is committed after it."""
     failing: list[Turn] = [["half of one ", ModelIncomplete("it broke off")]]
     agents = Agents([both(), [anyio.Event()]], failing, [says("two")])

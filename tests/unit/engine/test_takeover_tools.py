@@ -34,8 +34,8 @@ from passback.core.events import (
     ToolResulted,
 )
 from passback.core.messages import CallId, RunRef, ToolMessage
-from passback.core.ports import Store
 from passback.core.transcript import SYNTHETIC_TEXT
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
@@ -109,7 +109,7 @@ INTERRUPTED = SYNTHETIC_TEXT["interrupted"]
 )
 @pytest.mark.promise("P5", "P10")
 async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
-    store: Store,
+    store: Ledger,
     called: list[str],
     stuck: list[str],
     done: dict[str, int],
@@ -151,7 +151,7 @@ async def test_a_tool_that_had_begun_is_called_again_only_if_that_is_harmless(
 )
 @pytest.mark.promise("P10")
 async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
-    store: Store, command: str, times: int, answers: list[str]
+    store: Ledger, command: str, times: int, answers: list[str]
 ) -> None:
     ran: Counter[str] = Counter()
     begun = anyio.Event()
@@ -182,7 +182,7 @@ async def test_whether_a_call_only_reads_is_asked_again_by_the_next_worker(
 
 
 @pytest.mark.promise("P10")
-async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Store) -> None:
+async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: Ledger) -> None:
     """Otherwise a worker's death in between would leave two begun calls, and repeat one."""
     counted = CountedTools()
     held, let_go = anyio.Event(), anyio.Event()
@@ -219,7 +219,9 @@ async def test_a_tool_begins_only_when_the_result_before_it_is_stored(memory: St
 
 
 @pytest.mark.promise("P1", "P10")
-async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(store: Store) -> None:
+async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(
+    store: Ledger,
+) -> None:
     """The turn was committed, its server tool ran, its client call was not handed back yet."""
     counted = CountedTools("pay")
     model = ScriptedModel([words("both done")])
@@ -244,7 +246,7 @@ async def test_the_clients_calls_of_a_turn_are_handed_back_by_the_next_worker(st
 
 
 @pytest.mark.promise("P4", "P10")
-async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store: Store) -> None:
+async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store: Ledger) -> None:
     """All server calls had their answers: nothing but the end was missing."""
     faults = Faults(store)
     stopped, gate = anyio.Event(), anyio.Event()
@@ -279,7 +281,7 @@ async def test_a_hand_back_that_comes_too_late_is_made_by_the_next_worker(store:
 
 
 @pytest.mark.promise("P2", "P4")
-async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store: Store) -> None:
+async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store: Ledger) -> None:
     """The client saw its call begin at the dead worker; the call was committed with the turn."""
     paying, gate = anyio.Event(), anyio.Event()
 
@@ -317,7 +319,7 @@ async def test_an_early_result_waits_for_the_hand_back_by_the_next_worker(store:
 
 
 async def test_a_call_of_a_tool_that_the_next_worker_does_not_have_may_have_run(
-    store: Store,
+    store: Ledger,
 ) -> None:
     counted = CountedTools("save")
     async with (

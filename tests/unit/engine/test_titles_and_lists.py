@@ -5,13 +5,14 @@ from dataclasses import replace
 import anyio
 import pytest
 from tests.support.runs import KEY, OTHER, contents, outcome, post, reply, says, until, worker
+from tests.support.store_values import unversioned
 
 from passback.core.changes import ConversationPlace
 from passback.core.errors import Conflict, InvalidRequest, UnknownConversation
 from passback.core.events import RunStarted, TextDelta
 from passback.core.messages import ConversationId, DataPart, OwnerId, TextPart, UserMessage
-from passback.core.ports import Store
 from passback.core.posts import StartRun
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
@@ -33,7 +34,7 @@ async def listed(runs: RunService, search: str = "") -> list[tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- titles
-async def test_the_first_message_gives_a_conversation_its_title(store: Store) -> None:
+async def test_the_first_message_gives_a_conversation_its_title(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await reply(runs, says("Make the\npage blue"))
         assert await title(runs) == "Make the page blue"
@@ -41,27 +42,27 @@ async def test_the_first_message_gives_a_conversation_its_title(store: Store) ->
         assert await title(runs) == "Make the page blue"
 
 
-async def test_a_slash_command_is_a_title_too(store: Store) -> None:
+async def test_a_slash_command_is_a_title_too(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await reply(runs, says("/help"))
         assert await title(runs) == "/help"
 
 
-async def test_a_later_message_gives_no_title_where_the_first_had_no_text(store: Store) -> None:
+async def test_a_later_message_gives_no_title_where_the_first_had_no_text(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await reply(runs, says(" \n"))
         await reply(runs, says("words", "u2"))
         assert await title(runs) == ""
 
 
-async def test_an_imported_history_gives_the_title(store: Store) -> None:
+async def test_an_imported_history_gives_the_title(store: Ledger) -> None:
     history = (UserMessage(says().id, "long ago", imported=True),)
     async with worker(store, model()) as runs:
         await runs.start(StartRun(KEY, (says("now", "u2"),), history=history))
         assert await title(runs) == "long ago"
 
 
-async def test_a_message_that_takes_back_the_first_one_keeps_its_title(store: Store) -> None:
+async def test_a_message_that_takes_back_the_first_one_keeps_its_title(store: Ledger) -> None:
     async with worker(store, ScriptedModel([["half", anyio.Event()], words("b")])) as runs:
         first = await post(runs, says("first"))
         await until(runs, first, TextDelta)
@@ -72,12 +73,13 @@ async def test_a_message_that_takes_back_the_first_one_keeps_its_title(store: St
         assert await title(runs) == "first"
 
 
-async def test_a_person_renames_a_conversation(store: Store) -> None:
+async def test_a_person_renames_a_conversation(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await reply(runs, says("hi"))
-        before = await runs.status(KEY)
+        before = await unversioned(store, KEY)
         await runs.rename(KEY, "  The\tblue page \n")
-        assert await runs.status(KEY) == replace(before, title="The blue page", named=True)
+        renamed = replace(before, title="The blue page", named=True)
+        assert await unversioned(store, KEY) == renamed
         for wrong in ("", " \n", "\x00", "x" * 201):
             with pytest.raises(InvalidRequest, match="title"):
                 await runs.rename(KEY, wrong)
@@ -93,7 +95,7 @@ async def test_a_person_renames_a_conversation(store: Store) -> None:
     ("given", "made", "later"), [("", "", "hi there"), (" My\nplans ", "My plans", "My plans")]
 )
 async def test_a_conversation_is_created_empty_and_takes_its_first_message(
-    store: Store, given: str, made: str, later: str
+    store: Ledger, given: str, made: str, later: str
 ) -> None:
     async with worker(store, model()) as runs:
         await runs.create(KEY, title=given)
@@ -106,7 +108,7 @@ async def test_a_conversation_is_created_empty_and_takes_its_first_message(
         assert await title(runs) == later
 
 
-async def test_an_empty_conversation_is_followed_from_its_first_run_on(store: Store) -> None:
+async def test_an_empty_conversation_is_followed_from_its_first_run_on(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await runs.create(KEY)
         async with runs.watch(KEY) as batches:
@@ -115,7 +117,7 @@ async def test_an_empty_conversation_is_followed_from_its_first_run_on(store: St
         assert (first.run, first.events[0].event) == (run, RunStarted(run.run_id))
 
 
-async def test_a_conversation_is_created_once(store: Store) -> None:
+async def test_a_conversation_is_created_once(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await runs.create(KEY)
         with pytest.raises(Conflict):
@@ -131,7 +133,7 @@ async def test_a_conversation_is_created_once(store: Store) -> None:
         assert await listed(runs) == [(KEY.id, "anew")]
 
 
-async def test_a_rename_before_the_first_message_stays(store: Store) -> None:
+async def test_a_rename_before_the_first_message_stays(store: Ledger) -> None:
     async with worker(store, model()) as runs:
         await runs.create(KEY)
         await runs.rename(KEY, "mine")
@@ -140,7 +142,7 @@ async def test_a_rename_before_the_first_message_stays(store: Store) -> None:
 
 
 # ---------------------------------------------------------------- lists
-async def test_an_owner_lists_and_searches_conversations_in_pages(store: Store) -> None:
+async def test_an_owner_lists_and_searches_conversations_in_pages(store: Ledger) -> None:
     keys = [replace(KEY, id=ConversationId(name)) for name in "abc"]
     async with worker(store, model(9)) as runs:
         for key in keys:
@@ -156,7 +158,7 @@ async def test_an_owner_lists_and_searches_conversations_in_pages(store: Store) 
         assert none.conversations == ()
 
 
-async def test_parts_make_a_title(store: Store) -> None:
+async def test_parts_make_a_title(store: Ledger) -> None:
     data = DataPart({"text": "no title"})
     async with worker(store, model(9)) as runs:
         await outcome(runs, await post(runs, UserMessage(says().id, (TextPart("look"),))))

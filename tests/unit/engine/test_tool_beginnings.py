@@ -31,8 +31,8 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import ALLOWED, Permission
-from passback.core.ports import Store
 from passback.core.toolsets import ToolContext, Toolset
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
 from passback.toolsets.functions import FunctionTool, tool
@@ -54,7 +54,7 @@ def look() -> str:
 
 
 async def seen_of(
-    store: Store, steps: Sequence[Step], *tools: FunctionTool, toolsets: Sequence[Toolset] = ()
+    store: Ledger, steps: Sequence[Step], *tools: FunctionTool, toolsets: Sequence[Toolset] = ()
 ) -> list[RunEvent]:
     model = ScriptedModel([steps, words("so")])
     async with worker(store, model, *tools, toolsets=toolsets) as runs:
@@ -66,7 +66,7 @@ def of_kinds(seen: Sequence[RunEvent], *kinds: type[RunEvent]) -> list[RunEvent]
 
 
 # ---------------------------------------------------------------- title and kind
-async def test_stream_and_record_have_the_title_and_the_kind_of_a_tool(store: Store) -> None:
+async def test_stream_and_record_have_the_title_and_the_kind_of_a_tool(store: Ledger) -> None:
     paint = ToolSpec("paint", "Paint it.", {"type": "object"}, title="Paint")
     script = [calls(("edit", {"path": "a", "line": 1}), ("paint", {}), ("look", {}), ("fly", {}))]
     model = ScriptedModel(script)
@@ -117,7 +117,7 @@ async def test_locations_that_are_async_are_refused() -> None:
 
 
 # ---------------------------------------------------------------- beginnings
-async def test_a_tool_begins_behind_its_call_and_before_its_result(store: Store) -> None:
+async def test_a_tool_begins_behind_its_call_and_before_its_result(store: Ledger) -> None:
     seen = await seen_of(store, calls(("edit", {"path": "a", "line": 3}), ("look", {})), edit, look)
     first, second = (each.call_id for each in seen if isinstance(each, ToolCallStarted))
     assert of_kinds(seen, ToolCallEnded, ToolBegan, ToolResulted) == [
@@ -130,7 +130,7 @@ async def test_a_tool_begins_behind_its_call_and_before_its_result(store: Store)
     ]
 
 
-async def test_a_call_that_is_not_valid_or_denied_does_not_begin(store: Store) -> None:
+async def test_a_call_that_is_not_valid_or_denied_does_not_begin(store: Ledger) -> None:
     denied = tool(name="denied", permission="deny")(lambda: "")
     steps = calls(("edit", {"path": "a"}), ("denied", {}), (UPDATE_PLAN, {}), ("paint", {}))
     seen = await seen_of(store, steps, edit, denied, toolsets=[PlanTools()])
@@ -139,7 +139,7 @@ async def test_a_call_that_is_not_valid_or_denied_does_not_begin(store: Store) -
     assert {each.synthetic for each in results} == {"invalid", "denied"}
 
 
-async def test_a_call_begins_when_it_is_approved(store: Store) -> None:
+async def test_a_call_begins_when_it_is_approved(store: Ledger) -> None:
     pay = tool(name="pay", permission="ask")(lambda: "paid")
     async with worker(store, ScriptedModel([calls(("pay", {})), words("so")]), pay) as runs:
         [call] = await asked(runs)
@@ -147,7 +147,7 @@ async def test_a_call_begins_when_it_is_approved(store: Store) -> None:
     assert of_kinds(seen, ToolBegan, ToolResulted) == [ToolBegan(call), ToolResulted(call, "paid")]
 
 
-async def test_a_plan_begins(store: Store) -> None:
+async def test_a_plan_begins(store: Ledger) -> None:
     steps = calls((UPDATE_PLAN, {"entries": [{"content": "do it"}]}))
     seen = await seen_of(store, steps, toolsets=[PlanTools()])
     (began,) = of_kinds(seen, ToolBegan)
@@ -155,7 +155,7 @@ async def test_a_plan_begins(store: Store) -> None:
     assert began == ToolBegan(started.call_id)
 
 
-async def test_sub_agents_begin_and_so_do_their_tools(store: Store) -> None:
+async def test_sub_agents_begin_and_so_do_their_tools(store: Ledger) -> None:
     task = calls(("helper", {"task": "find it"}))
     steps = calls(("edit", {"path": "a", "line": 0}))
     async with lead_worker(
@@ -195,7 +195,7 @@ class Foreign:
 
 
 async def test_a_call_of_a_toolset_that_does_not_say_it_begins_when_that_is_called(
-    store: Store,
+    store: Ledger,
 ) -> None:
     foreign = Foreign()
     model = ScriptedModel([calls(("foreign", {})), words("so")])
@@ -246,7 +246,7 @@ def failing(path: str) -> list[str]:
     ],
 )
 async def test_locations_of_a_call_are_told_and_a_bad_function_does_no_harm(
-    memory: Store, locations: Callable[..., Iterable[str]], found: list[str | tuple[str, int]]
+    memory: Ledger, locations: Callable[..., Iterable[str]], found: list[str | tuple[str, int]]
 ) -> None:
     read = tool(name="read", locations=locations)(lambda path: f"read {path}")
     seen = await seen_of(memory, calls(("read", {"path": "a"})), read)
@@ -259,7 +259,7 @@ async def test_locations_of_a_call_are_told_and_a_bad_function_does_no_harm(
 
 
 # ---------------------------------------------------------------- the use of the window
-async def test_usage_says_how_full_the_window_is(memory: Store) -> None:
+async def test_usage_says_how_full_the_window_is(memory: Ledger) -> None:
     """Reasoning is not sent again, so it takes no room."""
     usage = UsageChunk(Usage(input_tokens=40, output_tokens=30, reasoning_tokens=20))
     answer: list[Step] = [TextChunk("so"), usage, Finish("stop")]
@@ -269,7 +269,7 @@ async def test_usage_says_how_full_the_window_is(memory: Store) -> None:
     assert (told.context_used, told.window) == (40 + 30 - 20, 2_000)
 
 
-async def test_an_unknown_window_is_not_told(memory: Store) -> None:
+async def test_an_unknown_window_is_not_told(memory: Ledger) -> None:
     usage = UsageChunk(Usage(input_tokens=40, output_tokens=30))
     answers: list[list[Step]] = [[TextChunk("so"), usage, Finish("stop")]] * 2
     async with worker(memory, ScriptedModel(answers), context=Compaction(0)) as runs:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
+from tests.support.ledgers import open_ledger
 from tests.support.provider_rules import refusals_of
 from tests.support.runs import (
     PAINT,
@@ -31,7 +32,6 @@ from passback.core.events import Cancelled, Completed, HandedBack, ToolCallEnded
 from passback.core.messages import AssistantMessage, CallId, Message, ToolMessage
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, says
-from passback.stores.open import open_store
 
 CALLS = st.lists(
     st.one_of(
@@ -82,7 +82,7 @@ def test_readers_run_together_writers_alone_and_results_are_in_the_models_order(
 
 async def play(calls: list[Call], ranks: list[int]) -> None:
     stage, model = Stage(calls), ScriptedModel([turn(calls), says("so")])
-    async with open_store("memory:") as store, worker(store, model, *stage.tools) as runs:
+    async with open_ledger("memory:") as store, worker(store, model, *stage.tools) as runs:
         run = await post(runs, user(), tools=[PAINT])
         async with at_once() as tasks:
             tasks.start_soon(stage.direct, ranks)
@@ -131,7 +131,7 @@ def test_a_run_that_is_cancelled_anywhere_among_its_calls_answers_each_once_and_
 
 async def cancel(calls: list[Call], ranks: list[int], stop_at: int) -> None:
     stage, model = Stage(calls), ScriptedModel([turn(calls), says("again")])
-    async with open_store("memory:") as store, worker(store, model, *stage.tools) as runs:
+    async with open_ledger("memory:") as store, worker(store, model, *stage.tools) as runs:
         run = await post(runs, user(), tools=[PAINT])
         await stage.direct(ranks, stop_at=stop_at, stop=partial(runs.cancel, run))
         begun = [*stage.begun]

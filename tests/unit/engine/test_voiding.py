@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.support.ledgers import open_ledger
 from tests.support.store_values import LONG, begin_run, new_key, user
 
 from passback.core.errors import CursorExpired
@@ -34,10 +35,9 @@ from passback.core.messages import (
     ToolCall,
     Usage,
 )
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.log import LogWriter, RunLog
 from passback.engine.recovery import take_over_events
-from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3", "P10")]
@@ -53,7 +53,7 @@ TRIMMED_SOON = 1500  # bytes
 class Worker:
     """The log of a run whose agent has called two sub-agents, and what stores it."""
 
-    store: Store
+    store: Ledger
     log: RunLog
     writer: LogWriter
 
@@ -83,7 +83,7 @@ async def worker(tmp_path: Path) -> AsyncGenerator[Worker]:
     options = StoreOptions(log_bytes=TRIMMED_SOON)
     url = f"sqlite:///{tmp_path}/store.db"
     with anyio.fail_after(20):
-        async with open_store(url, options=options) as store:
+        async with open_ledger(url, options=options) as store:
             held = await begin_run(store, new_key(), user("hello"))
             writer = LogWriter(store, delay=0.001, lease=LONG, write_timeout=5)
             log = RunLog(held, [RunStarted(held.run.run_id)], writer, lambda _: None)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import anyio
 import pytest
 from tests.support.killable_worker import killable_worker
+from tests.support.ledgers import open_ledger
 from tests.support.runs import (
     KEY,
     OTHER,
@@ -42,14 +43,13 @@ from passback.core.events import (
     TextDelta,
 )
 from passback.core.messages import ConversationKey, MessageId, RunId, RunRef
-from passback.core.ports import Store
 from passback.core.runs import RunBatch, TakeBatch
+from passback.engine.ledger import Ledger
 from passback.engine.reader import CONVERSATION_DELETED, Reader, StoredLog
 from passback.engine.service import RunService
 from passback.engine.watching import ConversationReader
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def nothing(_: ConversationKey) -> None:
 ANSWERS = [words("one ", "and "), words("two ", "and "), words("three")]
 
 
-async def test_a_run_that_goes_on_is_seen_from_its_start_behind_a_longer_one(store: Store) -> None:
+async def test_a_run_that_goes_on_is_seen_from_its_start_behind_a_longer_one(store: Ledger) -> None:
     gate = anyio.Event()
     model = ScriptedModel([words(*"many words"), ["a", gate, *words("b")]])
     async with worker(store, model) as runs:
@@ -115,7 +115,7 @@ async def test_a_run_that_goes_on_is_seen_from_its_start_behind_a_longer_one(sto
 
 
 async def test_what_is_taken_within_a_runs_step_is_not_yielded_and_keeps_its_place(
-    store: Store,
+    store: Ledger,
 ) -> None:
     gates = [anyio.Event(), anyio.Event()]
     answers = [[*words("a"), gate, *words("b", "c")] for gate in gates]
@@ -149,7 +149,7 @@ async def test_what_is_taken_within_a_runs_step_is_not_yielded_and_keeps_its_pla
         assert {each.run for each in taken} == {each.run for each in seen}
 
 
-async def test_runs_of_another_worker_are_seen_one_after_the_other(store: Store) -> None:
+async def test_runs_of_another_worker_are_seen_one_after_the_other(store: Ledger) -> None:
     gate = anyio.Event()
     async with (
         worker(store, ScriptedModel([["zero ", gate, *words("and ")], *ANSWERS])) as owner,
@@ -177,7 +177,7 @@ async def test_runs_of_another_worker_are_seen_one_after_the_other(store: Store)
 
 
 @pytest.mark.promise("P3")
-async def test_a_watch_that_begins_anywhere_adds_up_to_the_whole(store: Store) -> None:
+async def test_a_watch_that_begins_anywhere_adds_up_to_the_whole(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel(list(ANSWERS))) as owner,
         worker(store, ScriptedModel([])) as other,
@@ -198,7 +198,7 @@ async def test_a_watch_that_begins_anywhere_adds_up_to_the_whole(store: Store) -
 
 
 @pytest.mark.promise("P3")
-async def test_from_a_position_its_run_is_read_from_the_start(store: Store) -> None:
+async def test_from_a_position_its_run_is_read_from_the_start(store: Ledger) -> None:
     async with (
         worker(store, ScriptedModel(list(ANSWERS))) as owner,
         worker(store, ScriptedModel([])) as other,
@@ -217,7 +217,7 @@ async def test_from_a_position_its_run_is_read_from_the_start(store: Store) -> N
                 assert await watched(runs, after=last.logged.position, ends=ends) == kept
 
 
-async def test_from_the_end_only_what_comes_is_seen(store: Store) -> None:
+async def test_from_the_end_only_what_comes_is_seen(store: Ledger) -> None:
     async with worker(store, ScriptedModel(list(ANSWERS))) as runs:
         assert await reply(runs, says(message_id="u0")) == "one and "
         async with runs.watch(KEY) as batches:
@@ -232,7 +232,7 @@ async def test_from_the_end_only_what_comes_is_seen(store: Store) -> None:
             assert (await anext(batches)).run == later
 
 
-async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: Store) -> None:
+async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: Ledger) -> None:
     gate = anyio.Event()
     void: list[Step] = ["void ", anyio.Event()]
     script = [["zero ", gate, *words("more ")], words("queued"), void, words("rolled")]
@@ -259,7 +259,7 @@ async def test_queued_posts_follow_and_what_a_rollback_removes_is_named(store: S
         assert [message.id for message in kept[4:5]] == [MessageId("u3")]
 
 
-async def test_it_goes_on_behind_a_run_that_was_taken_out_of_the_queue(store: Store) -> None:
+async def test_it_goes_on_behind_a_run_that_was_taken_out_of_the_queue(store: Ledger) -> None:
     stopped: list[Step] = ["zero ", anyio.Event()]
     async with worker(store, ScriptedModel([stopped, words("one")])) as runs:
         first = await post(runs, says(message_id="u0"))
@@ -284,7 +284,7 @@ async def test_it_goes_on_behind_a_run_that_was_taken_out_of_the_queue(store: St
         assert (seen[-1].run, seen[-1].logged.event) == (last, RunFinished(Completed()))
 
 
-async def test_results_that_were_stored_before_a_run_are_named_with_it(store: Store) -> None:
+async def test_results_that_were_stored_before_a_run_are_named_with_it(store: Ledger) -> None:
     asked = calls(("paint", {}), ("paint", {}))
     async with worker(store, ScriptedModel([asked, words("done")])) as runs:
         first = await post(runs, says(message_id="u0"), tools=[PAINT])
@@ -300,7 +300,7 @@ async def test_results_that_were_stored_before_a_run_are_named_with_it(store: St
 
 
 @pytest.mark.promise("P10")
-async def test_a_take_over_is_told_and_later_runs_follow(store: Store) -> None:
+async def test_a_take_over_is_told_and_later_runs_follow(store: Ledger) -> None:
     good = ScriptedModel([words("good "), words("next")])
     async with (
         worker(store, good) as heir,
@@ -326,7 +326,7 @@ async def test_a_take_over_is_told_and_later_runs_follow(store: Store) -> None:
 @pytest.mark.promise("P3", "P10")
 @pytest.mark.parametrize("queues", [False, True])
 async def test_from_a_void_position_a_run_goes_on_that_is_not_the_last(
-    store: Store, queues: bool
+    store: Ledger, queues: bool
 ) -> None:
     """Its reader comes back when another run has been made, or had waited behind it."""
     async with (
@@ -352,7 +352,7 @@ async def test_from_a_void_position_a_run_goes_on_that_is_not_the_last(
         assert (await watched(heir, after=beyond, ends=2)) == seen
 
 
-async def test_it_ends_with_the_conversation_also_if_that_is_made_anew(store: Store) -> None:
+async def test_it_ends_with_the_conversation_also_if_that_is_made_anew(store: Ledger) -> None:
     async with worker(store, ScriptedModel([*ANSWERS, words("anew")])) as runs:
         for number in range(2):
             assert await reply(runs, says(message_id=f"u{number}"))
@@ -363,7 +363,7 @@ async def test_it_ends_with_the_conversation_also_if_that_is_made_anew(store: St
             assert await anext(late, None) is None
 
 
-async def test_a_deletion_during_a_run_is_told(store: Store) -> None:
+async def test_a_deletion_during_a_run_is_told(store: Ledger) -> None:
     async with worker(store, ScriptedModel([["text", anyio.Event()]])) as runs:
         run = await post(runs, says())
         await until(runs, run, TextDelta)
@@ -381,7 +381,7 @@ async def refusal(runs: RunService, after: Cursor | Position) -> type[Exception]
     return caught.type
 
 
-async def test_places_that_never_were_are_refused(store: Store) -> None:
+async def test_places_that_never_were_are_refused(store: Ledger) -> None:
     async with worker(store, ScriptedModel(list(ANSWERS))) as runs:
         with pytest.raises(UnknownConversation):
             async with runs.watch(OTHER):
@@ -397,7 +397,7 @@ async def test_places_that_never_were_are_refused(store: Store) -> None:
 
 async def test_expired_logs_are_told_where_something_is_lost() -> None:
     async with (
-        open_store("memory:", options=StoreOptions(log_ttl=0.001)) as store,
+        open_ledger("memory:", options=StoreOptions(log_ttl=0.001)) as store,
         worker(store, ScriptedModel(list(ANSWERS))) as runs,
     ):
         run = await post(runs, says(message_id="u0"))
@@ -416,7 +416,7 @@ async def test_expired_logs_are_told_where_something_is_lost() -> None:
         assert await refusal(runs, end) is CursorExpired
 
 
-async def until_expired(store: Store, run: RunRef) -> None:
+async def until_expired(store: Ledger, run: RunRef) -> None:
     """Wait until a run has ended and its log is gone."""
     with anyio.fail_after(10):
         while (await store.status(KEY)).running or await store.next_run(KEY, after=START):
@@ -429,8 +429,8 @@ async def test_a_run_is_found_though_its_hint_was_lost(tmp_path: Path) -> None:
     # a write of another process is noticed by looking at the file: here nobody looks in time
     url = f"sqlite:///{tmp_path}/store.db"
     async with (
-        open_store(url) as one,
-        open_store(url) as other,
+        open_ledger(url) as one,
+        open_ledger(url) as other,
         worker(one, ScriptedModel(list(ANSWERS))) as owner,
         worker(other, ScriptedModel([])) as runs,
     ):
@@ -455,7 +455,7 @@ async def test_a_run_is_found_though_its_hint_was_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_message_that_is_queued_before_an_earlier_one_begins_hides_no_run(
-    store: Store, *, late: bool
+    store: Ledger, *, late: bool
 ) -> None:
     gates = [anyio.Event() for _ in range(4)]
     answers = [["a", gate, *words(text)] for gate, text in zip(gates, "1234", strict=True)]
@@ -488,7 +488,7 @@ async def test_a_message_that_is_queued_before_an_earlier_one_begins_hides_no_ru
 
 
 async def test_behind_the_place_where_a_run_was_queued_come_the_runs_that_begin_before_it(
-    store: Store,
+    store: Ledger,
 ) -> None:
     gates = [anyio.Event(), anyio.Event()]
     script = [["1", gates[0], *words()], ["2", gates[1], *words()], words("3"), words("4")]
@@ -508,7 +508,7 @@ async def test_behind_the_place_where_a_run_was_queued_come_the_runs_that_begin_
         assert list(dict.fromkeys(each.run for each in seen)) == [third, fourth]
 
 
-async def test_a_queue_that_no_worker_begins_is_recovered(memory: Store) -> None:
+async def test_a_queue_that_no_worker_begins_is_recovered(memory: Ledger) -> None:
     """Its worker was lost between the end of a run and the beginning of the next one."""
     held = await begin_run(memory, KEY)
     assert await memory.enqueue(waiting(KEY)) == "queued"

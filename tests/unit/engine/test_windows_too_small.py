@@ -41,11 +41,11 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.core.ports import Store
 from passback.core.posts import OnBusy
 from passback.core.transcript import paired_messages
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.commands import Commands
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Step, calls
@@ -72,7 +72,7 @@ TOO_LONG = ModelContextExceeded("the conversation is too long for the model")
 # ---------------------------------------------------------------- requests that cannot fit
 @pytest.mark.parametrize("on_busy", ["reject", "enqueue"])
 async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
-    memory: Store, on_busy: OnBusy
+    memory: Ledger, on_busy: OnBusy
 ) -> None:
     """A post that would be queued is refused too, and the conversation goes on."""
     gate = anyio.Event()
@@ -91,7 +91,7 @@ async def test_a_message_that_no_window_takes_is_refused_and_not_stored(
     assert shown(model.requests[-1])[-1] == "sorry"
 
 
-async def test_earlier_large_messages_and_results_are_not_refused(memory: Store) -> None:
+async def test_earlier_large_messages_and_results_are_not_refused(memory: Ledger) -> None:
     """Room can be made for them: the one is summarised, the other is shortened."""
     model = ScriptedModel([words("notes"), calls(("paint", {})), words("notes"), words("hi")])
     async with small_window_worker(memory, model) as runs:
@@ -102,7 +102,7 @@ async def test_earlier_large_messages_and_results_are_not_refused(memory: Store)
         assert await outcome(runs, await post(runs, painted)) == Completed()
 
 
-async def test_a_large_command_is_no_matter_of_the_window(memory: Store) -> None:
+async def test_a_large_command_is_no_matter_of_the_window(memory: Ledger) -> None:
     commands = Commands(enabled=True)
     spec = AgentSpec(ScriptedModel([]), context=Compaction(WINDOW), commands=commands)
     service = RunService(memory, Agents([ServedAgent(spec)]), QUICK)
@@ -117,7 +117,7 @@ async def test_a_large_command_is_no_matter_of_the_window(memory: Store) -> None
     [(1, "the last turn with its result is"), (400, "the last turn with its 400 results is")],
 )
 async def test_results_that_are_too_large_however_short_are_named(
-    memory: Store, count: int, named: str
+    memory: Ledger, count: int, named: str
 ) -> None:
     arguments: JsonObject = {"size": 5_000, "why": "x" * (9_000 // count)}
     async with small_window_worker(
@@ -128,7 +128,7 @@ async def test_results_that_are_too_large_however_short_are_named(
     assert failed.message.startswith(f"{named} too large for the model: about ")
 
 
-async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
+async def test_a_prompt_that_is_too_large_is_named(memory: Ledger) -> None:
     spec = AgentSpec(ScriptedModel([]), "p" * 20_000, context=Compaction(WINDOW))
     service = RunService(memory, Agents([ServedAgent(spec)]), QUICK)
     with anyio.fail_after(10):
@@ -139,7 +139,7 @@ async def test_a_prompt_that_is_too_large_is_named(memory: Store) -> None:
 
 
 # ---------------------------------------------------------------- a service that takes less
-async def test_a_request_refused_as_too_long_is_shortened_once(memory: Store) -> None:
+async def test_a_request_refused_as_too_long_is_shortened_once(memory: Ledger) -> None:
     """The window is set too high: the service knows better."""
     model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), words("c")])
     async with small_window_worker(memory, model, window=100_000) as runs:
@@ -151,7 +151,7 @@ async def test_a_request_refused_as_too_long_is_shortened_once(memory: Store) ->
     assert shown(model.requests[-1])[1:] == ["b", "2" * 500]
 
 
-async def test_a_second_refusal_is_the_runs_end(memory: Store) -> None:
+async def test_a_second_refusal_is_the_runs_end(memory: Ledger) -> None:
     model = ScriptedModel([words("a"), words("b"), [TOO_LONG], words("notes"), [TOO_LONG]])
     async with small_window_worker(memory, model, window=100_000) as runs:
         await talk(runs, 2_000, 2_000)
@@ -160,7 +160,7 @@ async def test_a_second_refusal_is_the_runs_end(memory: Store) -> None:
     assert failed.code == "model_context_exceeded"
 
 
-async def test_what_readers_have_seen_is_not_said_again(memory: Store) -> None:
+async def test_what_readers_have_seen_is_not_said_again(memory: Ledger) -> None:
     model = ScriptedModel([["well", TOO_LONG]])
     async with small_window_worker(memory, model) as runs:
         failed = await outcome(runs, await post(runs, says()))
@@ -168,7 +168,7 @@ async def test_what_readers_have_seen_is_not_said_again(memory: Store) -> None:
     assert failed.code == "model_context_exceeded"
 
 
-async def test_without_a_window_a_refusal_ends_the_run(memory: Store) -> None:
+async def test_without_a_window_a_refusal_ends_the_run(memory: Ledger) -> None:
     model = ScriptedModel([[TOO_LONG]])
     async with small_window_worker(memory, model, window=0) as runs:
         failed = await outcome(runs, await post(runs, says("u" * 900_000)))
@@ -178,7 +178,7 @@ async def test_without_a_window_a_refusal_ends_the_run(memory: Store) -> None:
 
 
 @pytest.mark.parametrize("estimated", [False, True])
-async def test_the_services_count_corrects_the_estimate(memory: Store, estimated: bool) -> None:
+async def test_the_services_count_corrects_the_estimate(memory: Ledger, estimated: bool) -> None:
     """Our estimate leaves much room, the service's count does not.
 
     A number that is no count of its own teaches nothing.
@@ -195,7 +195,7 @@ async def test_the_services_count_corrects_the_estimate(memory: Store, estimated
 
 # ---------------------------------------------------------------- workers that die
 @pytest.mark.promise("P5", "P10")
-async def test_a_worker_that_dies_after_the_summary_loses_nothing(store: Store) -> None:
+async def test_a_worker_that_dies_after_the_summary_loses_nothing(store: Ledger) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), [anyio.Event()]])
     async with small_window_worker(store, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000)
@@ -214,7 +214,7 @@ async def test_a_worker_that_dies_after_the_summary_loses_nothing(store: Store) 
     assert others == ["c", "3" * 1_000]
 
 
-async def test_only_what_is_still_shown_is_read_of_a_conversation(memory: Store) -> None:
+async def test_only_what_is_still_shown_is_read_of_a_conversation(memory: Ledger) -> None:
     model = ScriptedModel([words("a"), words("b"), words("c"), words("notes"), words("d")])
     async with small_window_worker(memory, model) as runs:
         await talk(runs, 2_000, 2_000, 2_000, 1_000)
@@ -224,7 +224,7 @@ async def test_only_what_is_still_shown_is_read_of_a_conversation(memory: Store)
         assert len(await record(runs)) == 9
 
 
-async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -> None:
+async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Ledger) -> None:
     started = anyio.Event()
     model = ScriptedModel(
         [words("a"), words("b"), words("c"), words("notes"), ["d", started], words("e")]
@@ -244,7 +244,7 @@ async def test_a_run_that_is_taken_back_takes_its_summary_along(memory: Store) -
 
 
 # ---------------------------------------------------------------- sub-agents
-async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
+async def test_a_sub_agent_has_a_window_of_its_own(memory: Ledger) -> None:
     long: list[Step] = ["y" * 1_800, *calls(("look", {"size": 10}))]
     child = AgentSpec(
         ScriptedModel([long, long, long, long, words("notes"), words("found")]),
@@ -266,7 +266,7 @@ async def test_a_sub_agent_has_a_window_of_its_own(memory: Store) -> None:
 
 
 # ---------------------------------------------------------------- by hand
-async def test_a_context_can_be_summarised_by_hand(memory: Store) -> None:
+async def test_a_context_can_be_summarised_by_hand(memory: Ledger) -> None:
     model = ScriptedModel([words("notes")])
     context = Compaction(0).watch(model, ModelRequest((), "be brief"))
     messages: list[Message] = [
@@ -307,7 +307,7 @@ async def test_where_not_even_the_question_has_room_the_model_is_not_asked() -> 
     assert [each.id for each in made.messages] == [made.append[0].id, "u2"]
 
 
-async def test_reasoning_that_is_sent_back_counts(memory: Store) -> None:
+async def test_reasoning_that_is_sent_back_counts(memory: Ledger) -> None:
     thought = AssistantMessage(
         MessageId("a"), "hm", reasoning=(Reasoning("r" * 6_000, "scripted", "opaque"),)
     )

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from starlette.types import ASGIApp
 from tests.support.asgi_client import Exchange, ask, exchange
+from tests.support.ledgers import open_ledger
 from tests.support.logged_runs import OPENING, RUN, LoggedRuns
 from tests.support.runs import outcome, post, says, worker
 from tests.support.sse_site import Direct
@@ -33,7 +34,6 @@ from passback.http.wires import Services
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
 from passback.pacing import LARGE
-from passback.stores.open import open_store
 from passback.streams.sse import CUT_SHORT
 from passback.wire.rest import build
 
@@ -95,7 +95,7 @@ def begins(run_id: str, first: int, *ids: str) -> list[dict[str, Any]]:
 
 async def test_runs_follow_each_other_live_until_the_conversation_is_deleted() -> None:
     model = ScriptedModel([words("one"), words("two"), words("three")])
-    async with open_store("memory:") as store, worker(store, model) as runs:
+    async with open_ledger("memory:") as store, worker(store, model) as runs:
         first = await post(runs, says(message_id="u0"), key=KEY)
         assert await outcome(runs, first) == Completed()
         app = site(runs)
@@ -128,7 +128,7 @@ async def test_runs_follow_each_other_live_until_the_conversation_is_deleted() -
 
 async def test_a_stream_goes_on_behind_any_event() -> None:
     model = ScriptedModel([words("one"), words("two")])
-    async with open_store("memory:") as store, worker(store, model) as runs:
+    async with open_ledger("memory:") as store, worker(store, model) as runs:
         begun = list[RunRef]()
         for number in range(2):
             begun.append(await post(runs, says(message_id=f"u{number}"), key=KEY))
@@ -150,7 +150,7 @@ async def test_a_stream_goes_on_behind_any_event() -> None:
 async def test_large_messages_come_in_frames_of_their_own() -> None:
     large = "x" * (5 * 2**20)
     model = ScriptedModel([words("one")])
-    async with open_store("memory:") as store, worker(store, model) as runs:
+    async with open_ledger("memory:") as store, worker(store, model) as runs:
         run = await post(runs, says(large, "a"), says(large, "b"), key=KEY)
         assert await outcome(runs, run) == Completed()
         async with opened(site(runs), f"{EVENTS}?lastEventId={run.run_id}.0-0") as one:

@@ -12,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from pydantic import BaseModel, Field
+from tests.support.ledgers import open_ledger
 from tests.support.runs import KEY, at_once, events, post, says, worker
 
 from passback.agent import Agent
@@ -25,11 +26,10 @@ from passback.core.messages import (
     ToolResult,
     ToolSpec,
 )
-from passback.core.ports import Store
 from passback.core.toolsets import ToolContext
+from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.toolsets.functions import FunctionTool, FunctionTools, ToolError, tool
 
 pytestmark = pytest.mark.anyio
@@ -469,7 +469,7 @@ async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_ord
     received: list[object] = []
 
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(store, ScriptedModel(script), *held.tools()) as runs,
         at_once() as tasks,
     ):
@@ -495,7 +495,7 @@ async def test_neighbouring_read_only_calls_run_together_and_others_alone_in_ord
     assert results == ["r2", "r1", "w1", "w2", "r3"]
 
 
-async def settled(store: Store) -> None:
+async def settled(store: Ledger) -> None:
     """Let the tasks run as far as they can, with the store's thread between them."""
     for _ in range(20):
         await store.status(KEY)

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.support.ledgers import open_ledger
 from tests.support.mcp_servers import CONTEXT, called, names, running, serving, tools, until_it_has
 from tests.support.mcp_tools import tools as tool_server
 from tests.support.runs import events, post, says, worker
@@ -15,7 +16,6 @@ from passback.core.messages import Content, DataPart, MediaPart, TextPart, ToolR
 from passback.core.toolsets import ToolContext
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.toolsets.mcp import MCPServer
 
 pytestmark = pytest.mark.anyio
@@ -205,7 +205,7 @@ async def test_a_call_reports_its_progress(stdio: MCPServer) -> None:
 
 async def test_the_progress_of_a_call_is_an_event_of_the_run(stdio: MCPServer) -> None:
     script = ScriptedModel([calls(("t__advance", {"steps": [[1, 3, "reading"]]})), words("so")])
-    async with open_store("memory:") as store, worker(store, script, toolsets=[stdio]) as runs:
+    async with open_ledger("memory:") as store, worker(store, script, toolsets=[stdio]) as runs:
         received = await events(runs, await post(runs, says()))
     [step] = [event for event in received if isinstance(event, ToolProgressed)]
     [result] = [event for event in received if isinstance(event, ToolResulted)]

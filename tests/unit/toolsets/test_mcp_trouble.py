@@ -10,6 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import anyio
 import pytest
+from tests.support.ledgers import open_ledger
 from tests.support.mcp_raw import RawHttp, tool
 from tests.support.mcp_servers import (
     CONTEXT,
@@ -31,7 +32,6 @@ from passback.core.events import ToolResulted
 from passback.core.messages import CallId, ToolCall, ToolResult
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.toolsets.functions import FunctionTools
 from passback.toolsets.functions import tool as function
 from passback.toolsets.mcp import MCPServer
@@ -150,7 +150,7 @@ async def test_a_silent_server_does_not_affect_other_tools(
             )
             model = ScriptedModel(script)
             async with (
-                open_store("memory:") as store,
+                open_ledger("memory:") as store,
                 worker(store, model, toolsets=[silent, mine]) as runs,
             ):
                 received = await events(runs, await post(runs, says()))

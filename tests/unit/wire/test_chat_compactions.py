@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
+from tests.support.ledgers import open_ledger
 from tests.support.runs import KEY, post, says, worker
 from tests.unit.engine.small_windows import WINDOW, look, small_window_worker
 from tests.unit.wire.chat_story import TURN, Story, call, ended, names, nested, resulted, user
@@ -21,7 +22,6 @@ from passback.engine.service import RunService
 from passback.engine.toolbox import ToolSources
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.toolsets.agents import AgentTool, AgentTools
 from passback.toolsets.functions import FunctionTools
 from passback.wire.chat.history import project
@@ -154,7 +154,7 @@ def test_a_turn_that_came_to_nothing_before_a_compaction_is_void() -> None:
 async def test_a_compaction_of_a_full_window_is_told_as_the_record_has_it() -> None:
     notes = [UsageChunk(Usage(1_500, 30)), *words("notes")]
     model = ScriptedModel([words("a"), words("b"), words("c"), notes, words("d")])
-    async with open_store("memory:") as store, small_window_worker(store, model) as runs:
+    async with open_ledger("memory:") as store, small_window_worker(store, model) as runs:
         watcher = Watcher(runs)
         [told] = await talk(runs, watcher, 2_000, 2_000, 2_000, 1_000)
         assert watcher.client.kept == await recorded_turns(runs)
@@ -168,7 +168,7 @@ async def test_a_compaction_of_a_full_window_is_told_as_the_record_has_it() -> N
 
 async def test_a_compaction_that_the_user_asks_for_is_manual() -> None:
     model = ScriptedModel([words("a"), words("b"), words("notes")])
-    async with open_store("memory:") as store, small_window_worker(store, model) as runs:
+    async with open_ledger("memory:") as store, small_window_worker(store, model) as runs:
         watcher = Watcher(runs)
         assert await talk(runs, watcher, 2_000, 1_500) == []
         await watcher.follow(await runs.compact(KEY))
@@ -189,7 +189,7 @@ async def test_a_compaction_after_a_refused_request_is_a_forced_retry() -> None:
         words("e"),
     ]
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         small_window_worker(store, ScriptedModel(script), window=8_000) as runs,
     ):
         watcher = Watcher(runs)
@@ -233,7 +233,7 @@ async def test_turns_and_compactions_add_up_to_the_record(
     actor = ServedAgent(spec, ToolSources([FunctionTools([look])]), "helper")
     tools = AgentTools([AgentTool.of(actor, "Helps.")])
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(store, ScriptedModel(script), look, toolsets=[tools], context=policy) as runs,
     ):
         watcher = Watcher(runs)

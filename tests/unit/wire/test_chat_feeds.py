@@ -8,6 +8,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from tests.support.chat_site import Json
+from tests.support.ledgers import open_ledger
 from tests.support.logged_runs import RUN, LoggedRuns
 from tests.support.runs import KEY, OTHER, PAINT, outcome, post, record, until, worker
 from tests.support.runs import says as user
@@ -58,7 +59,6 @@ from passback.core.signals import Signal
 from passback.http.wires import Services
 from passback.models.scripted import ScriptedModel
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.stores.options import StoreOptions
 from passback.wire.chat.connection import Connection
 from passback.wire.chat.feeds import Feeds, Subscription, TurnReader
@@ -141,7 +141,7 @@ async def resumed(
 async def test_every_client_has_what_is_recorded_after_a_take_over() -> None:
     first, after = dying(), going_on()
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         after.worker(store) as heir,
         first.killable_worker(store) as victim,
         feeding(heir) as feeds,
@@ -203,7 +203,7 @@ async def test_a_number_of_a_run_that_was_taken_out_of_the_queue_is_resumed() ->
     gate = anyio.Event()
     script = [["zero ", gate, *words("more")], words("next")]
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(store, ScriptedModel(script)) as runs,
         feeding(runs) as feeds,
     ):
@@ -228,7 +228,7 @@ async def test_a_number_of_a_run_whose_log_has_expired_is_refused_during_the_nex
     gate = anyio.Event()
     script = [words("one"), ["two ", gate, *words("more")]]
     async with (
-        open_store("memory:", options=StoreOptions(log_ttl=0.001)) as store,
+        open_ledger("memory:", options=StoreOptions(log_ttl=0.001)) as store,
         worker(store, ScriptedModel(script)) as runs,
         feeding(runs) as feeds,
     ):
@@ -264,7 +264,7 @@ async def test_a_log_that_ends_before_a_position_is_read_to_its_end() -> None:
 
 async def test_a_conversation_without_a_run_has_no_number_and_another_is_unknown() -> None:
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(store, ScriptedModel([])) as runs,
         feeding(runs) as feeds,
     ):
@@ -277,7 +277,7 @@ async def test_a_conversation_without_a_run_has_no_number_and_another_is_unknown
 
 async def test_a_deletion_is_told_once_also_to_a_client_that_reads_alone() -> None:
     async with (
-        open_store("memory:", options=StoreOptions(log_ttl=0.001)) as store,
+        open_ledger("memory:", options=StoreOptions(log_ttl=0.001)) as store,
         worker(store, ScriptedModel([words("one")])) as runs,
         feeding(runs) as feeds,
     ):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
+from tests.support.ledgers import open_ledger
 from tests.support.runs import KEY, PAINT, worker
 from tests.unit.engine.sub_agents import erase, helper
 from tests.unit.wire.chat_watcher import HANG, Stop, Watcher, recorded_turns
@@ -30,7 +31,6 @@ from passback.core.posts import StartRun
 from passback.core.questions import ASK_USER
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls, says
-from passback.stores.open import open_store
 from passback.toolsets.agents import AgentTools
 from passback.toolsets.functions import ToolError, tool
 from passback.wire.chat.projections import JsonDict
@@ -144,7 +144,7 @@ async def test_patches_add_up_to_turns_and_turns_to_the_record(
     model = ScriptedModel(script)
     agent = helper(ScriptedModel(helpers), look, erase)
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(
             store,
             model,

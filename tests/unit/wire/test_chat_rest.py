@@ -9,6 +9,7 @@ import anyio
 import pytest
 from starlette.types import ASGIApp
 from tests.support.asgi_client import ask, ask_json
+from tests.support.ledgers import open_ledger
 from tests.support.logged_runs import RUN, LoggedRuns
 from tests.support.runs import worker
 from tests.unit.engine.sub_agents import TASK, helper
@@ -37,7 +38,6 @@ from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import RequestLimits, Services
 from passback.models.scripted import ScriptedModel, Turn, calls, says
-from passback.stores.open import open_store
 from passback.toolsets.agents import AgentTools
 from passback.wire.chat.rest import build_rest
 
@@ -87,7 +87,7 @@ class Served:
 async def served(*script: Turn, **options: Any) -> AsyncGenerator[Served]:
     limits = RequestLimits(answer_chars=options.pop("answer_chars", 10_000))
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(store, ScriptedModel(script), **options) as runs,
     ):
         yield Served(site(runs, limits=limits), runs)

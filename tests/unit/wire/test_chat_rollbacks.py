@@ -4,6 +4,7 @@ import anyio
 import httpx
 import pytest
 from tests.support.chat_site import ChatSite, Json, chat_site
+from tests.support.ledgers import open_ledger
 from tests.support.logged_runs import RUN
 from tests.support.runs import PAINT, call_ids, post, result, says, worker
 from tests.unit.wire.chat_client import ChatClient
@@ -15,7 +16,6 @@ from passback.core.events import Logged, Position, RunStarted
 from passback.core.messages import AssistantMessage, Message, MessageId, RunId, UserMessage
 from passback.models.scripted import ScriptedModel, calls
 from passback.models.scripted import says as words
-from passback.stores.open import open_store
 from passback.wire.chat.turns import Turns
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ def test_what_stands_behind_the_last_message_that_is_kept_is_told_anew() -> None
 
 async def test_a_run_that_went_on_with_results_is_rolled_back_to_them() -> None:
     model = ScriptedModel([calls(("paint", {})), [HANG, anyio.Event()], words("two")])
-    async with open_store("memory:") as store, worker(store, model) as runs:
+    async with open_ledger("memory:") as store, worker(store, model) as runs:
         watcher = Watcher(runs, ["rollback"])
         await watcher.follow(await post(runs, says(), tools=[PAINT]))
         [call_id] = await call_ids(runs)

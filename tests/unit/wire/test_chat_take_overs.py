@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from tests.support.ledgers import open_ledger
 from tests.support.runs import FAILING_LOST, KEY, PAINT, followed, post, record, worker
 from tests.support.runs import says as user
 from tests.unit.engine.test_takeover_beside import (
@@ -15,10 +16,9 @@ from tests.unit.wire.chat_client import ChatClient
 
 from passback.core.events import Logged, Rewound, RunStarted
 from passback.core.messages import RunRef
-from passback.core.ports import Store
+from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
-from passback.stores.open import open_store
 from passback.wire.chat.history import project, read_messages, read_turns_before
 from passback.wire.chat.said import Said, position_of
 from passback.wire.chat.turns import Turns
@@ -58,7 +58,7 @@ class Reader:
 
 
 async def assert_told_as_recorded(
-    store: Store, runs: RunService, run: RunRef, seen: Sequence[Logged]
+    store: Ledger, runs: RunService, run: RunRef, seen: Sequence[Logged]
 ) -> None:
     """Check clients that left the first worker at any place: those that the second one knows what
     they have, and those of whom it knows the last number only.
@@ -90,7 +90,7 @@ async def assert_told_as_recorded(
 async def test_turns_add_up_to_the_record_across_a_take_over(deep: bool) -> None:
     first, after = dying(deep=deep), going_on(deep=deep)
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         after.worker(store) as other,
         first.killable_worker(store) as victim,
     ):
@@ -106,7 +106,7 @@ async def test_turns_add_up_to_the_record_across_a_take_over(deep: bool) -> None
 async def test_a_run_that_nobody_takes_over_leaves_no_void_words() -> None:
     first = dying()
     async with (
-        open_store("memory:") as store,
+        open_ledger("memory:") as store,
         worker(store, ScriptedModel([]), timing=FAILING_LOST) as other,
         first.killable_worker(store) as victim,
     ):

@@ -23,6 +23,7 @@ from passback.core.messages import (
     RunRef,
     UserMessage,
 )
+from passback.core.runs import BranchPoint
 from passback.core.signals import Signal
 from passback.core.state import State
 from passback.http.gate import Access
@@ -158,6 +159,8 @@ async def _try(
     """Send a request, with a body where the method needs one."""
     if method == "PATCH":
         return await ask_json(app, method, path, {"title": "a title"}, headers=headers or {})
+    if path.endswith("/leaf"):
+        return await ask_json(app, method, path, {"message": "msg_1"}, headers=headers or {})
     return await ask(app, method, path, headers=headers or {})
 
 
@@ -203,6 +206,67 @@ async def test_an_id_may_hold_anything_that_can_be_encoded(given: str, conversat
     runs = _runs(conversation=conversation)
     assert (await _get(runs, f"/conversations/{given}")).json["id"] == conversation
     assert (await _get(runs, f"/conversations/{given}/messages")).status == 200
+
+
+# ---------------------------------------------------------------- branches
+BRANCHED = replace(IDLE, stored=4)
+
+
+async def test_a_conversation_shows_its_branches_if_it_has_any() -> None:
+    runs = _runs(BRANCHED)
+    assert "branches" not in (await _get(runs, "/conversations/c")).json
+    first, second, third = (MessageId(f"m{number}") for number in range(3))
+    runs.points = [BranchPoint(None, (first, second), first), BranchPoint(first, (third,), None)]
+    shown = (await _get(runs, "/conversations/c")).json["branches"]
+    assert shown == [
+        {"after": None, "versions": ["m0", "m1"], "current": "m0"},
+        {"after": "m0", "versions": ["m2"], "current": None},
+    ]
+    runs.known[KEY] = replace(IDLE, stored=2)  # all of its messages are read
+    assert "branches" not in (await _get(runs, "/conversations/c")).json
+
+
+async def test_another_branch_is_read_from_now_on() -> None:
+    runs = _runs()
+    answer = await ask_json(_app(runs), "POST", "/conversations/c/leaf", {"message": "m1"})
+    assert (answer.status, answer.json["id"]) == (200, "c")
+    assert runs.switched == [(KEY, MessageId("m1"))]
+
+
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [({}, None), ({"after": None}, None), ({"after": ""}, ""), ({"after": "m"}, "m")],
+)
+async def test_a_conversation_is_copied(body: dict[str, Any], after: str | None) -> None:
+    runs, path = _runs(), "/conversations/c/fork"
+    copy = replace(KEY, id=ConversationId("d"))
+    answer = await ask_json(_app(runs), "POST", path, body | {"conversationId": "d"})
+    assert (answer.status, answer.json["id"]) == (201, "d")
+    assert runs.forked == [(KEY, copy, after)]
+
+
+async def test_a_copy_gets_an_id_of_its_own_or_that_of_its_key() -> None:
+    runs, path = _runs(), "/conversations/c/fork"
+    answers = [await ask(_app(runs), "POST", path) for _ in range(2)]
+    keyed = [await ask(_app(runs), "POST", path, headers={"idempotency-key": "k"}) for _ in "ab"]
+    assert len({each.json["id"] for each in (*answers, *keyed)} - {"c"}) == 3
+    assert keyed[0].json["id"] == keyed[1].json["id"]
+
+
+@pytest.mark.promise("P12")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *(("leaf", body) for body in ({}, {"message": ""}, {"message": 1}, {"message": "a\n"})),
+        *(("fork", body) for body in ({"after": 1}, {"after": "x" * 257}, {"conversationId": ""})),
+        ("fork", {"conversationId": "{a}"}),
+    ],
+)
+async def test_a_branch_that_cannot_be_is_refused(path: str, body: dict[str, Any]) -> None:
+    runs = _runs()
+    answer = await ask_json(_app(runs), "POST", f"/conversations/c/{path}", body)
+    assert (answer.status, answer.code) == (422, "invalid_request")
+    assert (runs.switched, runs.forked) == ([], [])
 
 
 async def test_a_conversation_is_deleted_once() -> None:

@@ -249,6 +249,23 @@ async def test_a_post_sets_on_busy(name: str, policy: str) -> None:
     assert runs.posts[0].on_busy == policy
 
 
+@pytest.mark.parametrize(
+    ("given", "after"),
+    [({}, None), ({"after": None}, None), ({"after": ""}, ""), ({"after": "m"}, "m")],
+)
+async def test_a_post_says_what_it_follows(given: dict[str, Any], after: str | None) -> None:
+    runs = greeting()
+    await send(runs, HELLO | given)
+    assert runs.posts[0].after == after
+
+
+async def test_a_post_without_messages_has_something_answered_anew() -> None:
+    runs = greeting()
+    answer = await send(runs, {"conversationId": "c", "after": "m"})
+    assert answer.body.endswith(STREAM)
+    assert (runs.posts[0].messages, runs.posts[0].after) == ((), "m")
+
+
 @pytest.mark.parametrize("missing", [{}, {"onBusy": None}])
 async def test_the_default_of_on_busy_is_a_setting(
     missing: dict[str, Any],

@@ -1,336 +1,277 @@
-"""Indexes of conversations, by what is to be done with them; what an index says is a hint."""
+"""Indexes of conversations: those that are due, and those of an owner. What one says is a hint.
+
+Where one server has all keys, the scripts write the indexes with a conversation. In a Cluster each
+is on whatever server, and written before the conversation: what is not written after all is in it
+too early or too new, until a reader finds out.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from passback.core.changes import (
-    ConversationPage,
-    ConversationPlace,
-    Inbox,
-    InboxPlace,
-    ListedConversation,
-    OwingConversation,
-    Status,
+from passback.core.conversation.head import conversation_tag
+from passback.core.conversation.store import (
+    Found,
+    Listed,
+    Place,
+    Query,
+    QueryPage,
+    TakeLease,
+    Wanted,
+    Write,
 )
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
-from passback.core.titles import title_filter
 from passback.core.values import value
-from passback.stores.layout import (
-    ConversationPageBuilder,
-    InboxPageBuilder,
-    conversation_tag,
-    milliseconds,
-    pack_key,
-    unpack_key,
-)
-from passback.stores.options import DAY
-from passback.stores.redis import scripts
 from passback.stores.redis.link import RedisLink
-from passback.stores.redis.scripts import KeyNames, ScriptCall
-from passback.stores.redis.servers import Reply
+from passback.stores.redis.records import (
+    due_member,
+    index_member,
+    is_touched,
+    owes_since,
+    pack_wanted,
+    parse_due_member,
+    parse_found,
+)
+from passback.stores.redis.scripts import KeyNames, ScriptCall, Scripts
+from passback.stores.redis.servers import Argument
 
 TAKES = 64  # of members of the due index, in one call
-ROUNDS = 16  # of reading entries, for one page
-ENTRIES_PER_ROUND = 64  # conversations that one round reads
-# Entries of an inbox; beyond it, each new one makes its writer check `SAMPLE` others.
-INBOX_ROOM = 1000
-SAMPLE = 3  # entries
-# Milliseconds for which a list keeps a conversation beyond its time to live, which begins anew with
-# each turn of a run: a run that lasts longer may leave the list before its end.
-LONGEST_RUN = milliseconds(7 * DAY)
-# Microseconds until a conversation that is listed and not there counts as gone. In a Cluster it is
-# listed before it is written.
+TIES = 16  # entries of one time, which can only come from different servers
+# Microseconds until a conversation that is indexed and not there counts as gone. In a Cluster it is
+# indexed before it is written.
 WRITE_TIME = 60_000_000
-_NEVER = -1
 _TAG_LENGTH = 32  # characters
 
 
-@value
-class _Taken:
-    """Members that one worker has taken, under the score that marks them as taken."""
+class Indexes:
+    """The indexes of a store."""
 
-    score: bytes
-    members: Sequence[bytes]
-
-
-class DueIndex:
-    """The conversations that are due for recovery, by the time when they are.
-
-    Where one server has all keys, the scripts write it with the conversation. In a Cluster it is a
-    key on a server of its own, written before a conversation needs it, and cleared only by a worker
-    that has looked at the conversation.
-    """
-
-    def __init__(self, link: RedisLink, names: KeyNames) -> None:
+    def __init__(self, link: RedisLink, names: KeyNames, scripts: Scripts) -> None:
         self._link = link
         self._names = names
+        self._scripts = scripts
 
-    def note_call(
-        self, key: ConversationKey, after: int, /, *, if_unknown: bool = False
-    ) -> ScriptCall:
-        """Return the call that makes a conversation due in `after` milliseconds."""
-        unless = ("NX",) if if_unknown else ()
-        return ScriptCall(scripts.DUE_NOTE, (self._names.due,), (after, pack_key(key), *unless))
+    def read_call(self, tag: str, wanted: Wanted, /) -> ScriptCall:
+        """Return the call that reads a conversation."""
+        keys = (self._names.state(tag), self._names.messages(tag))
+        return ScriptCall(self._scripts.read, keys, pack_wanted(wanted))
 
-    async def take_due(self, limit: int, lease: int, /) -> list[ConversationKey]:
-        """Take at most `limit` conversations that need recovery now.
+    async def note(self, write: Write, /) -> None:
+        """Write indexes, where the scripts do not, before the write that they are for."""
+        if self._names.one_server:
+            return
+        key, names, calls = write.key, self._names, list[ScriptCall]()
+        if (after := _due_after(write)) is not None:
+            calls.append(ScriptCall(self._scripts.note, (names.due,), (due_member(key), after)))
+        noted = ((is_touched(write), names.all), (write.owes, names.owing))
+        for is_noted, index in noted:
+            if is_noted:
+                member = (index_member(key),)
+                calls.append(ScriptCall(self._scripts.note, (index(key.owner),), member))
+        for reply in await self._link.run_all(calls) if calls else ():
+            if isinstance(reply, StoreError):
+                raise reply
 
-        No other worker takes them for `lease` milliseconds.
+    async def note_applied(self, write: Write, /) -> None:
+        """Let recovery look at a conversation that has lost its lease, where the scripts do not.
+
+        It is noted after the write: who looks before that puts it off.
+        """
+        has_ended = write.lease == "release" or (write.lease == "end" and write.due is None)
+        if has_ended and not self._names.one_server:
+            given = (due_member(write.key), 0)
+            await self._link.run(ScriptCall(self._scripts.note, (self._names.due,), given))
+
+    # ------------------------------------------------------------ due conversations
+    async def take_due(self, limit: int, milliseconds: int, /) -> list[ConversationKey]:
+        """Take at most `limit` conversations that are due.
+
+        No other worker takes them for so many milliseconds.
         """
         found: list[ConversationKey] = []
+        settled: Sequence[Argument] = (0,)  # the score of the last taking, and what is not due
+        asked = limit
         for _ in range(TAKES):
-            if len(found) >= limit:
+            given = (asked, milliseconds, *settled)
+            call = ScriptCall(self._scripts.due, (self._names.due,), given)
+            score, members = await self._link.run(call)
+            if not members:
                 break
-            call = ScriptCall(scripts.DUE_TAKE, (self._names.due,), (limit - len(found), lease))
-            taken = _Taken(*await self._link.run(call))
-            if not taken.members:
+            due, others = await self._look_at(members)
+            found += due
+            settled = (score, *others)
+            # without more that is due, the next call only settles
+            asked = 0 if len(members) < asked else limit - len(found)
+            if not asked and not others:
                 break
-            found += await self._select_due(taken)
         return found
 
-    async def _select_due(self, taken: _Taken) -> list[ConversationKey]:
-        """Return the members that need recovery now; set when the others are due again."""
+    async def _look_at(
+        self, members: Sequence[bytes]
+    ) -> tuple[list[ConversationKey], list[Argument]]:
+        """Return the members that are due, and the others, each with the time when it is due."""
+        due: list[ConversationKey] = []
+        others: list[Argument] = []
         keys: dict[bytes, ConversationKey] = {}
-        calls: list[ScriptCall] = []
-        for member in taken.members:
-            with suppress(ValueError):  # a foreign member must not hold up the others
-                keys[member] = unpack_key(member)
-                tag = conversation_tag(keys[member])
-                parts = (self._names.state(tag), self._names.queue(tag))
-                calls.append(ScriptCall(scripts.DUE_WAIT, parts, ()))
-        waits: dict[bytes, int] = {member: _NEVER for member in taken.members if member not in keys}
-        # the milliseconds until each may need recovery: 0 for now, -1 for never
-        asked = zip(keys, await self._link.run_all(calls), strict=True)
-        # a conversation that could not be read is due again at the score of its taking
-        waits |= {member: wait for member, wait in asked if isinstance(wait, int)}
-        settled = [part for member, wait in waits.items() if wait for part in (member, wait)]
-        if settled:
-            call = ScriptCall(scripts.DUE_SETTLE, (self._names.due,), (taken.score, *settled))
-            await self._link.run(call)
-        return [key for member, key in keys.items() if waits.get(member) == 0]
+        for member in members:
+            try:
+                keys[member] = parse_due_member(member)
+            except ValueError:  # a foreign member must not hold up the others
+                others += (member, "")
+        read = await self._read_all([*map(conversation_tag, keys.values())], Wanted())
+        for (member, key), each in zip(keys.items(), read, strict=True):
+            if each is None:
+                continue  # it is due again when the time of its taking is over
+            found = each.found
+            at = found.due if found.lease is None else found.lease.expires
+            if at is not None and at <= found.now:
+                due.append(key)
+            else:
+                others += (member, "" if at is None else at)
+        return due, others
+
+    # ------------------------------------------------------------ conversations of an owner
+    async def read_page(self, query: Query, /) -> QueryPage:
+        wanted = Wanted(fields=query.fields)
+        entries, has_more = await self._read_entries(query)
+        keys = [each.key(query.owner) for each in entries]
+        read = await self._read_all([*map(conversation_tag, keys)], wanted)
+        gone: list[_Entry] = []
+        listed: list[Listed] = []
+        for entry, key, each in zip(entries, keys, read, strict=True):
+            if each is not None and not each.belongs_to(query.index):
+                gone.append(entry)
+            else:
+                listed.append(Listed(key, entry.place, None if each is None else each.found))
+        await self._drop(self._index(query), gone)
+        return QueryPage(tuple(listed), entries[-1].place if has_more and entries else None)
+
+    async def read_stored(self, query: Query, /) -> QueryPage:
+        """Return conversations of all owners, in the order of a scan.
+
+        A place is a server's name and its cursor. A damaged conversation is left out: its key says
+        only its tag.
+        """
+        after, wanted = query.after, Wanted(fields=query.fields)
+        server, cursor = (None, 0) if after is None else (after.tag, after.time)
+        pattern = self._names.state("*")
+        keys, server, cursor = await self._link.scan(server, cursor, pattern, query.limit)
+        tags = [
+            key.partition(b"{")[2].partition(b"}")[0].decode("ascii", "replace") for key in keys
+        ]
+        listed: list[Listed] = []
+        calls = [self.read_call(tag, wanted) for tag in tags]
+        replies = await self._link.run_all(calls) if calls else ()
+        for tag, reply in zip(tags, replies, strict=True):
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+            with suppress(StoreError):
+                if isinstance(reply, StoreError):
+                    raise reply
+                found = parse_found(reply, wanted, with_key=True)
+                if found.version and found.key is not None:
+                    known = replace(found, key=None)
+                    listed.append(Listed(found.key, Place(cursor, tag), known))
+        return QueryPage(tuple(listed), None if server is None else Place(cursor, server))
+
+    async def find(self, key: ConversationKey, /) -> Sequence[tuple[str, "_Entry"]]:
+        """Return the entries of a conversation that the scripts do not remove with it."""
+        if self._names.one_server:
+            return ()
+        member, found = index_member(key), list[tuple[str, _Entry]]()
+        for index in (self._names.all(key.owner), self._names.owing(key.owner)):
+            score = await self._link.command("ZSCORE", index, member)
+            if score is not None:
+                found.append((index, _Entry(member, int(float(score)))))
+        return found
+
+    async def remove(self, found: Sequence[tuple[str, "_Entry"]], /) -> None:
+        """Remove a conversation that was deleted, unless it was noted again since."""
+        for index, entry in found:
+            await self._drop(index, [entry], age=0)
+
+    def _index(self, query: Query) -> str:
+        names, owner = self._names, query.owner
+        return names.all(owner) if query.index == "all" else names.owing(owner)
+
+    async def _read_entries(self, query: Query) -> tuple[list["_Entry"], bool]:
+        """Return the entries of a page, and whether there are more behind them."""
+        after, index, count = query.after, self._index(query), query.limit + TIES + 1
+        if query.index == "all":
+            bounds = ("ZREVRANGEBYSCORE", index, "+inf" if after is None else after.time, "-inf")
+        else:
+            bounds = ("ZRANGEBYSCORE", index, 0 if after is None else after.time, "+inf")
+        reply = await self._link.command(*bounds, "WITHSCORES", "LIMIT", 0, count)
+        pairs = zip(reply[::2], reply[1::2], strict=True)
+        entries = [_Entry(member, int(float(score))) for member, score in pairs]
+        is_full = len(entries) == count
+        # Redis orders entries of the same time by their members, which begin with the tag
+        if after is not None and query.index == "all":
+            entries = [each for each in entries if each.place < after]
+        elif after is not None:
+            entries = [each for each in entries if each.place > after]
+        return entries[: query.limit], is_full or len(entries) > query.limit
+
+    async def _drop(
+        self, index: str, entries: Sequence["_Entry"], *, age: int | None = None
+    ) -> None:
+        """Remove entries that have not changed since they were read, nor in `age` microseconds."""
+        if age is None:
+            age = 0 if self._names.one_server else WRITE_TIME
+        given = [part for entry in entries for part in (entry.member, entry.score)]
+        if given:
+            await self._link.run(ScriptCall(self._scripts.remove, (index,), (age, *given)))
+
+    async def _read_all(
+        self, tags: Sequence[str], wanted: Wanted
+    ) -> Sequence["_ReadConversation | None"]:
+        """Read conversations; None for a damaged one, which must not hold up the others."""
+        read: list[_ReadConversation | None] = []
+        calls = [self.read_call(tag, wanted) for tag in tags]
+        for reply in await self._link.run_all(calls) if calls else ():
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+            read.append(None)
+            if not isinstance(reply, StoreError):
+                with suppress(StoreError):
+                    found = parse_found(reply, wanted)
+                    read[-1] = _ReadConversation(found, owes_since(reply) is not None)
+        return read
 
 
 @value
-class IndexEntry:
+class _ReadConversation:
+    """A conversation that an index names."""
+
+    found: Found
+    owes: bool
+
+    def belongs_to(self, index: str) -> bool:
+        return self.found.version > 0 and (index == "all" or self.owes)
+
+
+@value
+class _Entry:
     """One member, the tag and the id of a conversation, with its score in microseconds."""
 
     member: bytes
     score: int
 
     @property
-    def tag(self) -> str:
-        return self.member[:_TAG_LENGTH].decode()
+    def place(self) -> Place:
+        return Place(self.score, self.member[:_TAG_LENGTH].decode())
 
     def key(self, owner: OwnerId, /) -> ConversationKey:
         found = self.member[_TAG_LENGTH:].decode("utf-8", "surrogatepass")
         return ConversationKey(owner, ConversationId(found))
 
 
-class _OwnerIndex:
-    """An index of an owner's conversations: reading them, and removing entries."""
-
-    def __init__(self, link: RedisLink, names: KeyNames) -> None:
-        self._link = link
-        self._names = names
-
-    async def _read_statuses(
-        self, owner: OwnerId, entries: Sequence[IndexEntry]
-    ) -> list[Status | None]:
-        """Read statuses; None for a damaged conversation, which must not hold up the others."""
-        names, calls = self._names, list[ScriptCall]()
-        for tag in (conversation_tag(entry.key(owner)) for entry in entries):
-            keys = names.state(tag), names.messages(tag), names.receipts(tag), names.queue(tag)
-            calls.append(ScriptCall(scripts.READ, keys, (1, 0, 0, 0)))
-        statuses: list[Status | None] = []
-        for reply in await self._run_reads(calls):
-            status = None
-            if not isinstance(reply, StoreError):
-                with suppress(StoreError):
-                    status = scripts.parse_status(reply)
-            statuses.append(status)
-        return statuses
-
-    async def _run_reads(self, calls: Sequence[ScriptCall]) -> list[Reply | StoreError]:
-        """Run scripts; the answer of one that meets a damaged conversation is its error."""
-        replies = await self._link.run_all(calls) if calls else []
-        for reply in replies:
-            if isinstance(reply, StoreUnavailable):
-                raise reply
-        return replies
-
-    async def _drop_entries(
-        self, index: str, entries: Sequence[IndexEntry], /, *, age: int = 0
-    ) -> None:
-        """Remove entries that have not changed since they were read, nor in `age` microseconds."""
-        given = [part for entry in entries for part in (entry.member, entry.score)]
-        if given:
-            await self._link.run(ScriptCall(scripts.INDEX_REMOVE, (index,), (age, *given)))
-
-
-class InboxIndex(_OwnerIndex):
-    """The inbox of each owner: conversations that may owe something, by when they handed back.
-
-    One is on whatever server. A conversation is noted before it owes something, and removed by a
-    reader that finds that it owes nothing. A conversation that neither runs nor owes cannot owe
-    something later without being noted again, under another score.
-
-    Args:
-        ttl: milliseconds for which an inbox is kept, empty for ever.
-    """
-
-    def __init__(self, link: RedisLink, names: KeyNames, ttl: str) -> None:
-        super().__init__(link, names)
-        self._ttl = ttl
-
-    async def note_owing(self, key: ConversationKey, /) -> Sequence[IndexEntry]:
-        """Note that a conversation is about to owe something.
-
-        Returns entries for `remove_settled`, if the inbox has more than `INBOX_ROOM`.
-        """
-        given = (index_member(key), self._ttl, INBOX_ROOM, SAMPLE)
-        return _parse_entries(
-            await self._link.run(
-                ScriptCall(scripts.INBOX_NOTE, (self._names.inbox(key.owner),), given)
-            )
-        )
-
-    async def remove_settled(self, owner: OwnerId, entries: Sequence[IndexEntry], /) -> None:
-        """Remove those entries that owe nothing."""
-        if entries:
-            statuses = await self._read_statuses(owner, entries)
-            settled = [e for e, s in zip(entries, statuses, strict=True) if _owes_nothing(s)]
-            await self._drop_entries(self._names.inbox(owner), settled)
-
-    async def read_page(self, owner: OwnerId, after: InboxPlace | None, limit: int, /) -> Inbox:
-        index = self._names.inbox(owner)
-        place, builder = after or InboxPlace(0, ""), InboxPageBuilder(limit)
-        for _ in range(ROUNDS):
-            # Redis orders entries of the same score by their members, which begin with the tag
-            bounds = (place.since, "+inf", "WITHSCORES", "LIMIT", 0, ENTRIES_PER_ROUND)
-            reply = await self._link.command("ZRANGEBYSCORE", index, *bounds)
-            entries = [entry for entry in _parse_entries(reply) if _inbox_place(entry) > place]
-            statuses = await self._read_statuses(owner, entries)
-            found = list(zip(entries, statuses, strict=True))
-            await self._drop_entries(
-                index, [entry for entry, status in found if _owes_nothing(status)]
-            )
-            for entry, status in found:
-                if status is None or status.running or not status.owed:
-                    continue
-                owing = OwingConversation(entry.key(owner), _inbox_place(entry), status)
-                if not builder.try_add(owing):
-                    return builder.full_page()
-            if not entries:
-                return builder.last_page()
-            place = _inbox_place(entries[-1])
-        return builder.last_page(place)
-
-
-def _inbox_place(entry: IndexEntry) -> InboxPlace:
-    return InboxPlace(entry.score, entry.tag)
-
-
-def _owes_nothing(status: Status | None) -> bool:
-    return status is not None and not (status.running or status.owed)
-
-
-class ConversationList(_OwnerIndex):
-    """The conversations of each owner, by when a client last changed them.
-
-    Where one server has all keys, the scripts write a list with the conversation. In a Cluster it
-    is on whatever server, and written before the conversation: what is not written after all is in
-    it too new, or until a reader finds that there is no such conversation.
-
-    Args:
-        ttl: milliseconds for which a conversation is kept, None for ever.
-    """
-
-    def __init__(self, link: RedisLink, names: KeyNames, ttl: int | None) -> None:
-        super().__init__(link, names)
-        self.ttl = "" if ttl is None else str(ttl + LONGEST_RUN)
-
-    def note_call(self, key: ConversationKey, /) -> ScriptCall:
-        """Return the call that lists a conversation as changed now."""
-        names = (self._names.conversations(key.owner),)
-        return ScriptCall(scripts.LIST_NOTE, names, (index_member(key), self.ttl))
-
-    async def find(self, key: ConversationKey, /) -> Sequence[IndexEntry]:
-        """Return the entry of a conversation that the scripts do not remove with it."""
-        if self._names.one_server:
-            return ()
-        member = index_member(key)
-        name = self._names.conversations(key.owner)
-        score = await self._link.command("ZSCORE", name, member)
-        return () if score is None else (IndexEntry(member, int(float(score))),)
-
-    async def remove(self, owner: OwnerId, entries: Sequence[IndexEntry], /) -> None:
-        """Remove conversations that were deleted, unless they were listed again since."""
-        await self._drop_entries(self._names.conversations(owner), entries)
-
-    async def read_page(
-        self, owner: OwnerId, after: ConversationPlace | None, limit: int, /, search: str
-    ) -> ConversationPage:
-        place, builder = after, ConversationPageBuilder(limit)
-        for _ in range(ROUNDS):
-            entries = await self._read_entries(owner, place)
-            if not entries:
-                return builder.last_page()
-            matching = await self._select_matching(owner, entries, search)
-            statuses = await self._read_statuses(owner, matching[: builder.room + 1])
-            found = list(zip(matching, statuses, strict=False))
-            await self._drop_gone(owner, [e for e, s in found if s is not None and not s.version])
-            for entry, status in found:
-                if status is None or not status.version:
-                    continue
-                listed = ListedConversation(entry.key(owner), _list_place(entry), status)
-                if not builder.try_add(listed):
-                    return builder.full_page()
-            # not all that match were read, and some of those that were are gone or damaged
-            place = _list_place(found[-1][0] if len(found) < len(matching) else entries[-1])
-        return builder.last_page(place)
-
-    async def _read_entries(
-        self, owner: OwnerId, place: ConversationPlace | None
-    ) -> list[IndexEntry]:
-        name, newest = self._names.conversations(owner), "+inf" if place is None else place.updated
-        bounds = (newest, "-inf", "WITHSCORES", "LIMIT", 0, ENTRIES_PER_ROUND)
-        entries = _parse_entries(await self._link.command("ZREVRANGEBYSCORE", name, *bounds))
-        return [each for each in entries if place is None or _list_place(each) < place]
-
-    async def _select_matching(
-        self, owner: OwnerId, entries: Sequence[IndexEntry], search: str
-    ) -> Sequence[IndexEntry]:
-        """Return the entries whose title matches, and remove those of conversations that are gone.
-
-        A damaged conversation does not match.
-        """
-        if not search:
-            return entries
-        matches, tags = title_filter(search), [conversation_tag(e.key(owner)) for e in entries]
-        calls = [ScriptCall(scripts.TITLE, (self._names.state(tag),), ()) for tag in tags]
-        replies = await self._run_reads(calls)
-        found = list(zip(entries, replies, strict=True))
-        await self._drop_gone(owner, [entry for entry, reply in found if reply is None])
-        return [e for e, reply in found if isinstance(reply, bytes) and matches(_read_title(reply))]
-
-    async def _drop_gone(self, owner: OwnerId, entries: Sequence[IndexEntry]) -> None:
-        await self._drop_entries(self._names.conversations(owner), entries, age=WRITE_TIME)
-
-
-def _read_title(record: bytes) -> str:
-    return record.decode(errors="replace")
-
-
-def _list_place(entry: IndexEntry) -> ConversationPlace:
-    return ConversationPlace(entry.score, entry.tag)
-
-
-def index_member(key: ConversationKey, /) -> bytes:
-    """Return the member of a conversation in an index of its owner."""
-    return f"{conversation_tag(key)}{key.id}".encode("utf-8", "surrogatepass")
-
-
-def _parse_entries(reply: Reply) -> list[IndexEntry]:
-    pairs = zip(reply[::2], reply[1::2], strict=True)
-    return [IndexEntry(member, int(float(score))) for member, score in pairs]
+def _due_after(write: Write) -> int | None:
+    """Return in how many milliseconds the conversation may be due at first after a write."""
+    if isinstance(write.lease, TakeLease):
+        return write.lease.milliseconds
+    if write.due is None:
+        return None
+    times = [each for each in (write.due.after, write.due.queued) if each is not None]
+    return min(times, default=None)

@@ -1,6 +1,7 @@
 """Calls of Redis: scripts by digest, limits on connections and time, repeats."""
 
 import asyncio
+import hashlib
 import math
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -86,6 +87,7 @@ class RedisLink:
         Raises:
             StoreError: the servers cannot be reached, or refuse the user.
         """
+        self._open_servers()
         if self._target.topology != "cluster":
             if len(calls) != 1:
                 return await self._run_guarded(lambda servers: _run_pipeline(servers, calls))
@@ -125,13 +127,50 @@ class RedisLink:
 
         return await self._run_guarded(run_on_each)
 
+    async def scan(
+        self, server: str | None, cursor: int, pattern: str, count: int, /
+    ) -> tuple[Sequence[bytes], str | None, int]:
+        """Look through some of the keys of one server that takes writes.
+
+        Args:
+            server: its name, as the call before has returned it; None: the first one.
+            cursor: that of the call before; 0 begins.
+            pattern: of the keys' names.
+            count: of keys to look at, about.
+
+        Returns:
+            The keys, and the server and the cursor of the next call; None if there is none.
+
+        Raises:
+            StoreError: the server is not there any more.
+        """
+
+        async def run_scan(servers: Servers) -> tuple[Sequence[bytes], str | None, int]:
+            named = {_server_tag(each): each for each in await servers.primaries()}
+            names = sorted(named)
+            name = names[0] if server is None else server
+            if name not in named:
+                raise StoreError("the servers have changed while their keys were read: begin again")
+            command = ("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+            reply = await named[name].execute_command(*command)
+            following, keys = int(reply[0]), reply[1]
+            if following:
+                return keys, name, following
+            later = names[names.index(name) + 1 :]
+            return keys, later[0] if later else None, 0
+
+        return await self._run_guarded(run_scan)
+
+    def _open_servers(self) -> Servers:
+        if self._servers is None:
+            raise StoreUnavailable("the store is closed")
+        return self._servers
+
     async def _run_guarded(
         self, work: Callable[[Servers], Awaitable[T]], seconds: float | None = None
     ) -> T:
         """Do work, and repeat it if it is lost, within `seconds`. Raises StoreErrors."""
-        servers = self._servers
-        if servers is None:
-            raise StoreUnavailable("the store is closed")
+        servers = self._open_servers()
         now = asyncio.get_running_loop().time
         until = now() + (seconds or self._timeout)
         pauses = iter(PAUSES)
@@ -168,6 +207,12 @@ class RedisLink:
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_TIMEOUT):
                 await subscriber.aclose()
                 await client.aclose()
+
+
+def _server_tag(server: object) -> str:
+    """Return the name of a server, in 32 hex digits: a node of a cluster has an address."""
+    name = str(getattr(server, "name", ""))
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 async def _run_pipeline(servers: Servers, calls: Sequence[ScriptCall]) -> list[Reply | StoreError]:

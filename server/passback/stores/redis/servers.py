@@ -369,6 +369,11 @@ LOST = (
 )
 
 _DAMAGED = StoreError, "the conversation's keys in Redis are damaged"
+_OTHER_LAYOUT = (
+    "the conversation in Redis is of another version of passback: use the passback that wrote it, "
+    "another prefix, or another database"
+)
+_LAYOUT = StoreError, _OTHER_LAYOUT
 _FULL = StoreFull, "Redis has no memory left"
 _REFUSED = StoreError, "Redis refuses the user, the password or the command"
 _UNAVAILABLE = StoreUnavailable, "Redis cannot be reached, or takes no writes now"
@@ -394,6 +399,7 @@ _BY_CODE: Mapping[str, tuple[type[StoreError], str]] = {
     **dict.fromkeys(("WRONGTYPE", "PBDAMAGED"), _DAMAGED),
     **dict.fromkeys(("BUSY", "MISCONF", "NOREPLICAS", "READONLY", "LOADING"), _UNAVAILABLE),
     **dict.fromkeys(("CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), _UNAVAILABLE),
+    "PBLAYOUT": _LAYOUT,
     "OOM": _FULL,
 }
 # Redis 6.2 wraps an error inside a script: "Error running script ...: -READONLY ...".

@@ -1,4 +1,4 @@
-"""The SQLite file: its tables, opening it, refusing a foreign one, and room on its disk."""
+"""The SQLite file: opening it, refusing a foreign one, and room on its disk."""
 
 import errno
 import os
@@ -11,111 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
-
-SCHEMA_VERSION = 14
-
-# The row of a conversation is written with every batch of events, so columns that may be large are
-# in `extras`.
-SCHEMA = """
-CREATE TABLE conversations (
-    id INTEGER PRIMARY KEY,
-    tag TEXT NOT NULL UNIQUE,
-    version INTEGER NOT NULL,
-    nonce TEXT NOT NULL DEFAULT '',         -- of the last change
-    message_count INTEGER NOT NULL DEFAULT 0,
-    run_id TEXT,
-    running INTEGER NOT NULL DEFAULT 0,
-    epoch INTEGER NOT NULL DEFAULT 0,       -- of the lease
-    fence TEXT NOT NULL DEFAULT '',
-    lease_expires INTEGER NOT NULL DEFAULT 0,  -- milliseconds
-    step INTEGER NOT NULL DEFAULT -1,       -- last commit of this lease
-    ended TEXT NOT NULL DEFAULT '',         -- fence and step of the commit that ended the last run
-    seq INTEGER NOT NULL DEFAULT 0,         -- last event logged under this lease
-    cancelled INTEGER NOT NULL DEFAULT 0,
-    keep_until INTEGER,
-    newest_epoch INTEGER NOT NULL DEFAULT 0,  -- of all, also of runs that wait
-    released INTEGER NOT NULL DEFAULT 0,    -- by the owner of the lease
-    attempt INTEGER NOT NULL DEFAULT 0,
-    committed TEXT,                         -- position of the last event that a take-over keeps
-    run_start INTEGER NOT NULL DEFAULT 0,
-    stopped_early INTEGER NOT NULL DEFAULT 0,
-    cancel_on_disconnect INTEGER NOT NULL DEFAULT 0,
-    followed_until INTEGER NOT NULL DEFAULT 0,    -- milliseconds
-    log_bytes INTEGER NOT NULL DEFAULT 0,   -- records of the run's log
-    due_at INTEGER,                        -- when it may need recovery, milliseconds
-    answer_by INTEGER,                      -- end of the client's time to answer, milliseconds
-    history_bytes INTEGER NOT NULL DEFAULT 0  -- of the messages from history_start on
-);
-CREATE INDEX conversations_by_age ON conversations (keep_until) WHERE keep_until IS NOT NULL;
-CREATE INDEX conversations_by_due ON conversations (due_at) WHERE due_at IS NOT NULL;
-CREATE TABLE extras (
-    conversation INTEGER PRIMARY KEY,
-    owed BLOB NOT NULL,
-    tools BLOB,
-    key BLOB NOT NULL,                      -- owner and id
-    claims TEXT,                            -- `call claimant until`, repeated
-    owner BLOB NOT NULL,
-    title TEXT NOT NULL DEFAULT '',
-    named INTEGER NOT NULL DEFAULT 0,       -- by a client
-    title_call BLOB,                        -- record of the model call for the title
-    settings BLOB,                          -- record of what a client has set
-    created INTEGER NOT NULL,               -- microseconds
-    updated INTEGER NOT NULL,               -- by a client, microseconds
-    owed_since INTEGER,                     -- when that was handed back, microseconds
-    state BLOB,                             -- record of the conversation's state
-    history_start INTEGER NOT NULL DEFAULT 0, -- position of the first message that is read
-    open_turns BLOB                           -- at the last commit
-);
-CREATE INDEX extras_by_updated ON extras (owner, updated);
-CREATE INDEX extras_by_owed ON extras (owner, owed_since) WHERE owed_since IS NOT NULL;
-CREATE TABLE messages (
-    conversation INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    record BLOB NOT NULL,
-    PRIMARY KEY (conversation, position)
-);
-CREATE TABLE receipts (
-    conversation INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    receipt TEXT NOT NULL,
-    PRIMARY KEY (conversation, name)
-) WITHOUT ROWID;
-CREATE TABLE queue (
-    conversation INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    record BLOB NOT NULL,
-    PRIMARY KEY (conversation, place)
-);
-CREATE TABLE logs (
-    conversation INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    keep_until INTEGER NOT NULL,
-    dequeued INTEGER NOT NULL DEFAULT 0,    -- the run was cancelled while it waited
-    PRIMARY KEY (conversation, run_id)
-) WITHOUT ROWID;
-CREATE INDEX logs_by_age ON logs (keep_until);
-CREATE TABLE entries (
-    conversation INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    last INTEGER NOT NULL,          -- number of the entry's last event
-    size INTEGER NOT NULL,
-    record BLOB NOT NULL,           -- of `size` events
-    PRIMARY KEY (conversation, run_id, epoch, last)
-);
-CREATE TABLE spent (
-    tag TEXT NOT NULL,              -- of the owner
-    part TEXT NOT NULL,             -- a day, or the lease of a run
-    tokens INTEGER NOT NULL,
-    milliseconds INTEGER NOT NULL,
-    billionths INTEGER NOT NULL,    -- of the currency
-    keep_until INTEGER NOT NULL,
-    seq INTEGER NOT NULL DEFAULT 0, -- of the newest amounts of a lease
-    PRIMARY KEY (tag, part)
-);
-CREATE INDEX spent_by_age ON spent (keep_until);
-"""
+from passback.stores.sqlite.tables import make_tables
 
 MOUNTS = Path("/proc/mounts")
 
@@ -204,8 +100,8 @@ def file_system_of(path: Path, mounts: str, /) -> str | None:
     return kind
 
 
-def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
-    """Open a prepared file, or a database in memory.
+def connect(path: Path, busy_timeout: float, /) -> sqlite3.Connection:
+    """Open a prepared file.
 
     `busy_timeout`: seconds to wait for other writers.
 
@@ -215,17 +111,16 @@ def connect(path: Path | None, busy_timeout: float, /) -> sqlite3.Connection:
     with ExitStack() as stack:
         try:
             db = sqlite3.connect(
-                path or ":memory:",
+                path,
                 timeout=busy_timeout,
                 isolation_level=None,
                 check_same_thread=False,
             )
             stack.callback(db.close)
-            db.row_factory = sqlite3.Row
             _use_wal(db, time.monotonic() + busy_timeout)
             db.execute("PRAGMA synchronous = FULL")
             db.execute("BEGIN IMMEDIATE")
-            _make_tables(db)
+            make_tables(db)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             raise ConfigurationError(
@@ -248,22 +143,6 @@ def _use_wal(db: sqlite3.Connection, deadline: float) -> None:
             time.sleep(_WAL_PAUSE)
         else:
             return
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == SCHEMA_VERSION:
-        return
-    if version:
-        raise ConfigurationError(
-            f"the store's file has schema version {version}, and this passback has "
-            f"{SCHEMA_VERSION}: use the passback that wrote it, or another file"
-        )
-    if db.execute("SELECT 1 FROM sqlite_master").fetchone():
-        raise ConfigurationError("the store's file is a database of another program")
-    for statement in SCHEMA.split(";"):
-        db.execute(statement)
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 # ---------------------------------------------------------------- room on the disk

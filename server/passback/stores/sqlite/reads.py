@@ -1,216 +1,251 @@
 """Reads of the SQLite store, each a function of a connection inside a transaction."""
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from passback.core.changes import (
-    ConversationPage,
-    ConversationPlace,
-    Inbox,
-    InboxPlace,
-    ListedConversation,
-    LoadedConversation,
-    OwingConversation,
-    Page,
-    Status,
-    load_message,
-    load_queued,
-    load_tools,
+from passback.core.conversation.store import (
+    Found,
+    FoundLease,
+    Listed,
+    LogEntry,
+    LogPage,
+    Place,
+    Query,
+    QueryPage,
+    QueueEntry,
+    Span,
+    View,
+    Wanted,
 )
-from passback.core.errors import StoreError, UnknownRun
-from passback.core.events import Cursor, Logged, Position
-from passback.core.messages import OwnerId, RunId
-from passback.core.posts import ReceiptName
-from passback.core.titles import title_filter
-from passback.stores.layout import (
-    PAGE_SIZE,
-    ConversationPageBuilder,
-    InboxPageBuilder,
-    pack_owner,
-    unpack_entries,
-    unpack_key,
-    unpack_receipt,
-    unpack_status,
-    unpacking_records,
-)
-from passback.stores.sqlite.rows import (
-    Log,
-    find_log,
-    find_receipt,
-    find_row,
+from passback.core.errors import StoreError
+from passback.core.events import Position
+from passback.core.messages import RunId
+from passback.stores.layout import PAGE_SIZE, unpacking_records
+from passback.stores.sqlite.tables import (
+    COLUMNS,
+    FIELD,
+    JOINED,
+    RECEIPT,
+    RUN,
+    Row,
+    as_blob,
+    is_there,
+    message_ids,
     now_ms,
-    queued_runs,
+    pack_text,
+    read_key,
+    unpack_spans,
 )
 
-SCAN_LIMIT = 1000  # conversations that one page of a list looks at
+_READ = f"SELECT {COLUMNS}, owner, name, head FROM {JOINED} WHERE c.tag = ?"  # noqa: S608
+# of the conversation with a tag, if it has not expired
+_LOGS = (
+    "conversations c JOIN logs l ON l.conversation = c.id AND l.keep_until > :now"
+    " WHERE tag = :tag AND (c.keep_until IS NULL OR c.keep_until > :now)"
+)
+_ENTRIES = "FROM entries WHERE conversation = ? AND run_id = ? AND (epoch, last) > (?, ?)"
 
 
-def read_status(db: sqlite3.Connection, tag: str, /) -> Status:
-    row = find_row(db, tag)
-    return Status() if row is None else _read_row_status(db, row)
-
-
-def load_conversation(
-    db: sqlite3.Connection, tag: str, names: Collection[ReceiptName], within: int | None, /
-) -> LoadedConversation:
-    row = find_row(db, tag)
-    if row is None:
-        return LoadedConversation(Status())
-    tools = db.execute("SELECT tools FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
-    queue = db.execute(
-        "SELECT record FROM queue WHERE conversation = ? ORDER BY place", (row["id"],)
+def read_conversation(
+    db: sqlite3.Connection, tag: str, wanted: Wanted, /, *, with_key: bool = False
+) -> Found:
+    now = now_ms()
+    *columns, owner, name, head = db.execute(_READ, (tag,)).fetchone() or (*Row(), b"", b"", b"")
+    row = Row._make(columns)
+    if not row.id or not is_there(row.keep_until, now):
+        return Found(now=now, messages=None if wanted.within is None else ())
+    lease = None
+    if row.fence is not None:
+        lease = FoundLease(row.fence, row.expires, row.seq, row.signal)
+    parts = _read_whole(db, row.id) if wanted.whole else _read_parts(db, row.id, wanted)
+    fields, receipts, runs = _names_of(parts, wanted)
+    view = View(unpack_spans(row.spans), row.size)
+    is_wanted = wanted.within is not None and row.size <= wanted.within
+    return Found(
+        version=row.version,
+        now=now,
+        key=read_key(owner, name) if with_key else None,
+        head=as_blob(head),
+        fields={n: as_blob(parts[FIELD + n]) for n in fields if FIELD + n in parts},
+        receipts={n: _text(parts[RECEIPT + n]) for n in receipts if RECEIPT + n in parts},
+        runs={RunId(n): as_blob(parts[RUN + n]) for n in runs if RUN + n in parts},
+        message_count=row.message_count,
+        view=view,
+        messages=tuple(_read_messages(db, row.id, view.spans)) if is_wanted else None,
+        queue=_read_queue(db, row.id, wanted) if row.queued else (),
+        lease=lease,
+        due=row.due_at,
+        created=row.created,
+        updated=row.updated,
     )
-    waiting = [queued["record"] for queued in queue]
-    status = _read_row_status(db, row)
-    start, count = status.state.history_start, status.message_count
-    # each write counts the bytes, so that a history that is too large need not be read
-    left_out = within is not None and row["history_bytes"] > within
-    records = () if left_out else _read_records(db, row["id"], start, count)
-    return LoadedConversation(
-        status=status,
-        messages=tuple(map(load_message, records)),
-        tools=load_tools(tools["tools"]) if tools["tools"] else (),
-        receipts={
-            name: unpack_receipt(packed)
-            for name in names
-            if (packed := find_receipt(db, row["id"], name)) is not None
-        },
-        queue=tuple(map(load_queued, waiting)),
-        left_out=left_out,
-        queue_bytes=sum(map(len, waiting)),
+
+
+def _read_parts(db: sqlite3.Connection, conversation: int, wanted: Wanted) -> dict[str, Any]:
+    names = [FIELD + name for name in wanted.fields]
+    names += [RECEIPT + name for name in wanted.receipts]
+    names += [RUN + run_id for run_id in wanted.runs]
+    if not names:
+        return {}
+    marks = ", ".join("?" * len(names))
+    statement = f"SELECT name, record FROM parts WHERE conversation = ? AND name IN ({marks})"  # noqa: S608
+    return dict(db.execute(statement, (conversation, *names)))
+
+
+def _read_whole(db: sqlite3.Connection, conversation: int) -> dict[str, Any]:
+    statement = "SELECT name, record FROM parts WHERE conversation = ?"
+    return dict(db.execute(statement, (conversation,)))
+
+
+def _names_of(parts: Mapping[str, Any], wanted: Wanted) -> Sequence[Iterable[str]]:
+    """Return the names of the fields, receipts and run records to return."""
+    if not wanted.whole:
+        return wanted.fields, wanted.receipts, wanted.runs
+    return [[name[1:] for name in parts if name[0] == kind] for kind in (FIELD, RECEIPT, RUN)]
+
+
+def _read_messages(
+    db: sqlite3.Connection, conversation: int, spans: Iterable[Span], limit: int = -1
+) -> Iterator[bytes]:
+    """Read messages from the file, one after the other; with a limit, so many of each span."""
+    for span in spans:
+        for [record] in db.execute(
+            "SELECT record FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            (*message_ids(conversation, span), limit),
+        ):
+            yield as_blob(record)
+
+
+def _read_queue(
+    db: sqlite3.Connection, conversation: int, wanted: Wanted
+) -> tuple[QueueEntry, ...]:
+    record = "record" if wanted.queue else "x''"
+    statement = f"SELECT run_id, {record} FROM queue WHERE conversation = ? ORDER BY place"  # noqa: S608
+    return tuple(
+        QueueEntry(RunId(run_id), as_blob(record))
+        for run_id, record in db.execute(statement, (conversation,))
     )
 
 
-def read_page(db: sqlite3.Connection, tag: str, start: int, limit: int, /) -> Page:
-    row = find_row(db, tag)
-    if row is None:
-        return Page((), start, 0)
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise TypeError(type(found))
+    return found
+
+
+# ---------------------------------------------------------------- pages
+def read_page(
+    db: sqlite3.Connection, tag: str, spans: Sequence[Span], limit: int, /
+) -> list[bytes]:
+    statement = "SELECT id, keep_until FROM conversations WHERE tag = ?"
+    found = db.execute(statement, (tag,)).fetchone()
+    if found is None or not is_there(found[1], now_ms()):
+        return []
     records: list[bytes] = []
     size = 0
-    for record in _read_records(db, row["id"], start, limit):
+    for record in _read_messages(db, found[0], spans, limit):
         size += len(record)
         # an empty page would stop the caller before a message larger than a page
-        if records and size > PAGE_SIZE:
+        if len(records) == limit or (records and size > PAGE_SIZE):
             break
         records.append(record)
-    return Page(tuple(map(load_message, records)), start, row["message_count"])
+    return records
 
 
 def read_log(
-    db: sqlite3.Connection, tag: str, run_id: RunId, after: Position, limit: int, /
-) -> list[Logged]:
-    """Read events of a log. Raises UnknownRun or CursorExpired."""
-    row = find_row(db, tag)
-    if row is None or find_log(db, Log(row["id"], run_id)) is None:
-        raise UnknownRun("there is no such run in this conversation, or its log has expired")
-    entries: list[tuple[Position, bytes]] = []
-    for entry in db.execute(
-        "SELECT epoch, last, size, record FROM entries WHERE conversation = ? AND run_id = ?"
-        " AND (epoch, last) > (?, ?) ORDER BY epoch, last",
-        (row["id"], run_id, *after),
-    ):
-        last = Position(entry["epoch"], entry["last"])
-        entries.append((last, entry["record"]))
-        # of an entry that `after` lies in, only the events behind it count
-        skipped = max(0, after.seq - last.seq + entry["size"]) if last.epoch == after.epoch else 0
-        limit -= entry["size"] - skipped
-        if limit <= 0:
-            break
-    return unpack_entries(entries, after)
-
-
-def find_next_run(db: sqlite3.Connection, tag: str, after: Position, /) -> Cursor | None:
+    db: sqlite3.Connection, tag: str, run_id: RunId | None, after: Position, limit: int, /
+) -> LogPage | None:
+    """Read a log; without `run_id`, the one that has the first entry after the position."""
+    named = "" if run_id is None else " AND run_id = :run"
     logs = db.execute(
-        "SELECT conversation, logs.run_id FROM logs JOIN conversations ON id = conversation"
-        " WHERE tag = ? AND logs.keep_until > ?",
-        (tag, now_ms()),
-    )
-    found: list[Cursor] = []
+        f"SELECT conversation, run_id FROM {_LOGS}{named}",  # noqa: S608
+        {"tag": tag, "now": now_ms(), "run": run_id},
+    ).fetchall()
+    if run_id is None:
+        logs = _first_log(db, logs, after)
+    if not logs:
+        return None
+    [log] = logs
+    entries: list[LogEntry] = []
+    size, more = 0, False
+    for epoch, last, events, record in db.execute(
+        f"SELECT epoch, last, size, record {_ENTRIES} ORDER BY epoch, last LIMIT ?",
+        (*log, *after, limit),
+    ):
+        size += len(record)
+        if entries and size > PAGE_SIZE:
+            more = True
+            break
+        entries.append(LogEntry(Position(epoch, last), events, as_blob(record)))
+    return LogPage(RunId(log[1]), tuple(entries), more or len(entries) == limit)
+
+
+def _first_log(
+    db: sqlite3.Connection, logs: Iterable[tuple[int, str]], after: Position
+) -> list[tuple[int, str]]:
+    first: list[tuple[tuple[int, int], tuple[int, str]]] = []
     for log in logs:
-        entry = db.execute(
-            "SELECT epoch, last FROM entries WHERE conversation = ? AND run_id = ?"
-            " AND (epoch, last) > (?, ?) ORDER BY epoch, last LIMIT 1",
-            (log["conversation"], log["run_id"], *after),
-        ).fetchone()
-        if entry is not None:
-            found.append(Cursor(RunId(log["run_id"]), Position(*entry)))
-    return min(found, key=lambda each: each.position, default=None)
+        statement = f"SELECT epoch, last {_ENTRIES} ORDER BY epoch, last LIMIT 1"
+        if (entry := db.execute(statement, (*log, *after)).fetchone()) is not None:
+            first.append((entry, log))
+    return [min(first)[1]] if first else []
 
 
-def read_inbox(
-    db: sqlite3.Connection, owner: OwnerId, after: InboxPlace | None, limit: int, /
-) -> Inbox:
-    since, tag = after or InboxPlace(0, "")
+# ---------------------------------------------------------------- lists
+_LISTS = {
+    "owing": (
+        "SELECT tag, owner, name, owed_since, keep_until FROM conversations WHERE owner = :owner"
+        " AND owed_since >= :time AND (owed_since > :time OR tag > :tag)"
+        " ORDER BY owed_since, tag LIMIT :limit"
+    ),
+    "all": (
+        "SELECT tag, owner, name, updated, keep_until FROM conversations WHERE owner = :owner"
+        " AND updated <= :time AND (updated < :time OR tag < :tag)"
+        " ORDER BY updated DESC, tag DESC LIMIT :limit"
+    ),
+    "stored": (
+        "SELECT tag, owner, name, 0, keep_until FROM conversations WHERE tag > :tag"
+        " ORDER BY tag LIMIT :limit"
+    ),
+}
+_BEGINNING = {"owing": Place(0, ""), "all": Place(2**63 - 1, ""), "stored": Place(0, "")}
+
+
+def query_conversations(db: sqlite3.Connection, query: Query, /) -> QueryPage:
+    now = now_ms()
+    after = query.after or _BEGINNING[query.index]
     rows = db.execute(
-        "SELECT id, tag, key, owed_since"
-        " FROM extras JOIN conversations ON id = conversation"
-        " WHERE owner = :owner AND owed_since >= :since AND (owed_since > :since OR tag > :tag)"
-        " AND NOT running AND (keep_until IS NULL OR keep_until > :now)"
-        " ORDER BY owed_since, tag",
-        {"owner": pack_owner(owner), "since": since, "tag": tag, "now": now_ms()},
-    )
-    # the rows are read lazily: the page may end long before them
-    builder = InboxPageBuilder(limit)
-    for row in rows:
-        place = InboxPlace(row["owed_since"], row["tag"])
-        status = _read_whole_status(db, row["id"])
-        if status is None:
-            continue
-        if not builder.try_add(OwingConversation(unpack_key(row["key"]), place, status)):
-            return builder.full_page()
-    return builder.last_page()
-
-
-def read_conversations(
-    db: sqlite3.Connection,
-    owner: OwnerId,
-    after: ConversationPlace | None,
-    limit: int,
-    search: str,
-    /,
-) -> ConversationPage:
-    updated, tag = after or ConversationPlace(2**63 - 1, "")
-    rows = db.execute(
-        "SELECT id, tag, key, CAST(title AS BLOB) AS title, updated"
-        " FROM extras JOIN conversations ON id = conversation"
-        " WHERE owner = :owner AND updated <= :updated AND (updated < :updated OR tag < :tag)"
-        " AND (keep_until IS NULL OR keep_until > :now)"
-        " ORDER BY updated DESC, tag DESC LIMIT :limit",
+        _LISTS[query.index],
         {
-            "owner": pack_owner(owner),
-            "updated": updated,
-            "tag": tag,
-            "now": now_ms(),
-            "limit": SCAN_LIMIT,
+            "owner": pack_text(query.owner),
+            "time": after.time,
+            "tag": after.tag,
+            "limit": query.limit + 1,
         },
-    )
-    # the rows are read lazily: the page may end long before them
-    builder, matches = ConversationPageBuilder(limit), title_filter(search)
-    for count, row in enumerate(rows, 1):
-        place = ConversationPlace(row["updated"], row["tag"])
-        status = None
-        if matches(row["title"].decode(errors="replace")):
-            status = _read_whole_status(db, row["id"])
-        if status is not None:
-            listed = ListedConversation(unpack_key(row["key"]), place, status)
-            if not builder.try_add(listed):
-                return builder.full_page()
-        if count == SCAN_LIMIT:
-            return builder.last_page(place)
-    return builder.last_page()
+    ).fetchall()
+    listed: list[Listed] = []
+    size, place = 0, None
+    for tag, owner, name, time, keep_until in rows[: query.limit]:
+        if is_there(keep_until, now):
+            found = _read_listed(db, tag, Wanted(fields=query.fields))
+            size += _size(found)
+            if listed and size > PAGE_SIZE:
+                return QueryPage(tuple(listed), place)
+            place = Place(time, tag)
+            listed.append(Listed(read_key(owner, name), place, found))
+        place = Place(time, tag)
+    return QueryPage(tuple(listed), place if len(rows) > query.limit else None)
 
 
-def data_version(db: sqlite3.Connection, /) -> int:
-    """Return a number that changes when another connection has written to the file."""
-    return int(db.execute("PRAGMA data_version").fetchone()[0])
+def _size(found: Found | None) -> int:
+    return 0 if found is None else len(found.head) + sum(map(len, found.fields.values()))
 
 
-def _read_whole_status(db: sqlite3.Connection, conversation: int) -> Status | None:
-    """Return a status; None for a damaged conversation, which must not hold up the others."""
+def _read_listed(db: sqlite3.Connection, tag: str, wanted: Wanted) -> Found | None:
+    """Read a conversation; None for a damaged one, which must not hold up the others."""
     try:
         with unpacking_records():
-            found = db.execute("SELECT * FROM conversations WHERE id = ?", (conversation,))
-            return _read_row_status(db, found.fetchone())
+            return read_conversation(db, tag, wanted)
     except StoreError:
         return None
     except sqlite3.OperationalError as error:
@@ -220,18 +255,6 @@ def _read_whole_status(db: sqlite3.Connection, conversation: int) -> Status | No
         return None
 
 
-def _read_row_status(db: sqlite3.Connection, row: sqlite3.Row) -> Status:
-    extras = db.execute("SELECT * FROM extras WHERE conversation = ?", (row["id"],)).fetchone()
-    return unpack_status({**row, **extras}, queued_runs(db, row["id"]), now_ms())
-
-
-def _read_records(
-    db: sqlite3.Connection, conversation: int, start: int, limit: int
-) -> Iterator[bytes]:
-    """Read messages from the file, one after the other."""
-    rows = db.execute(
-        "SELECT record FROM messages WHERE conversation = ? AND position >= ?"
-        " ORDER BY position LIMIT ?",
-        (conversation, start, limit),
-    )
-    return (row["record"] for row in rows)
+def data_version(db: sqlite3.Connection, /) -> int:
+    """Return a number that changes when another connection has written to the file."""
+    return int(db.execute("PRAGMA data_version").fetchone()[0])

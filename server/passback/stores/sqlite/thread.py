@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -36,18 +36,23 @@ class _Ticket(Generic[T]):
         self._result: list[T] = []
         self._failure: PassbackError | None = None
 
-    def run_job(self, db: sqlite3.Connection) -> None:
-        """Run the job so that its failure leaves the transaction to the others."""
-        db.execute("SAVEPOINT job")
+    def run_job(self, db: sqlite3.Connection, *, alone: bool) -> None:
+        """Run the job so that its failure leaves the transaction to the others, if there are any.
+
+        `alone`: there are none, and the transaction is its own.
+        """
+        if not alone:
+            db.execute("SAVEPOINT job")
         try:
             with unpacking_records():
                 self._result.append(self._job(db))
         except (PassbackError, sqlite3.Error) as error:
             if not db.in_transaction:
                 raise  # SQLite has given up the whole transaction
-            db.execute("ROLLBACK TO job")
+            db.execute("ROLLBACK" if alone else "ROLLBACK TO job")
             self._failure = store_error(error) if isinstance(error, sqlite3.Error) else error
-        db.execute("RELEASE job")
+        if not alone:
+            db.execute("RELEASE job")
 
     def get_result(self) -> T:
         if self._failure is not None:
@@ -61,11 +66,23 @@ class _Ticket(Generic[T]):
 
 @dataclass(slots=True)
 class _Batch:
-    """Jobs that share a transaction; `done` has the error that rolled all of them back."""
+    """Jobs that share a transaction, and their callers.
 
-    done: asyncio.Future[sqlite3.Error | None]
+    Each caller's future is done when the transaction is; it has the error that rolled all back.
+    """
+
     tickets: list[_Ticket[Any]] = field(default_factory=list[_Ticket[Any]])
+    callers: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
     durable: bool = False
+
+    def finish(self, error: BaseException | None) -> None:
+        for caller in self.callers:
+            if caller.done():
+                continue  # it was cancelled, or has no more time
+            if error is None:
+                caller.set_result(None)
+            else:
+                caller.set_exception(error)
 
 
 class SqliteThread:
@@ -96,6 +113,7 @@ class SqliteThread:
         self._large: deque[_Batch] = deque()
         self._running: _Batch | None = None
         self._large_ran_last = False
+        self._idle: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Raises what `connect` raises."""
@@ -112,8 +130,9 @@ class SqliteThread:
     async def close(self) -> None:
         """Refuse new jobs, finish those that wait, then close the connection."""
         self._open = False
-        while batches := [*self._large, *filter(None, (self._waiting, self._running))]:
-            await asyncio.wait([batch.done for batch in batches])
+        if self._running is not None:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
         if self._executor and self._db:
             await asyncio.get_running_loop().run_in_executor(self._executor, self._db.close)
             self._executor.shutdown(wait=False)
@@ -149,22 +168,25 @@ class SqliteThread:
             raise StoreUnavailable("the store is closed")
         batch = None if large else self._waiting
         if batch is None:
-            batch = _Batch(asyncio.get_running_loop().create_future())
+            batch = _Batch()
             if large:
                 self._large.append(batch)
             else:
                 self._waiting = batch
+        loop = asyncio.get_running_loop()
+        caller = loop.create_future()
         batch.tickets.extend(tickets)
+        batch.callers.append(caller)
         batch.durable |= durable
         self._start_next()
+        # the transaction goes on without its caller: others share it
+        timer = loop.call_later(self._timeout, _give_up, caller)
         try:
-            # the transaction goes on without its caller: others share it
-            async with asyncio.timeout(self._timeout):
-                error = await asyncio.shield(batch.done)
-        except TimeoutError:
-            raise StoreUnavailable("the store's disk does not answer", retry_after=1) from None
-        if error is not None:
-            raise store_error(error)
+            await caller
+        except sqlite3.Error as error:
+            raise store_error(error) from None
+        finally:
+            timer.cancel()
 
     def _start_next(self) -> None:
         if self._running or not self._executor or not self._db:
@@ -175,25 +197,27 @@ class SqliteThread:
             self._running, self._waiting = self._waiting, None
             self._large_ran_last = False
         else:
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
             return
-        work = asyncio.get_running_loop().run_in_executor(
-            self._executor, self._run_transaction, self._db, self._running
-        )
-        work.add_done_callback(self._finish_batch)
+        loop = asyncio.get_running_loop()
 
-    def _finish_batch(self, work: asyncio.Future[sqlite3.Error | None]) -> None:
+        def call_loop(work: Future[None]) -> None:
+            if not loop.is_closed():  # it may not have waited for a disk that hangs
+                loop.call_soon_threadsafe(self._finish_batch, work)
+
+        # without a future of asyncio's: this is on the path of each read and write
+        work = self._executor.submit(self._run_transaction, self._db, self._running)
+        work.add_done_callback(call_loop)
+
+    def _finish_batch(self, work: Future[None]) -> None:
         batch, self._running = self._running, None
         # the next transaction runs while the callers of this one go on
         self._start_next()
-        if batch is None:
-            return
-        error = work.exception()
-        if error is not None:
-            batch.done.set_exception(error)
-        else:
-            batch.done.set_result(work.result())
+        if batch is not None:
+            batch.finish(work.exception())
 
-    def _run_transaction(self, db: sqlite3.Connection, batch: _Batch) -> sqlite3.Error | None:
+    def _run_transaction(self, db: sqlite3.Connection, batch: _Batch) -> None:
         try:
             # only a durable batch waits for the disk: a killed process loses nothing of the others,
             # and a loss of power only what is not on the disk
@@ -202,13 +226,17 @@ class SqliteThread:
                 db.execute(f"PRAGMA synchronous = {level}")
                 self._synchronous = level
             db.execute(self._begin)
+            alone = len(batch.tickets) == 1
             for ticket in batch.tickets:
-                ticket.run_job(db)
-            db.execute("COMMIT")
-        except sqlite3.Error as error:
-            return error
-        else:
-            return None
+                ticket.run_job(db, alone=alone)
+            if db.in_transaction:
+                db.execute("COMMIT")
         finally:
             if db.in_transaction:
                 db.rollback()
+
+
+def _give_up(caller: "asyncio.Future[None]") -> None:
+    if not caller.done():
+        message = "the store's disk does not answer"
+        caller.set_exception(StoreUnavailable(message, retry_after=1))

@@ -276,7 +276,7 @@ class Turns(TurnBook):
         self._read_posted(posted[:earlier], started.first)
         self._muted = False
         if started.rolled_back:
-            self._tell_rollback()
+            self._tell_rollback(started.first)
         self._say("chat:start", {})
         known = len(self._turns)
         self._read_posted(posted[earlier:], started.first + earlier)
@@ -294,14 +294,16 @@ class Turns(TurnBook):
         for index, message in enumerate(messages, start):
             self._read(message, index)
 
-    def _tell_rollback(self) -> None:
-        """Tell that turns are gone: all behind the last message of the user that is in the record.
+    def _tell_rollback(self, first: int) -> None:
+        """Tell that turns are gone: all behind the last message of the user before a position.
 
-        Those behind it that are kept are told anew.
+        Those behind it that are there now are told anew: they are kept, or of another branch.
         """
         asked, kept = 0, list[Turn]()
         for turn in self._turns.values():
-            if turn.is_input:
+            if turn.sequence > first and not turn.is_input:  # it was read just now
+                turn.status = turn.settled_status()
+            if turn.is_input and turn.sequence <= first:
                 asked, kept = turn.sequence, []
             else:
                 kept.append(turn)

@@ -16,7 +16,7 @@ from passback.native.openapi import (
     json_response,
     schema_reference,
 )
-from passback.wire.rest import calls, conversations, listing
+from passback.wire.rest import branches, calls, conversations, documents, listing, runs
 
 
 class CommandView(TypedDict):
@@ -48,8 +48,11 @@ def build(services: Services, /) -> Wire:
     )
     parts = (
         listing.build(services),
+        documents.build(services),  # before ids, of which `import` may be one
         conversations.build(services),
+        branches.build(services),
         calls.build(services),
+        runs.build(services),
         commands,
     )
     return Wire(

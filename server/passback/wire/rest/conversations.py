@@ -25,7 +25,7 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.conversation import ConversationStream, DeletedEvent, PostedEvent
-from passback.native.history import ConversationView, MessageView, conversation_view, message_view
+from passback.native.history import ConversationView, MessageView, message_view, read_conversation
 from passback.native.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -171,7 +171,7 @@ class _Rest:
             body = await read_object(request, services.limits, services.bodies)
             await self._runs.rename(key, validate_model(RenameConversation, body).title)
         include = _included_words(request, {_STRUCTURED_DATA})
-        shown = conversation_view(key.id, await self._runs.status(key))
+        shown = await read_conversation(self._runs, key)
         if _STRUCTURED_DATA in include:  # a read of its own: the data may be large
             shown["structuredData"] = await self._runs.data(key)
         return json_answer(request.scope, shown)
@@ -316,6 +316,9 @@ _PATHS: Mapping[str, JsonValue] = {
                             }
                         ],
                         "permissions": [{"name": "read_file", "decision": "allow"}],
+                        "branches": [
+                            {"after": None, "versions": ["msg_1", "msg_4"], "current": "msg_4"}
+                        ],
                     },
                 )
             },

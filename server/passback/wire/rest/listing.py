@@ -1,4 +1,4 @@
-"""The route of the conversations of an owner: by their titles, the newest first."""
+"""The route of the conversations of an owner: listed by their titles, or erased."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from passback.core.changes import ConversationPlace, ListedConversation
-from passback.core.errors import InvalidRequest
+from passback.core.errors import InvalidRequest, NotAllowed
 from passback.core.titles import MAX_TITLE
 from passback.http.answers import json_answer, lister_of
 from passback.http.requests import number_parameter, parse_place
@@ -26,6 +26,7 @@ from passback.native.openapi import (
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
+_ERASED_AT_ONCE = 100  # conversations of one request
 
 
 class ListedConversationView(TypedDict):
@@ -52,6 +53,13 @@ class ConversationsView(TypedDict):
     next: str | None
 
 
+class ErasedView(TypedDict):
+    """The result of a step. `more`: there are other conversations; repeat the request."""
+
+    deleted: int
+    more: bool
+
+
 def build(services: Services, /) -> Wire:
     async def list_conversations(request: Request) -> Response:
         owner, given = lister_of(request), request.query_params
@@ -68,17 +76,31 @@ def build(services: Services, /) -> Wire:
         }
         return json_answer(request.scope, shown)
 
+    async def erase_conversations(request: Request) -> Response:
+        if "owner" in request.query_params:
+            raise NotAllowed(
+                "a key erases the conversations of its own owner only; the server's operator can "
+                "erase those of others: passback erase --owner NAME"
+            )
+        erased = await services.runs.erase(lister_of(request), limit=_ERASED_AT_ONCE)
+        shown: ErasedView = {"deleted": erased.deleted, "more": erased.more}
+        return json_answer(request.scope, shown)
+
+    async def answer_conversations(request: Request) -> Response:
+        erases = request.method == "DELETE"
+        return await (erase_conversations if erases else list_conversations)(request)
+
     return Wire(
         routes=[
             Endpoint(
                 "/conversations",
-                list_conversations,
-                methods=["GET"],
-                query={"GET": ["limit", "after", "search"]},
+                answer_conversations,
+                methods=["GET", "DELETE"],
+                query={"GET": ["limit", "after", "search"], "DELETE": ["owner"]},
             )
         ],
         paths=_PATHS,
-        types=(ConversationsView,),
+        types=(ConversationsView, ErasedView),
     )
 
 
@@ -148,6 +170,27 @@ _PATHS: Mapping[str, JsonValue] = {
                     "Only those whose title contains this, in upper or lower case.",
                     {"type": "string", "maxLength": MAX_TITLE},
                 ),
+            ],
+        ),
+        "delete": describe_operation(
+            "eraseConversations",
+            "Delete all conversations of the owner, with their runs and messages: some by each "
+            "request, until `more` is false.",
+            {
+                "200": json_response(
+                    "How many are gone by this request.",
+                    schema_reference("ErasedView"),
+                    example={"deleted": 100, "more": True},
+                )
+            },
+            "invalid_request",
+            "not_allowed",
+            "keys_needed",
+            *STORE_ERRORS,
+            parameters=[
+                describe_parameter(
+                    "owner", "query", "Always refused: a key erases what is its own owner's."
+                )
             ],
         ),
     },

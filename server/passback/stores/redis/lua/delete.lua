@@ -1,18 +1,13 @@
--- Delete a conversation.
--- KEYS state messages receipts runs queue log* [due list] | ARGV channel member list_member run_id*
--- The logs are those of the runs that the caller names.
--- Return whether the conversation existed; false when these are no longer all of its runs.
-local run_ids = redis.call('ZRANGE', KEYS[4], 0, -1)
-if table.concat(run_ids, '\n') ~= table.concat(ARGV, '\n', 4) then return false end
-local parts = 5 + #run_ids
+-- Delete a conversation with the logs of the runs that are named.
+-- KEYS state messages logs log* [due all owing] | ARGV channel due_member member run*
+-- Return whether there was one; false when these are no longer all of its runs.
+local runs = redis.call('ZRANGE', KEYS[3], 0, -1)
+if table.concat(runs, '\n') ~= table.concat(ARGV, '\n', 4) then return false end
 local existed = redis.call('EXISTS', KEYS[1])
-for i = parts + 1, #KEYS do redis.call('ZCARD', KEYS[i]) end
+for i = #runs + 4, #KEYS do redis.call('ZCARD', KEYS[i]) end
 -- nothing above this line writes
 
-for i = 1, parts do redis.call('UNLINK', KEYS[i]) end
-if #KEYS > parts then
-  redis.call('ZREM', KEYS[parts + 1], ARGV[2])
-  redis.call('ZREM', KEYS[parts + 2], ARGV[3])
-end
+redis.call('UNLINK', unpack(KEYS, 1, #runs + 3))
+for i = #runs + 4, #KEYS do redis.call('ZREM', KEYS[i], ARGV[i == #runs + 4 and 2 or 3]) end
 redis.call('PUBLISH', ARGV[1], '')
 return existed

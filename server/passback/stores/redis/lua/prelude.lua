@@ -1,18 +1,18 @@
--- Stands in front of every script. Time is the server's, in milliseconds; values are opaque
--- strings, never parsed here.
+-- Stands behind the constants and in front of every script. Time is the server's, in milliseconds;
+-- records are opaque strings, never parsed here.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
+local function digits(number) return string.format('%d', number) end
+local function microseconds() return digits(time[1] * 1000000 + time[2]) end
 
--- A time `after` milliseconds from now, to the microsecond: no two scripts give the same one.
-local function time_in(after)
-  return string.format('%.3f', time[1] * 1000 + time[2] / 1000 + after)
-end
+-- Return a score of the index of due conversations: no two scripts give the same one.
+local function due_score(at) return string.format('%.3f', at + time[2] % 1000 / 1000) end
 
--- Return the time in microseconds, in digits.
-local function microseconds()
-  return digits(time[1] * 1000000 + time[2])
+-- Put a conversation into an index of its owner. Where conversations expire, they also leave it.
+local function add_to_index(index, member)
+  redis.call('ZADD', index, microseconds(), member)
+  if not INDEX_TTL then return redis.call('PERSIST', index) end
+  redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(microseconds() - INDEX_TTL * 1000))
+  redis.call('PEXPIRE', index, INDEX_TTL)
 end

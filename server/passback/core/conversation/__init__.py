@@ -1,0 +1,1 @@
+"""Conversations: their states, commands, and the writes that these lead to. Pure."""
