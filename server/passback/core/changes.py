@@ -492,7 +492,6 @@ _queued_adapter: TypeAdapter[QueuedPost] = TypeAdapter(QueuedPost)
 _state_adapter: TypeAdapter[State] = TypeAdapter(State)
 _title_call_adapter: TypeAdapter[TitleCall] = TypeAdapter(TitleCall)
 _run_adapter: TypeAdapter[RunRecord] = TypeAdapter(RunRecord)
-_open_turns_adapter: TypeAdapter[OpenTurns] = TypeAdapter(OpenTurns)
 # `dump_json` spends most of its time passing options on, so records are written by serializers
 
 
@@ -519,14 +518,6 @@ def dump_owed(owed: Sequence[Owed], /) -> bytes:
 
 def load_owed(record: bytes, /) -> tuple[Owed, ...]:
     return tuple(_owed_adapter.validate_json(record))
-
-
-def dump_open_turns(open_turns: OpenTurns, /) -> bytes:
-    return _open_turns_adapter.serializer.to_json(open_turns)
-
-
-def load_open_turns(record: bytes, /) -> OpenTurns:
-    return _open_turns_adapter.validate_json(record)
 
 
 def dump_tools(tools: Sequence[ToolSpec], /) -> bytes:

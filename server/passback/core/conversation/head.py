@@ -34,10 +34,8 @@ from passback.core.events import START, Position
 from passback.core.messages import (
     UNUSED,
     CallId,
-    ConversationId,
     ConversationKey,
     Owed,
-    OwnerId,
     RunId,
     Usage,
 )
@@ -251,11 +249,6 @@ def conversation_tag(key: ConversationKey, /) -> ConversationTag:
 def pack_key(key: ConversationKey, /) -> bytes:
     """Pack owner and id: recovery finds conversations by records, and needs their keys."""
     return f"{key.owner}\0{key.id}".encode("utf-8", "surrogatepass")
-
-
-def unpack_key(packed: bytes, /) -> ConversationKey:
-    owner, _, conversation = packed.decode("utf-8", "surrogatepass").partition("\0")
-    return ConversationKey(OwnerId(owner), ConversationId(conversation))
 
 
 def first_version(nonce: str, /) -> int:
