@@ -377,8 +377,7 @@ class Records:
         return round(1000 * (time.monotonic() + self._clock_ahead))
 
     def _set_clock(self, now: int) -> None:
-        if now:
-            self._clock_ahead = now / 1000 - time.monotonic()
+        self._clock_ahead = now / 1000 - time.monotonic()
 
 
 def _place(after: InboxPlace | ConversationPlace | None) -> Place | None:

@@ -13,16 +13,19 @@ from tests.support.store_values import (
     new_key,
     texts,
     user,
+    waiting,
 )
 from typing_extensions import override
 
 from passback.core.changes import ClaimRequest
-from passback.core.conversation.commands import ClaimCall, Park
+from passback.core.conversation.commands import Begin, ClaimCall, Park
 from passback.core.conversation.head import Head
 from passback.core.conversation.rules import CHANGED, Known
 from passback.core.conversation.store import (
     Append,
     Appended,
+    Applied,
+    ConversationTag,
     Found,
     LogPage,
     Query,
@@ -32,9 +35,9 @@ from passback.core.conversation.store import (
 )
 from passback.core.conversation.table import decide
 from passback.core.conversation.tree import Tree
-from passback.core.errors import StoreError, UnknownConversation
+from passback.core.errors import StoreError, StoreUnavailable, UnknownConversation
 from passback.core.events import Position
-from passback.core.messages import CallId, ConversationKey, RunId
+from passback.core.messages import CallId, ConversationKey, MessageId, RunId
 from passback.core.transcript import owed_answers
 from passback.engine import records
 from passback.engine.documents import export_conversation
@@ -51,8 +54,10 @@ class UnusualStore(MemoryStore):
     fails = False
     expires = False
     twice = False
+    hints = False
     unreadable: ConversationKey | None = None
     broken: ConversationKey | None = None
+    error: StoreError = StoreError("broken")
     overtaken = 0
 
     @override
@@ -74,7 +79,7 @@ class UnusualStore(MemoryStore):
 
     @override
     async def query(self, query: Query, /) -> QueryPage:
-        page = await super().query(query)
+        page = await super().query(replace(query, index="all") if self.hints else query)
         listed = [
             replace(each, found=None) if each.key == self.unreadable else each
             for each in page.listed
@@ -82,14 +87,13 @@ class UnusualStore(MemoryStore):
         return replace(page, listed=tuple(listed * (2 if self.twice else 1)))
 
     @override
-    async def read(self, key: object, wanted: Wanted, /) -> Found:
-        if key == self.broken and not wanted.whole:
-            raise StoreError("broken")
-        assert isinstance(key, ConversationKey)
+    async def read(self, key: ConversationKey | ConversationTag, wanted: Wanted, /) -> Found:
+        if key == self.broken:
+            raise self.error
         return await super().read(key, wanted)
 
     @override
-    async def apply(self, write: Write, /):  # type: ignore[no-untyped-def]
+    async def apply(self, write: Write, /) -> Applied | None:
         if write.enqueue is not None and self.overtaken:
             self.overtaken -= 1
             return None
@@ -100,7 +104,8 @@ def test_a_change_that_was_judged_on_another_version_is_refused() -> None:
     key = new_key()
     known = Known(Found(version=5), Head())
     request = ClaimRequest(key, "n", 4, CallId("c"), "tab")
-    for command in (Park(change(key, 4)), ClaimCall(request, 1)):
+    begin = Begin(change(key, 4), RunId("run"), (), 1)
+    for command in (Park(change(key, 4)), begin, ClaimCall(request, 1)):
         assert decide(known, command, 0) == CHANGED
 
 
@@ -110,7 +115,8 @@ def test_a_branch_has_no_message_behind_its_end() -> None:
 
 
 async def test_an_append_that_fails_alone_has_its_error() -> None:
-    async with UnusualStore() as store, Ledger(store) as ledger:
+    store = UnusualStore()
+    async with Ledger(store) as ledger:
         held = await begin_run(ledger, new_key())
         store.fails = True
         [answer] = await ledger.append([texts(held, 2, "a")], lease=LONG)
@@ -118,7 +124,8 @@ async def test_an_append_that_fails_alone_has_its_error() -> None:
 
 
 async def test_a_log_that_expires_while_it_is_read_ends_there() -> None:
-    async with UnusualStore() as store, Ledger(store) as ledger:
+    store = UnusualStore()
+    async with Ledger(store) as ledger:
         held = await begin_run(ledger, new_key())
         for number in (2, 3):
             await ledger.append([texts(held, number, "a")], lease=LONG)
@@ -130,7 +137,7 @@ async def test_only_so_many_readings_are_remembered_and_none_that_is_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(records, "REMEMBERED", 1)
-    async with MemoryStore() as store, Ledger(store) as ledger:
+    async with Ledger(MemoryStore()) as ledger:
         keys = [new_key(), new_key()]
         for key in keys:
             assert await ledger.park(change(key, 0, user("a")))
@@ -147,7 +154,7 @@ async def test_lists_end_after_so_many_and_leave_out_what_runs(
 ) -> None:
     monkeypatch.setattr(records, "SCAN_LIMIT", 1)
     call = asking("a")
-    async with MemoryStore() as store, Ledger(store) as ledger:
+    async with Ledger(MemoryStore()) as ledger:
         owing: list[ConversationKey] = []
         for _ in range(70):  # more than a page of the store
             held = await begin_run(ledger, new_key())
@@ -169,13 +176,62 @@ async def test_a_conversation_that_is_not_there_is_not_exported() -> None:
             await export_conversation(store, new_key())
 
 
+async def test_a_move_ends_where_a_store_is_away_in_the_comparison() -> None:
+    source = UnusualStore()
+    async with source, MemoryStore() as target:
+        key = new_key()
+        assert await Ledger(source).park(change(key, 0, user("a")))
+        source.error = StoreUnavailable("away")
+
+        def report(phase: str, done: int, total: int) -> None:
+            source.broken = key if phase == "copy" and done == total else source.broken
+
+        with pytest.raises(StoreUnavailable):
+            await move_conversations(source, target, report=report)
+
+
 async def test_a_move_tells_what_it_could_not_read_and_counts_nothing_twice() -> None:
-    async with UnusualStore() as source, MemoryStore() as target:
+    source = UnusualStore()
+    async with source, MemoryStore() as target:
         ledger, keys = Ledger(source), [new_key() for _ in range(3)]
         for key in keys:
             assert await ledger.park(change(key, 0, user("a")))
-        source.twice, source.unreadable, source.broken = True, keys[0], keys[1]
-        moved = await move_conversations(source, target)
-        assert keys[0] in moved.faults
+        source.twice, source.unreadable = True, keys[0]
+
+        def report(phase: str, done: int, total: int) -> None:
+            if phase == "copy" and done == total:
+                source.broken = keys[1]
+
+        moved = await move_conversations(source, target, report=report)
+        assert moved.faults.keys() == {keys[0], keys[1]}
         assert not moved.is_whole
         assert (await target.read(keys[2], Wanted())).version
+
+
+async def test_a_move_whose_waiting_posts_are_overtaken_begins_again() -> None:
+    target = UnusualStore()
+    async with MemoryStore() as source, target:
+        ledger, key = Ledger(source), new_key()
+        await begin_run(ledger, key, user("a"), lease=0)
+        for text in ("b", "c"):
+            assert await ledger.enqueue(waiting(key, text)) == "queued"
+        target.overtaken = 1
+        moved = await move_conversations(source, target)
+        assert moved.is_whole
+        assert len((await target.read(key, Wanted())).queue) == 2
+
+
+async def test_a_hint_of_a_conversation_that_runs_is_not_in_the_inbox() -> None:
+    store = UnusualStore()
+    async with Ledger(store) as ledger:
+        held = await begin_run(ledger, new_key(), user("a"))
+        store.hints = True
+        assert (await ledger.inbox(held.run.key.owner, limit=9)).owing == ()
+
+
+async def test_a_message_is_found_by_its_id_and_not_by_its_text() -> None:
+    async with Ledger(MemoryStore()) as ledger:
+        key = new_key()
+        assert await ledger.park(change(key, 0, user("a"), user('"m-a"')))
+        assert await ledger.find_message(key, MessageId("m-a"), 2) == 0
+        assert await ledger.find_message(key, MessageId("m-b"), 2) is None

@@ -10,7 +10,7 @@ from tests.support.logged_runs import RUN, LoggedRuns
 from tests.unit.core.test_importing import FULL, agent, call, document, tool, user
 
 from passback.core.changes import Status
-from passback.core.conversation.document import read_document
+from passback.core.conversation.document import DOCUMENT_END, read_document
 from passback.core.errors import StoreUnavailable
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.signals import Signal
@@ -61,6 +61,13 @@ async def test_a_conversation_is_exported(runs: LoggedRuns) -> None:
     assert answer.headers["content-disposition"] == 'attachment; filename="conversation.json"'
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert read_document(answer.json) == read_document(document())
+
+
+async def test_a_client_may_leave_in_the_middle(runs: LoggedRuns) -> None:
+    site = app(runs)
+    async with exchange(site, "GET", EXPORT) as one:
+        assert one.status == 200
+    assert (await ask(site, "GET", EXPORT)).body.endswith(DOCUMENT_END)
 
 
 async def test_a_head_has_no_document(runs: LoggedRuns) -> None:
