@@ -74,7 +74,7 @@ from passback.core.messages import (
     new_nonce,
 )
 from passback.core.values import milliseconds
-from passback.engine.records import Records
+from passback.engine.records import REMEMBERED, SCAN_LIMIT, Records
 from passback.pacing import LARGE, LargeWrites, is_large_commit
 
 ATTEMPTS: Final = 20  # of a command that other writers overtake
@@ -90,12 +90,19 @@ class Ledger(Records):
     Every method raises the StoreErrors of `Store`.
 
     Args:
-        store: as in `Records`.
+        store, remembered, scanned: as in `Records`.
         timeout: seconds for which a large write waits for those before it.
     """
 
-    def __init__(self, store: Store, *, timeout: float = 8.0) -> None:
-        super().__init__(store)
+    def __init__(
+        self,
+        store: Store,
+        *,
+        timeout: float = 8.0,
+        remembered: int = REMEMBERED,
+        scanned: int = SCAN_LIMIT,
+    ) -> None:
+        super().__init__(store, remembered=remembered, scanned=scanned)
         self._large_writes = LargeWrites(timeout)
         # what the holder of a lease knows, by fence, with the step of its last commit
         self._held: dict[str, tuple[Known, int]] = {}

@@ -64,11 +64,11 @@ from passback.core.posts import ReceiptName
 from passback.core.titles import title_filter
 from passback.core.values import milliseconds
 
-REMEMBERED: Final = 1000  # conversations whose last reading is kept, to be changed without another
+REMEMBERED: Final = 1000
 REMEMBERED_BYTES: Final = 32 * 1024  # of one reading: larger ones are read again
 ENTRIES_AT_ONCE: Final = 64  # entries of a log that one read asks for
 SEARCHED_AT_ONCE: Final = 256  # messages among which one is looked for
-SCAN_LIMIT: Final = 1000  # conversations that one page of an index looks at
+SCAN_LIMIT: Final = 1000
 # of owed arguments in one page, unless its first conversation has more
 PAGE_BYTES: Final = 8 * 2**20
 _MOST: Final = 2**53 - 1  # the largest number that every store counts exactly
@@ -81,10 +81,16 @@ class Records:
 
     Args:
         store: keeps the records; entered and left with this.
+        remembered: conversations whose last reading is kept, to be changed without another.
+        scanned: conversations that one page of an index looks at.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, *, remembered: int = REMEMBERED, scanned: int = SCAN_LIMIT
+    ) -> None:
         self.store = store
+        self._most_remembered = remembered
+        self._most_scanned = scanned
         # the last reading of a conversation: what is judged on it is written without another
         self._read = OrderedDict[ConversationKey, tuple[Wanted, Found]]()
         self._clock_ahead = time.time() - time.monotonic()  # seconds, of the store's clock
@@ -156,7 +162,7 @@ class Records:
         queue = tuple(QueueEntry(each.run_id) for each in found.queue)
         kept = replace(found, messages=None, fields=fields, queue=queue)
         self._read[key] = wanted, kept
-        if len(self._read) > REMEMBERED:
+        if len(self._read) > self._most_remembered:
             self._read.popitem(last=False)
 
     async def page(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
@@ -352,7 +358,7 @@ class Records:
     ) -> AsyncIterator[tuple[ConversationKey, Place, Status | None]]:
         """Give the conversations of an index that can be read.
 
-        The last one has no status if `SCAN_LIMIT` were looked at, and there may be more behind it.
+        The last one has no status if so many were looked at, and there may be more behind it.
         """
         looked = 0
         while True:
@@ -366,7 +372,7 @@ class Records:
             looked += len(page.listed)
             if page.next is None:
                 return
-            if looked >= SCAN_LIMIT:
+            if looked >= self._most_scanned:
                 yield ConversationKey(query.owner, ConversationId("")), page.next, None
                 return
             query = replace(query, after=page.next)

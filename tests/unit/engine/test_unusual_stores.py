@@ -35,11 +35,11 @@ from passback.core.conversation.store import (
 )
 from passback.core.conversation.table import decide
 from passback.core.conversation.tree import Tree
+from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import StoreError, StoreUnavailable, UnknownConversation
 from passback.core.events import Position
 from passback.core.messages import CallId, ConversationKey, MessageId, RunId
 from passback.core.transcript import owed_answers
-from passback.engine import records
 from passback.engine.documents import export_conversation
 from passback.engine.ledger import Ledger
 from passback.engine.moving import move_conversations
@@ -133,28 +133,22 @@ async def test_a_log_that_expires_while_it_is_read_ends_there() -> None:
         assert [each.position.seq for each in await ledger.read_log(held.run)] == [1, 2]
 
 
-async def test_only_so_many_readings_are_remembered_and_none_that_is_large(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(records, "REMEMBERED", 1)
-    async with Ledger(MemoryStore()) as ledger:
+async def test_only_so_many_readings_are_remembered_and_none_that_is_large() -> None:
+    async with Ledger(MemoryStore(), remembered=1) as ledger:
         keys = [new_key(), new_key()]
         for key in keys:
             assert await ledger.park(change(key, 0, user("a")))
         versions = [(await ledger.status(key)).version for key in keys]
         for key, version in zip(keys, versions, strict=True):
             assert await ledger.park(change(key, version, user("b")))
-        monkeypatch.setattr(records, "REMEMBERED_BYTES", 0)
+        assert await ledger.configure(keys[0], ConversationSettings("x" * 40_000))
         version = (await ledger.status(keys[0])).version
         assert await ledger.park(change(keys[0], version, user("c")))
 
 
-async def test_lists_end_after_so_many_and_leave_out_what_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(records, "SCAN_LIMIT", 1)
+async def test_lists_end_after_so_many_and_leave_out_what_runs() -> None:
     call = asking("a")
-    async with Ledger(MemoryStore()) as ledger:
+    async with Ledger(MemoryStore(), scanned=1) as ledger:
         owing: list[ConversationKey] = []
         for _ in range(70):  # more than a page of the store
             held = await begin_run(ledger, new_key())
