@@ -373,9 +373,9 @@ class Records:
             if page.next is None:
                 return
             if looked >= self._most_scanned:
-                yield ConversationKey(query.owner, ConversationId("")), page.next, None
-                return
+                break
             query = replace(query, after=page.next)
+        yield ConversationKey(query.owner, ConversationId("")), page.next, None
 
     @property
     def _now(self) -> int:

@@ -30,6 +30,7 @@ from passback.core.conversation.store import (
     LogPage,
     Query,
     QueryPage,
+    Span,
     Wanted,
     Write,
 )
@@ -38,7 +39,7 @@ from passback.core.conversation.tree import Tree
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import StoreError, StoreUnavailable, UnknownConversation
 from passback.core.events import Position
-from passback.core.messages import CallId, ConversationKey, MessageId, RunId
+from passback.core.messages import CallId, ConversationKey, MessageId, RunId, UserMessage
 from passback.core.transcript import owed_answers
 from passback.engine.documents import export_conversation
 from passback.engine.ledger import Ledger
@@ -229,3 +230,13 @@ async def test_a_message_is_found_by_its_id_and_not_by_its_text() -> None:
         assert await ledger.park(change(key, 0, user("a"), user('"m-a"')))
         assert await ledger.find_message(key, MessageId("m-a"), 2) == 0
         assert await ledger.find_message(key, MessageId("m-b"), 2) is None
+
+
+async def test_a_message_is_found_in_a_record_that_is_read_in_several_pages() -> None:
+    async with Ledger(MemoryStore()) as ledger:
+        key, large = new_key(), "x" * 5_000_000
+        messages = [UserMessage(MessageId(f"m-{number}"), large) for number in range(3)]
+        assert await ledger.park(change(key, 0, *messages))
+        assert len(await ledger.store.page(key, (Span(0, 3),), limit=3)) < len(messages)
+        for number, message in enumerate(messages):
+            assert await ledger.find_message(key, message.id, 3) == number
