@@ -23,13 +23,13 @@ from benchmarks.client import WIRE, Connection, Reply, new_conversation_id
 from benchmarks.processes import cpu_seconds, waited_seconds
 from benchmarks.workloads import Answer, HistoryLength, Workload, word_at
 from passback.core.changes import Change
+from passback.core.ids import new_nonce
 from passback.core.messages import (
     AssistantMessage,
     ConversationId,
     ConversationKey,
+    MessageId,
     UserMessage,
-    new_message_id,
-    new_nonce,
 )
 from passback.core.state import State
 from passback.http.gate import ANONYMOUS
@@ -63,7 +63,7 @@ async def fill_store(store_url: str, conversations: int, length: HistoryLength) 
     """Write conversations of questions and answers; return their ids."""
     text = "".join(map(word_at, range(MESSAGE_WORDS)))
     kinds = itertools.islice(itertools.cycle((UserMessage, AssistantMessage)), length.messages)
-    messages = tuple(kind(new_message_id(), text) for kind in kinds)
+    messages = tuple(kind(MessageId(f"m{n}"), text) for n, kind in enumerate(kinds))
     state = State(history_start=length.messages - length.behind)
     ids = [new_conversation_id() for _ in range(conversations)]
     async with open_ledger(store_url) as store:

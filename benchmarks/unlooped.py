@@ -28,7 +28,8 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
-from passback.core.messages import AssistantMessage, ModelMessage, Usage, new_message_id
+from passback.core.ids import new_message_id
+from passback.core.messages import AssistantMessage, ModelMessage, Usage
 from passback.engine import service
 from passback.engine.agents import Answering
 from passback.engine.children import Journal
@@ -52,7 +53,8 @@ class OneAnswer(Loop):
 
     @override
     async def run(self) -> None:
-        message_id, log = new_message_id(), self._log
+        log = self._log
+        message_id = new_message_id(log.run.key)
         log.append([TurnStarted(message_id)])
         text: list[str] = []
         usage: Usage | None = None

@@ -18,6 +18,7 @@ from passback.agent import Agent
 from passback.backend import Backend, request_limits
 from passback.core.errors import InvalidRequest, UnknownConversation
 from passback.core.events import RunEvent
+from passback.core.ids import new_conversation_id
 from passback.core.messages import (
     Content,
     ConversationKey,
@@ -29,7 +30,6 @@ from passback.core.messages import (
     PostedMessage,
     RunRef,
     ToolSpec,
-    new_conversation_id,
 )
 from passback.core.posts import Parked, StartRun
 from passback.core.runs import Runs

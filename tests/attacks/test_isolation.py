@@ -156,6 +156,7 @@ WAYS = {
     "read a run as a document": Way("GET", f"{STREAM}?wait=1&runId={{run}}"),
     "read a run as text": Way("GET", STREAM, None, {"accept": "text/plain"}),
     "read the record of a run": Way("GET", "/conversations/{conversation}/runs/{run}"),
+    "read the record of a run by its id": Way("GET", "/runs/{run}"),
     "export it": Way("GET", "/conversations/{conversation}/export"),
     "switch its branch": Way("POST", "/conversations/{conversation}/leaf", {"message": "m"}),
     "copy it": Way("POST", "/conversations/{conversation}/fork", {}),
@@ -176,10 +177,17 @@ WAYS = {
     "delete it": Way("DELETE", "/conversations/{conversation}"),
     "post a result": _posts(result("{call}", "UTC")),
     "post a result with words": _posts(result("{call}", "UTC"), user("go on")),
+    "post a result by its call": Way("POST", PATH, {"messages": [result("{call}", "UTC")]}),
+    "approve a call by its id": Way(
+        "POST", PATH, {"resume": {"interruptId": "{approval}", "payload": True}}
+    ),
     "approve a call": _posts(resume={"interruptId": "{approval}", "payload": True}),
     "deny a call": _posts(resume={"interruptId": "{approval}", "payload": False}),
     "post a result by the Agent API": _processes(agent_api.output("{call}", "UTC")),
     "approve a call by the Agent API": _processes(agent_api.decision("{approval}", True)),
+    "post a result by its call, by the Agent API": Way(
+        "POST", agent_api.PATH, {"input": [agent_api.output("{call}", "UTC")]}
+    ),
     "look at it as a session": Way("GET", SESSION),
     "rename it as a session": Way("PATCH", SESSION, {"intent": "mine"}),
     "delete it as a session": Way("DELETE", SESSION),

@@ -36,6 +36,7 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownToolCall,
 )
+from passback.core.ids import new_nonce
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -49,7 +50,6 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    new_nonce,
 )
 from passback.core.posts import OnBusy, Parked, StartRun
 from passback.core.questions import ASK_USER

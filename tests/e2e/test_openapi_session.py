@@ -213,10 +213,12 @@ async def test_every_answer_and_event_of_a_session_is_described(
     here = f"/conversations/{conversation}"
     await say(user("think"))
     called = await say(user("set color, price of tea"), tools=[COLOR])
-    owed = re.findall(r"call_[0-9a-f]{24}", called.text)
+    owed = re.findall(r"call_[0-9A-Za-z]{34}", called.text)
     await ask("GET", here)
     for method, call_id, who in CLAIMS:
         await ask(method, f"{here}/tool-calls/{call_id or owed[0]}/claim", json={"claimant": who})
+    for run_id in (called.headers["x-run-id"], "none"):
+        await ask("GET", f"/runs/{run_id}")
     for query in ("?status=owed", ""):
         await ask("GET", f"/tool-calls{query}")
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")

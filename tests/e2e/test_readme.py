@@ -73,7 +73,7 @@ async def run_requests(server: Server, heading: str) -> None:
         command = shlex.split(request.replace(ADDRESS, server.url).replace("call_…", call_id))
         answer = await output_of([program("curl"), *command[1:]])
         check_answer(answer, expected)
-        if found := re.search(r"call_[0-9a-f]{24}", answer):
+        if found := re.search(r"call_[0-9A-Za-z]{34}", answer):
             call_id = found[0]
 
 

@@ -5,6 +5,7 @@ What is not pure in the service is left out: budgets, sizes, and the agent. All 
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from tests.model.actors import (
     ATTEMPTS,
@@ -62,6 +63,7 @@ from passback.core.conversation.rules import Refused
 from passback.core.conversation.store import TakeLease, Wanted, Write
 from passback.core.errors import ClientError, ConversationBusy, QueueFull, UnknownToolCall
 from passback.core.events import Cancelled, Rewound, RunEvent, RunFinished, RunQueued, RunStarted
+from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer as PostedAnswer,
 )
@@ -74,9 +76,6 @@ from passback.core.messages import (
     RunRef,
     ToolMessage,
     UserMessage,
-    new_message_id,
-    new_nonce,
-    new_run_id,
 )
 from passback.core.posts import Receipt, StartRun, receipt_names
 from passback.core.transcript import (
@@ -180,7 +179,7 @@ def _posting(
 def _post(intent: Say | Answer | Stray, calls: tuple[str, ...]) -> StartRun:
     match intent:
         case Say():
-            chosen = MessageId(f"own-{intent.text}") if intent.named else new_message_id()
+            chosen = MessageId(f"own-{intent.text}") if intent.named else new_message_id(KEY)
             said = UserMessage(chosen, intent.text)
             answers = _answers(calls, intent.brings)
             named = frozenset({chosen} if intent.named else ())
@@ -203,9 +202,9 @@ def _answers(calls: tuple[str, ...], content: str) -> tuple[PostedAnswer, ...]:
     for each in calls:
         kind, _, call = each.partition(":")
         if kind == "approval":
-            answers.append(ApprovalMessage(new_message_id(), CallId(call), content == "done"))
+            answers.append(ApprovalMessage(new_message_id(KEY), CallId(call), content == "done"))
         else:
-            answers.append(ToolMessage(new_message_id(), CallId(call), content))
+            answers.append(ToolMessage(new_message_id(KEY), CallId(call), content))
     return tuple(answers)
 
 
@@ -226,7 +225,7 @@ def judge(scene: Scene, loaded: LoadedConversation, post: StartRun) -> Judged:
     verdict: Verdict | str
     unread: object
     try:
-        verdict = scene.decide_post(snapshot, post, new_message_id)
+        verdict = scene.decide_post(snapshot, post, partial(new_message_id, KEY))
     except ClientError as error:
         verdict = type(error).__name__
     try:
@@ -244,12 +243,12 @@ def _write_post(
         case Parks():
             return _sent(known, Park(posted_change(post, loaded, verdict)))
         case Begins():
-            run_id = new_run_id()
+            run_id = new_run_id(KEY)
             change = posted_change(post, loaded, verdict, run_id)
             return _sent(known, Begin(change, run_id, (RunStarted(run_id),), LEASE), run_id)
         case Queues():
-            run_id = new_run_id()
-            messages = record_messages(verdict.messages)
+            run_id = new_run_id(KEY)
+            messages = record_messages(KEY, verdict.messages)
             queued = QueuedPost(run_id, replace(post, messages=messages, history=()))
             receipts = {name: Receipt(each, run_id) for name, each in verdict.receipts.items()}
             opening, version = (RunQueued(run_id),), loaded.status.version
@@ -357,8 +356,8 @@ def _recovered(known: Conversation, *, supersede: bool) -> Sent | Refused | None
         return _begin_next(known, loaded)
     if not _calls_timed_out(status):
         return None
-    run_id, answers = new_run_id(), _queued_answers(loaded.queue)
-    verdict = begin_queued_run(loaded.messages, answers, new_message_id, overdue=True)
+    run_id, answers = new_run_id(KEY), _queued_answers(loaded.queue)
+    verdict = begin_queued_run(loaded.messages, answers, partial(new_message_id, KEY), overdue=True)
     change = posted_change(StartRun(KEY, ()), loaded, verdict, run_id)
     stopped = any(each.stops for each in loaded.queue)
     command = Begin(change, run_id, (RunStarted(run_id),), LEASE)
@@ -371,11 +370,11 @@ def _lapsed(
     status, messages = loaded.status, loaded.messages
     goes_on = status.attempt < ATTEMPTS
     calls = runnable_calls(messages) if goes_on else unanswered_calls(messages)
-    append = closing_results(calls, "interrupted", new_message_id)
+    append = closing_results(calls, "interrupted", partial(new_message_id, KEY))
     owed = {each.call.id for each in waiting_calls(messages)}
     answered = [result_event(each) for each in append if each.call_id not in owed]
     void: tuple[RunEvent, ...] = (Rewound(status.committed), *answered)
-    change = Change(KEY, new_nonce(), status.version, record_messages(append, run_id))
+    change = Change(KEY, new_nonce(), status.version, record_messages(KEY, append, run_id))
     if goes_on:
         return _sent(
             known, TakeOver(change, run_id, void, LEASE), run_id, cancelled=status.cancelled
@@ -388,7 +387,7 @@ def _begin_next(known: Conversation, loaded: LoadedConversation) -> Sent | Refus
     fresh = [each for each in queued.post.messages if not isinstance(each, PostedAnswer)]
     posted = (*_queued_answers(loaded.queue), *fresh)
     verdict = begin_queued_run(
-        loaded.messages, posted, new_message_id, overdue=loaded.status.overdue
+        loaded.messages, posted, partial(new_message_id, KEY), overdue=loaded.status.overdue
     )
     change = posted_change(queued.post, loaded, verdict, queued.run_id)
     change = replace(change, dequeues=queued.run_id)

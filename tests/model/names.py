@@ -27,7 +27,7 @@ CURRENT = 1000
 
 _SHORTEST = 16  # characters of a nonce
 _NAME = re.compile(
-    rb'"created":\d+|(?:run|msg|call)_[0-9a-f]{24}|(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])'
+    rb'"created":\d+|(?:run|msg|call)_[0-9A-Za-z]{34}|(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])'
 )
 # first digits of names that the conversation does not know
 _PRIVATE = b"f"
@@ -60,13 +60,13 @@ class Names:
         name = found[0]
         if name[:1] == b'"':  # the time at which a message was recorded
             return b'"created":1'
-        kind, _, digits = name.rpartition(b"_")
+        kind, digits = name[:-34], name[-34:]
         if name not in self.given and self._digit == _PRIVATE and _IS_SHARED.match(digits):
             return name
         if name not in self.given:
             self._count += 1
             number = b"%0*x" % (len(digits) - 1, self._count)
-            self.given[name] = (kind + b"_" if kind else b"") + self._digit + number
+            self.given[name] = kind + self._digit + number
         return self.given[name]
 
 

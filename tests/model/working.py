@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from tests.model.actors import (
@@ -39,6 +40,7 @@ from passback.core.events import (
     TurnEnded,
     TurnStarted,
 )
+from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     AssistantMessage,
     Message,
@@ -46,8 +48,6 @@ from passback.core.messages import (
     RunRef,
     ToolCall,
     ToolMessage,
-    new_call_id,
-    new_message_id,
 )
 from passback.core.transcript import (
     closing_results,
@@ -106,7 +106,7 @@ def _turns(scene: Scene, run: Run, messages: Sequence[Message]) -> Iterator[Turn
         yield _stopped(run, messages, Cancelled())
         return
     if runnable := runnable_calls(messages):
-        result = ToolMessage(new_message_id(), runnable[0].id, "ran")
+        result = ToolMessage(new_message_id(KEY), runnable[0].id, "ran")
         yield Turn("commits a result", (result,), (result_event(result),))
     elif waiting_calls(messages):
         yield _handed_back(messages, Turn("hands back"))
@@ -120,7 +120,7 @@ def _turns(scene: Scene, run: Run, messages: Sequence[Message]) -> Iterator[Turn
 def _answer(run: Run, messages: Sequence[Message], kind: AnswerKind) -> Turn:
     if kind == "fail":
         return _stopped(run, messages, Failed("model", "the model failed"))
-    message_id = MessageId(run.said) if run.said else new_message_id()
+    message_id = MessageId(run.said) if run.said else new_message_id(KEY)
     calls = {
         "text": (),
         "client": (_call(client=True),),
@@ -141,7 +141,7 @@ def _answer(run: Run, messages: Sequence[Message], kind: AnswerKind) -> Turn:
 
 
 def _call(*, client: bool) -> ToolCall:
-    return ToolCall(new_call_id(), "tool", "{}", client)
+    return ToolCall(new_call_id(KEY), "tool", "{}", client)
 
 
 def _handed_back(messages: Sequence[Message], turn: Turn) -> Turn:
@@ -158,7 +158,9 @@ def _stopped(run: Run, messages: Sequence[Message], outcome: Outcome) -> Turn:
     if run.said:
         added.append(AssistantMessage(MessageId(run.said), "answer", partial=True))
         events.append(TurnEnded(MessageId(run.said)))
-    added += closing_results(unanswered_calls(messages), "interrupted", new_message_id)
+    added += closing_results(
+        unanswered_calls(messages), "interrupted", partial(new_message_id, KEY)
+    )
     return Turn(f"ends {outcome.type}", tuple(added), tuple(events), outcome)
 
 
@@ -166,7 +168,7 @@ def _stopped(run: Run, messages: Sequence[Message], outcome: Outcome) -> Turn:
 def committed(scene: Scene, run: Run, turn: Turn, now: int) -> Sent:
     """Return the commit of a turn."""
     outcome = turn.outcome
-    messages = record_messages(turn.append, run.run_id)
+    messages = record_messages(KEY, turn.append, run.run_id)
     after = (*messages_of(run.messages), *messages)
     owed = owed_answers(after) if outcome is not None else ()
     events = (*turn.events, *([RunFinished(outcome)] if outcome is not None else []))
@@ -195,7 +197,7 @@ def _leaving(run: Run, now: int) -> Sent:
 
 
 def _speaking(run: Run) -> Run:
-    message_id = new_message_id()
+    message_id = new_message_id(KEY)
     said = (TurnStarted(message_id), TextDelta("answer"))
     entry = log_entry(run.epoch, run.seq + 1, said)
     sent = Sent(Append(KEY, run.run_id, run.fence, entry), "text", run_id=run.run_id)

@@ -21,6 +21,7 @@ from tests.support.waiting import wait_until
 
 from passback.agent import Agent
 from passback.core.messages import (
+    UNNAMED,
     ConversationId,
     ConversationKey,
     OwnerId,
@@ -29,7 +30,6 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    new_message_id,
 )
 from passback.core.posts import Parked, StartRun
 from passback.core.runs import Runs
@@ -267,10 +267,7 @@ class MemoryEditor:
         self, *messages: PostedMessage | str, tools: tuple[ToolSpec, ...] | None = None
     ) -> RunRef | Parked:
         """Post as another client of the same conversation; a text is a user's message."""
-        made = [
-            UserMessage(new_message_id(), each) if isinstance(each, str) else each
-            for each in messages
-        ]
+        made = [UserMessage(UNNAMED, each) if isinstance(each, str) else each for each in messages]
         return await self.runs.start(StartRun(self.key, tuple(made), tools, on_busy="enqueue"))
 
     async def until_idle(self) -> None:

@@ -12,8 +12,8 @@ ADDRESS = "http://127.0.0.1:8000"
 """The address in a page's commands."""
 
 SHAPES = {
-    r"\brun_[0-9a-f]{24}\b": "run_…",
-    r"\bcall_[0-9a-f]{24}\b": "call_…",
+    r"\brun_[0-9A-Za-z]{34}": "run_…",
+    r"\bcall_[0-9A-Za-z]{34}": "call_…",
     r"\bconv_[0-9a-f]{24}\b": "conv_…",
     r"\bpassback \d+\.\d+\.\d+\S*": "passback …",
 }

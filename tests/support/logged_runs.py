@@ -41,6 +41,7 @@ from passback.core.errors import (
     UnknownToolCall,
 )
 from passback.core.events import START, Cursor, Logged, Position, Rewound, RunEvent, RunFinished
+from passback.core.ids import MadeId, conversation_tag, tag_of
 from passback.core.messages import (
     CallId,
     ConversationId,
@@ -230,6 +231,11 @@ class LoggedRuns:
     async def compact(self, key: ConversationKey, /) -> RunRef:
         await self.status(key)
         return RUN
+
+    async def locate(self, owner: OwnerId, made: MadeId, /) -> ConversationKey | None:
+        tag = tag_of(made)
+        mine = (key for key in self.known if key.owner == owner)
+        return next((key for key in mine if conversation_tag(key) == tag), None)
 
     async def inbox(
         self, owner: OwnerId, /, *, after: InboxPlace | None = None, limit: int

@@ -14,13 +14,7 @@ from pydantic import JsonValue
 
 from passback.cli import main
 from passback.core.errors import PassbackError
-from passback.core.messages import (
-    ConversationId,
-    ConversationKey,
-    RunRef,
-    UserMessage,
-    new_message_id,
-)
+from passback.core.messages import UNNAMED, ConversationId, ConversationKey, RunRef, UserMessage
 from passback.core.posts import StartRun
 from passback.http.wires import Services
 from passback.streams.jsonrpc import (
@@ -98,7 +92,7 @@ async def _start_run(services: Services, channel: Channel, params: Any) -> JsonV
     """Start a run and return its end, or its start."""
     assert channel.owner is not None
     key = ConversationKey(channel.owner, ConversationId(params["conversation"]))
-    run = await services.runs.start(StartRun(key, (UserMessage(new_message_id(), params["text"]),)))
+    run = await services.runs.start(StartRun(key, (UserMessage(UNNAMED, params["text"]),)))
     assert isinstance(run, RunRef)
     if not params["waits"]:
         return run.run_id

@@ -34,16 +34,10 @@ from passback.core.events import (
     RunEvent,
     UsageReported,
 )
-from passback.core.messages import (
-    CompactionTrigger,
-    Message,
-    ModelMessage,
-    SummaryMessage,
-    Usage,
-    new_message_id,
-)
+from passback.core.messages import CompactionTrigger, Message, ModelMessage, SummaryMessage, Usage
 from passback.core.ports import ModelClient
 from passback.core.side_calls import AnswerReader, SideAnswer
+from passback.core.transcript import MintMessageId
 from passback.core.values import value
 
 logger = logging.getLogger(__name__)
@@ -68,10 +62,10 @@ class Compaction:
 
     window: int = DEFAULT_WINDOW
 
-    def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
+    def watch(self, model: ModelClient, frame: ModelRequest, mint: MintMessageId, /) -> Context:
         levels, automatic = Levels(self.window or DEFAULT_WINDOW), self.window > 0
         shown = Shown(frame_tokens(frame), levels, automatic=automatic)
-        return _RunWindow(model, shown, automatic=automatic)
+        return _RunWindow(model, shown, mint, automatic=automatic)
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
         return self.window > 0 and sum(map(message_tokens, messages)) * _LARGE_DIVISOR > self.window
@@ -80,9 +74,12 @@ class Compaction:
 class _RunWindow:
     """`Context` for the model calls of one run."""
 
-    def __init__(self, model: ModelClient, shown: Shown, *, automatic: bool) -> None:
+    def __init__(
+        self, model: ModelClient, shown: Shown, mint: MintMessageId, *, automatic: bool
+    ) -> None:
         self._model = model
         self._shown = shown
+        self._mint = mint
         self._automatic = automatic
         self._asked_estimate = 0
         self._warned = False
@@ -226,7 +223,7 @@ class _RunWindow:
         if not (written.text or must):
             self._gave_up = True
             return ()
-        summary = summary_message(division, new_message_id(), written.text, written.usage)
+        summary = summary_message(division, self._mint(), written.text, written.usage)
         shown.feed([*messages, summary])
         summary = replace(
             summary,

@@ -9,7 +9,7 @@ from passback.core.deltas import ModelRequest
 from passback.core.events import RunEvent
 from passback.core.messages import Message, ModelMessage, RunRef, SummaryMessage, Usage
 from passback.core.ports import ModelClient
-from passback.core.transcript import paired_messages
+from passback.core.transcript import MintMessageId, paired_messages
 from passback.core.values import value
 
 CountUsage: TypeAlias = Callable[[Usage], None]
@@ -90,8 +90,12 @@ class Context(Protocol):
 class ContextPolicy(Protocol):
     """Decides which messages a model is shown when a transcript outgrows its window."""
 
-    def watch(self, model: ModelClient, frame: ModelRequest, /) -> Context:
-        """Begin a run. `frame` is a request without messages: what all its requests share."""
+    def watch(self, model: ModelClient, frame: ModelRequest, mint: MintMessageId, /) -> Context:
+        """Begin a run.
+
+        `frame` is a request without messages: what all its requests share. `mint` makes the ids of
+        summaries.
+        """
         ...
 
     def is_large(self, messages: Sequence[Message], /) -> bool:
@@ -110,7 +114,7 @@ class Unbounded:
     def window(self) -> None:
         return None
 
-    def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
+    def watch(self, _model: ModelClient, _frame: ModelRequest, _mint: MintMessageId, /) -> Context:
         return self
 
     def at_once(self, messages: Sequence[Message], /) -> Sequence[ModelMessage]:

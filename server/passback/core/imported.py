@@ -12,6 +12,7 @@ from passback.core.errors import InvalidRequest
 from passback.core.messages import (
     TOOL_NAME,
     TOOL_NAME_RULE,
+    UNNAMED,
     AssistantMessage,
     CallId,
     HistoryMessage,
@@ -23,7 +24,7 @@ from passback.core.messages import (
     as_text,
 )
 from passback.core.text import MAX_ARGUMENT_CHARACTERS, find_arguments_flaw
-from passback.core.transcript import MintMessageId, closing_results
+from passback.core.transcript import closing_results
 from passback.core.values import value
 
 PlacedMessage: TypeAlias = tuple[str, HistoryMessage]
@@ -49,12 +50,11 @@ def imported_arguments(posted: Iterable[PlacedMessage], /) -> Iterator[str]:
             yield from (call.arguments for call in message.tool_calls)
 
 
-def split_history(posted: Sequence[PlacedMessage], mint: MintMessageId, /) -> ImportedPost:
+def split_history(posted: Sequence[PlacedMessage], /) -> ImportedPost:
     """Split a post into history and new messages: after the agent's last message and its results.
 
     Args:
         posted: all messages, at least one of them the agent's.
-        mint: makes ids for missing results.
 
     Raises:
         InvalidRequest: the history cannot begin a conversation, or no message of the user follows
@@ -62,14 +62,14 @@ def split_history(posted: Sequence[PlacedMessage], mint: MintMessageId, /) -> Im
     """
     seen: set[MessageId] = set()
     for place, message in posted:
-        if message.id in seen:
+        if message.id != UNNAMED and message.id in seen:
             raise InvalidRequest(f"{place}: an earlier message of the post has the same id")
         seen.add(message.id)
     end = max(n for n, (_, each) in enumerate(posted, 1) if not isinstance(each, _InputMessage))
     new = tuple(each for _, each in posted[end:] if isinstance(each, _InputMessage))
     if not any(isinstance(each, UserMessage) for each in new):
         raise InvalidRequest(f"{posted[-1][0]}: a new user message has to follow the history")
-    reader = _HistoryReader(mint)
+    reader = _HistoryReader()
     for place, message in posted[:end]:
         reader.read(place, message)
     return ImportedPost(reader.history(), new)
@@ -78,8 +78,7 @@ def split_history(posted: Sequence[PlacedMessage], mint: MintMessageId, /) -> Im
 class _HistoryReader:
     """Reads a history message by message, and checks and rewrites its calls."""
 
-    def __init__(self, mint: MintMessageId) -> None:
-        self._mint = mint
+    def __init__(self) -> None:
         self._messages: list[HistoryMessage] = []
         self._calls: dict[CallId, ToolCall] = {}
         self._open_calls: dict[CallId, ToolCall] = {}
@@ -129,6 +128,6 @@ class _HistoryReader:
 
     def _close_calls(self) -> None:
         """Give results to calls that have none: only results may follow a call."""
-        for result in closing_results(self._open_calls.values(), "unanswered", self._mint):
+        for result in closing_results(self._open_calls.values(), "unanswered", lambda: UNNAMED):
             self._messages.append(replace(result, imported=True))
         self._open_calls.clear()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import secrets
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +30,9 @@ ConversationId = NewType("ConversationId", str)
 RunId = NewType("RunId", str)
 MessageId = NewType("MessageId", str)
 CallId = NewType("CallId", str)
+
+UNNAMED: Final = MessageId("")
+"""The id of a message that gets its own when it is recorded."""
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
@@ -558,31 +560,3 @@ class Owed:
     kind: OwedKind = "tool_result"
     reason: str = ""
     parent_id: CallId | None = None
-
-
-_MESSAGE_ID: Final = re.compile("msg_[0-9a-f]{24}")
-
-
-def new_conversation_id() -> ConversationId:
-    return ConversationId(f"conv_{secrets.token_hex(12)}")
-
-
-def new_run_id() -> RunId:
-    return RunId(f"run_{secrets.token_hex(12)}")
-
-
-def new_message_id() -> MessageId:
-    return MessageId(f"msg_{secrets.token_hex(12)}")
-
-
-def is_server_made(message_id: MessageId, /) -> bool:
-    """Return whether an id has the form that `new_message_id` gives."""
-    return _MESSAGE_ID.fullmatch(message_id) is not None
-
-
-def new_call_id() -> CallId:
-    return CallId(f"call_{secrets.token_hex(12)}")
-
-
-def new_nonce() -> str:
-    return secrets.token_hex(8)  # 64 bits: unique among the writes of one conversation

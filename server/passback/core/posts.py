@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.errors import ResultConflict, Reused
+from passback.core.ids import is_server_made
 from passback.core.messages import (
     Answer,
     ApprovalMessage,
@@ -28,7 +29,6 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    is_server_made,
     single_text,
 )
 from passback.core.transcript import SYNTHETIC_TEXT

@@ -22,6 +22,7 @@ from passback.core.changes import (
 from passback.core.conversation.document import ConversationDocument
 from passback.core.conversation_settings import NO_SETTINGS, ConversationSettings
 from passback.core.events import START, Cursor, Logged, Position
+from passback.core.ids import MadeId
 from passback.core.messages import CallId, ConversationKey, Medium, MessageId, OwnerId, RunRef
 from passback.core.posts import Parked, StartRun
 from passback.core.toolsets import Toolset
@@ -244,6 +245,15 @@ class Runs(Protocol):
 
     async def status(self, key: ConversationKey, /) -> Status:
         """Return a conversation's status. Raises UnknownConversation."""
+        ...
+
+    async def locate(self, owner: OwnerId, made: MadeId, /) -> ConversationKey | None:
+        """Return the owner's conversation for which the server made the id of a run, message or
+        call; None if there is none, or somebody else has chosen the id.
+
+        Whether the conversation has it is not looked at. Copies of a message are found where the
+        message was written first.
+        """
         ...
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:

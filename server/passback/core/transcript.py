@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from pydantic import JsonValue
 
 from passback.core.messages import (
+    UNNAMED,
     Answer,
     ApprovalMessage,
     AssistantMessage,
@@ -254,16 +255,25 @@ def unwrap_message(message: Message, /) -> tuple[tuple[CallId, ...], Message]:
     return tuple(path), message
 
 
-def recorded_message(message: MessageT, created: int, run_id: RunId, /) -> MessageT:
-    """Return a message with its time and its run, where it has none yet.
+def recorded_message(
+    message: MessageT, created: int, run_id: RunId, mint: MintMessageId, /
+) -> MessageT:
+    """Return a message with its id, its time and its run, where it has none yet.
 
-    An imported message has none: nobody knows when it was written.
+    An imported message has no time and no run: nobody knows when it was written.
     """
     if isinstance(message, ChildMessage):
-        return replace(message, message=recorded_message(message.message, created, run_id))
+        inner = recorded_message(message.message, created, run_id, mint)
+        return replace(message, message=inner)
+    message_id = message.id if message.id != UNNAMED else mint()
     if not isinstance(message, SideMessage) and message.imported:
-        return message
-    return replace(message, created=message.created or created, run_id=message.run_id or run_id)
+        return replace(message, id=message_id)
+    return replace(
+        message,
+        id=message_id,
+        created=message.created or created,
+        run_id=message.run_id or run_id,
+    )
 
 
 class AddressedAgent(NamedTuple):

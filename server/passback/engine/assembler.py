@@ -36,6 +36,7 @@ from passback.core.events import (
     UsageReported,
 )
 from passback.core.messages import (
+    UNNAMED,
     UNUSED,
     AssistantMessage,
     CallId,
@@ -51,7 +52,6 @@ from passback.core.messages import (
     ToolResult,
     Usage,
     add_usages,
-    new_message_id,
 )
 from passback.core.text import find_arguments_flaw, replace_surrogates
 from passback.core.transcript import UNKNOWN_TOOL
@@ -373,7 +373,7 @@ def turn_end(message: AssistantMessage) -> TurnEnded:
 def tool_message(call: ToolCall, result: ToolResult, duration: int = 0) -> ToolMessage:
     """Return the tool message that carries a result; the tool worked so many milliseconds."""
     return ToolMessage(
-        new_message_id(),
+        UNNAMED,
         call.id,
         result.content,
         result.is_error,

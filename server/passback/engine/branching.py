@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 from passback.core.admission import BUSY, NO_MESSAGE_HERE, NOT_WHOLE, close_open_calls
@@ -14,14 +15,8 @@ from passback.core.errors import (
     InvalidRequest,
     UnknownMessage,
 )
-from passback.core.messages import (
-    ConversationKey,
-    Message,
-    MessageId,
-    SummaryMessage,
-    new_message_id,
-    new_nonce,
-)
+from passback.core.ids import new_message_id, new_nonce
+from passback.core.messages import ConversationKey, Message, MessageId, SummaryMessage
 from passback.core.posts import Receipt, StartRun
 from passback.core.runs import BranchPoint
 from passback.core.transcript import unanswered_calls
@@ -254,14 +249,16 @@ class BranchSwitch:
             return True
         refuse_fork(status)
         moved = await on_branch(self._ledger, key, loaded, leaf, most=self._most)
-        closed = close_open_calls(loaded.messages, new_message_id, overdue=status.overdue)
+        closed = close_open_calls(
+            loaded.messages, partial(new_message_id, key), overdue=status.overdue
+        )
         change = Change(
             key,
             new_nonce(),
             status.version,
             receipts={name: Receipt(print_) for name, print_ in closed.receipts.items()},
             leaf=leaf,
-            left=record_messages(closed.append, status.run_id),
+            left=record_messages(key, closed.append, status.run_id),
             state=moved.status.state,
         )
         return await self._ledger.park(change)

@@ -9,13 +9,13 @@ from typing import Final, TypeAlias
 from passback.core.context import Fitted
 from passback.core.errors import InvalidRequest, UnknownCommand
 from passback.core.events import RunEvent
+from passback.core.ids import new_message_id
 from passback.core.messages import (
     Message,
     RunRef,
     SummaryMessage,
     SystemMessage,
     UserMessage,
-    new_message_id,
     single_text,
 )
 from passback.core.posts import StartRun
@@ -187,7 +187,7 @@ class Commands:
             return CommandReply(replace_surrogates(text)[:_ANSWER_LENGTH])
         match call.name:
             case "clear":
-                nothing = SummaryMessage(new_message_id(), "", keeps=0)
+                nothing = SummaryMessage(new_message_id(context.run.key), "", keeps=0)
                 return CommandReply(
                     "The agent has forgotten what was said before.", after=(nothing,)
                 )

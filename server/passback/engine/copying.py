@@ -3,19 +3,15 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 from passback.core.admission import close_open_calls
 from passback.core.changes import Change, LoadedConversation, Status, dump_message
 from passback.core.conversation.tree import Tree
 from passback.core.errors import Conflict, UnknownConversation
-from passback.core.messages import (
-    ConversationKey,
-    Message,
-    MessageId,
-    new_message_id,
-    new_nonce,
-)
+from passback.core.ids import new_message_id, new_nonce
+from passback.core.messages import ConversationKey, Message, MessageId
 from passback.core.posts import Receipt, ReceiptName
 from passback.core.state import State
 from passback.core.values import value
@@ -102,7 +98,9 @@ class Copier:
             refuse_within_turn(moved.messages)
         status = moved.status
         closing = record_messages(
-            close_open_calls(moved.messages, new_message_id).append, loaded.status.run_id
+            target,
+            close_open_calls(moved.messages, partial(new_message_id, target)).append,
+            loaded.status.run_id,
         )
         name = f"{key.id}|{leaf}|{len(closing)}"
         fingerprint = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()

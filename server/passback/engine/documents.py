@@ -1,6 +1,7 @@
 """Conversations as documents: written from a store in pieces, and stored from one."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import anyio.to_thread
 
@@ -13,7 +14,8 @@ from passback.core.conversation.document import (
 from passback.core.conversation.importing import Import, check_document
 from passback.core.conversation.store import Found, Span, Store, Wanted
 from passback.core.errors import HistoryTooLarge, UnknownConversation
-from passback.core.messages import ConversationKey, new_message_id, new_nonce
+from passback.core.ids import new_message_id, new_nonce
+from passback.core.messages import ConversationKey
 
 _MESSAGES_AT_ONCE = 64
 _WHOLE = Wanted(whole=True)
@@ -62,7 +64,7 @@ async def read_import(
         HistoryTooLarge: its history is larger than `limit` bytes.
     """
     # in a thread: it looks at every message
-    checked = await anyio.to_thread.run_sync(check_document, document, new_message_id)
+    checked = await anyio.to_thread.run_sync(check_document, document, partial(new_message_id, key))
     command = Import(key, checked, new_nonce())
     if command.history_bytes > limit:
         raise HistoryTooLarge(

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from passback.core.events import OutputAccepted
 from passback.core.messages import (
+    UNNAMED,
     ConversationKey,
     JsonObject,
     Message,
@@ -14,7 +15,6 @@ from passback.core.messages import (
     ToolCall,
     ToolSpec,
     as_text,
-    new_message_id,
 )
 from passback.core.permissions import (
     LastingIndex,
@@ -221,4 +221,4 @@ def _refusal_message(reason: str) -> SystemMessage:
     text = (
         f"{NOT_ACCEPTED}{reason}\nAnswer again, with nothing but JSON that fits the output schema."
     )
-    return SystemMessage(new_message_id(), text, synthetic="invalid")
+    return SystemMessage(UNNAMED, text, synthetic="invalid")

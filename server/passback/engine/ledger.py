@@ -67,12 +67,8 @@ from passback.core.errors import (
     StoreError,
 )
 from passback.core.events import RunEvent, RunFinished
-from passback.core.messages import (
-    ConversationKey,
-    RunId,
-    RunRef,
-    new_nonce,
-)
+from passback.core.ids import new_nonce
+from passback.core.messages import ConversationKey, RunId, RunRef
 from passback.core.values import milliseconds
 from passback.engine.records import REMEMBERED, SCAN_LIMIT, Records
 from passback.pacing import LARGE, LargeWrites, is_large_commit

@@ -9,6 +9,7 @@ succeeded (P3, P4).
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic, time_ns
 from typing import Protocol
 
@@ -26,7 +27,8 @@ from passback.core.events import (
     ToolCallArguments,
     unwrap_event,
 )
-from passback.core.messages import CallId, Message, Owed, RunId, ToolMessage
+from passback.core.ids import new_message_id
+from passback.core.messages import CallId, ConversationKey, Message, Owed, RunId, ToolMessage
 from passback.core.state import State
 from passback.core.text import copy_text
 from passback.core.transcript import MessageT, recorded_message, unwrap_message
@@ -61,11 +63,14 @@ class End:
 
 
 def record_messages(
-    messages: Sequence[MessageT], run_id: RunId | None = None, /
+    key: ConversationKey, messages: Sequence[MessageT], run_id: RunId | None = None, /
 ) -> tuple[MessageT, ...]:
-    """Return new messages as they are stored: written now, and by the run or for it."""
-    now = current_milliseconds()
-    return tuple(recorded_message(each, now, run_id or RunId("")) for each in messages)
+    """Return new messages as a conversation stores them.
+
+    They have an id, and were written now, by the run or for it.
+    """
+    now, mint = current_milliseconds(), partial(new_message_id, key)
+    return tuple(recorded_message(each, now, run_id or RunId(""), mint) for each in messages)
 
 
 def current_milliseconds() -> int:
@@ -195,7 +200,7 @@ class RunLog:
             Commit(
                 log=write,
                 step=self._step,
-                append=record_messages(append, self.run.run_id),
+                append=append,
                 owed=owed,
                 ends=end is not None,
                 stopped_early=stopped_early,

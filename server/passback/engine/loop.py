@@ -25,19 +25,19 @@ from passback.core.events import (
     TurnStarted,
     UsageReported,
 )
+from passback.core.ids import new_call_id, new_message_id
 from passback.core.messages import (
     UNUSED,
     AssistantMessage,
     CallId,
     Message,
+    MessageId,
     ModelMessage,
     SummaryMessage,
     SystemMessage,
     ToolCall,
     ToolResult,
     Usage,
-    new_call_id,
-    new_message_id,
 )
 from passback.core.permissions import LastingIndex
 from passback.core.state import State
@@ -69,7 +69,7 @@ from passback.engine.children import CallContext, Journal, Origin, Progress, nes
 from passback.engine.commands import CommandCall, CommandContext
 from passback.engine.guarding import ExtraPromptOnce
 from passback.engine.judging import OutputJudge
-from passback.engine.log import End, current_milliseconds, elapsed_milliseconds
+from passback.engine.log import End, current_milliseconds, elapsed_milliseconds, record_messages
 from passback.engine.spending import BudgetSpent, Meter
 from passback.engine.toolbox import Toolbox
 from passback.pacing import LARGE
@@ -189,9 +189,12 @@ class Loop:
             self._watched = self._watch_window()
         return self._watched
 
+    def _new_message_id(self) -> MessageId:
+        return new_message_id(self._log.run.key)
+
     def _watch_window(self, extra: str = "") -> Context:
         self._frame = self.spec.request_frame(self._toolbox, extra)
-        return self.spec.context.watch(self.spec.model, self._frame)
+        return self.spec.context.watch(self.spec.model, self._frame, self._new_message_id)
 
     def _encode_request(self, shown: Sequence[ModelMessage]) -> Answering:
         """Return the next request as a context manager; entering it sends the request."""
@@ -231,7 +234,7 @@ class Loop:
             # have begun for a sub-agent (P10)
             if self._depth and self._taken_over:
                 begun = await self._toolbox.perhaps_begun(runnable_calls(self._messages))
-                for answer in closing_results(begun, "interrupted", new_message_id):
+                for answer in closing_results(begun, "interrupted", self._new_message_id):
                     await self._commit_messages([answer], [result_event(answer)])
             await self._run_turns()
         except BudgetSpent:
@@ -272,7 +275,7 @@ class Loop:
             events.append(turn_end(partial))
             self._model = partial.model
         append.extend(
-            closing_results(unanswered_calls(self._messages), "interrupted", new_message_id)
+            closing_results(unanswered_calls(self._messages), "interrupted", self._new_message_id)
         )
         await self._end_run(outcome, append, events, stopped_early=isinstance(outcome, Cancelled))
 
@@ -284,7 +287,7 @@ class Loop:
             compact = partial(self._window.compact, self._seen, self._count_usage)
             reply = await commands.run_command(call, context, compact)
         now = current_milliseconds()
-        message = AssistantMessage(new_message_id(), reply.text, command=True, started=now)
+        message = AssistantMessage(self._new_message_id(), reply.text, command=True, started=now)
         if call.name == "clear":  # the plan is forgotten, too
             self.state = replace(self.state, plan=())
         said = (TurnStarted(message.id, now), TextDelta(reply.text), turn_end(message))
@@ -315,9 +318,12 @@ class Loop:
     async def _listen_to_model(self) -> ModelTurn:
         answering = self._request or await self._model_request()
         self._request = None
-        message_id = new_message_id()
+        message_id = self._new_message_id()
         assembler = Assembler(
-            message_id, self._toolbox.known_tool, new_call_id, self.spec.model.name
+            message_id,
+            self._toolbox.known_tool,
+            partial(new_call_id, self._log.run.key),
+            self.spec.model.name,
         )
         with await self._reserve_budget():
             self._assembler = assembler
@@ -500,18 +506,24 @@ class Loop:
         if not stopped_early:
             self.state = self.state.after_own_end()
         # before the write: if its reply is lost, the log repeats it ahead of what comes next
-        state = self._extend_transcript(append, ends=True)
+        recorded, state = self._extend_transcript(append, ends=True)
         end = End(owed_answers(self._messages), stopped_early)
-        await self._log.commit(tuple(append), tuple(shown), end, state)
+        await self._log.commit(recorded, tuple(shown), end, state)
 
     async def _commit_messages(self, append: Sequence[Message], events: Sequence[RunEvent]) -> None:
         await self._meter.count_for_owner()
-        state = self._extend_transcript(append)
-        await self._log.commit(tuple(append), self._with_left(events), None, state)
+        recorded, state = self._extend_transcript(append)
+        await self._log.commit(recorded, self._with_left(events), None, state)
 
-    def _extend_transcript(self, append: Sequence[Message], *, ends: bool = False) -> State | None:
-        """Add messages to the transcript, and return the new state, or None if it is as stored."""
+    def _extend_transcript(
+        self, said: Sequence[Message], *, ends: bool = False
+    ) -> tuple[tuple[Message, ...], State | None]:
+        """Add messages to the transcript; return them as they are stored, and the new state.
+
+        The state is None if it is as stored.
+        """
         self._assembler = None
+        append = record_messages(self._log.run.key, said, self._log.run.run_id)
         self.state = self.state.with_answers(append, self._messages)
         self._messages.extend(append)
         self._seen.extend(self.spec.seen(append))
@@ -523,4 +535,4 @@ class Loop:
             )
         self.state = self._meter.noted_state(self.state, self._stored, usage, ends=ends)
         stored, self._stored = self._stored, self.state
-        return None if self.state == stored and not ends else self.state
+        return append, None if self.state == stored and not ends else self.state

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import anyio
 
 from passback.core.changes import dump_events
-from passback.core.conversation.head import conversation_tag, first_version, head_of
+from passback.core.conversation.head import first_version, head_of
 from passback.core.conversation.rules import make_fence
 from passback.core.conversation.store import (
     Due,
@@ -35,7 +35,8 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.errors import StoreError, StoreFull, StoreUnavailable
-from passback.core.messages import ConversationKey, OwnerId, new_nonce
+from passback.core.ids import conversation_tag, new_nonce
+from passback.core.messages import ConversationKey, OwnerId
 from passback.core.values import value
 
 logger = logging.getLogger(__name__)

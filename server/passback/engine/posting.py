@@ -44,15 +44,8 @@ from passback.core.events import (
     ToolCallStarted,
     innermost_event,
 )
-from passback.core.messages import (
-    Answer,
-    CallId,
-    ConversationKey,
-    Message,
-    RunRef,
-    new_message_id,
-    new_run_id,
-)
+from passback.core.ids import new_message_id, new_run_id
+from passback.core.messages import Answer, CallId, ConversationKey, Message, RunRef
 from passback.core.posts import (
     Parked,
     Receipt,
@@ -195,7 +188,9 @@ class Posts:
             (await agent.tool_sources.build_toolbox()).refuse_clashes(post.tools)
         commands = agent.spec.commands
         post = commands.mark_commands(post)
-        verdict = decide_post(judged_snapshot(loaded, place.branch), post, new_message_id)
+        verdict = decide_post(
+            judged_snapshot(loaded, place.branch), post, partial(new_message_id, key)
+        )
         limit = self._timing.history_bytes
         match verdict:
             case Joins(run_id):
@@ -227,7 +222,7 @@ class Posts:
         """Begin a run. None: the conversation has changed meanwhile."""
         if loaded.status.unchanged is not None:  # it begins a branch
             refuse_fork(loaded.status)
-        run = RunRef(post.key, new_run_id())
+        run = RunRef(post.key, new_run_id(post.key))
         change = posted_change(post, loaded, verdict, run.run_id)
         spent = await owner_spent(self._ledger, agent.spec.budget, run)
         begun = await new_run(
@@ -253,7 +248,9 @@ class Posts:
         if spec.is_large(append):
             client = loaded.tools if post.tools is None else post.tools
             toolbox = await agent.tool_sources.build_toolbox(client)
-            window = spec.context.watch(spec.model, spec.request_frame(toolbox))
+            window = spec.context.watch(
+                spec.model, spec.request_frame(toolbox), partial(new_message_id, post.key)
+            )
             window.refuse(spec.seen((*loaded.messages, *append)))
 
     async def _enqueue_post(
@@ -261,9 +258,9 @@ class Posts:
     ) -> _Judged | None:
         if follows is not None or post.on_busy == "rollback":
             refuse_fork(loaded.status)
-        run_id = new_run_id()
+        run_id = new_run_id(post.key)
         # its run is known when it begins: answers go with the first run that can use them
-        messages = record_messages(verdict.messages)
+        messages = record_messages(post.key, verdict.messages)
         queued = QueuedPost(run_id, replace(post, messages=messages, history=()), follows)
         receipts = {name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()}
         enqueue = Enqueue(

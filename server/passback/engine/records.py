@@ -52,6 +52,7 @@ from passback.core.errors import (
     UnknownRun,
 )
 from passback.core.events import START, Cursor, Logged, Position
+from passback.core.ids import MadeId, tag_of
 from passback.core.messages import (
     ConversationId,
     ConversationKey,
@@ -126,6 +127,12 @@ class Records:
 
     async def status(self, key: ConversationKey, /) -> Status:
         return status_of(await self._look(key, STATUS))
+
+    async def locate(self, owner: OwnerId, made: MadeId, /) -> ConversationKey | None:
+        """Return the owner's conversation for which the server has made an id."""
+        tag = tag_of(made)
+        key = None if tag is None else (await self.store.read(tag, Wanted())).key
+        return key if key is not None and key.owner == owner else None
 
     async def load(
         self,

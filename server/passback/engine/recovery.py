@@ -31,6 +31,7 @@ from passback.core.events import (
     stream_of,
     unwrap_event,
 )
+from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer,
     AssistantMessage,
@@ -42,9 +43,6 @@ from passback.core.messages import (
     RunRef,
     SummaryMessage,
     ToolMessage,
-    new_message_id,
-    new_nonce,
-    new_run_id,
 )
 from passback.core.posts import Receipt, StartRun
 from passback.core.titles import first_title
@@ -231,9 +229,9 @@ class Recovery:
                 return await self._take_over(run, loaded)
             # a run that kills each of its workers must not be started for ever
             calls = unanswered_calls(loaded.messages)
-            append = closing_results(calls, "interrupted", new_message_id)
+            append = closing_results(calls, "interrupted", partial(new_message_id, key))
             void = await take_over_events(self._ledger, run, loaded, append)
-            recorded = record_messages(append, run.run_id)
+            recorded = record_messages(run.key, append, run.run_id)
             change = Change(key, new_nonce(), status.version, recorded)
             end = (*void, RunFinished(LOST_RUN))
             failed = await self._ledger.fail_lost(change, run.run_id, end)
@@ -243,8 +241,9 @@ class Recovery:
         if not _calls_timed_out(status):
             return True
         # the model goes on with the answers that there are
-        run_id, answers = new_run_id(), _queued_answers(loaded.queue)
-        verdict = begin_queued_run(loaded.messages, answers, new_message_id, overdue=True)
+        run_id, answers = new_run_id(key), _queued_answers(loaded.queue)
+        mint = partial(new_message_id, key)
+        verdict = begin_queued_run(loaded.messages, answers, mint, overdue=True)
         change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
         begun = await self._begin_run(change, run_id, loaded, loaded.queue)
         if begun:
@@ -271,10 +270,10 @@ class Recovery:
         toolbox = await agent.tool_sources.build_toolbox(loaded.tools)
         # a call that may have begun must not be made twice (P10)
         begun = await toolbox.perhaps_begun(runnable_calls(loaded.messages))
-        append = closing_results(begun, "interrupted", new_message_id)
+        append = closing_results(begun, "interrupted", partial(new_message_id, run.key))
         events = await take_over_events(self._ledger, run, loaded, append)
         # it owes nothing: open client calls are still to be handed back, or are closed here
-        recorded = record_messages(append, run.run_id)
+        recorded = record_messages(run.key, append, run.run_id)
         change = Change(run.key, new_nonce(), loaded.status.version, recorded)
         own = await self._read_from(loaded.status.run_start, run.key, loaded)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
@@ -297,12 +296,11 @@ class Recovery:
         queued, *others = loaded.queue
         post, tree, plan = queued.post, loaded.status.tree, loaded.status.state.plan
         fresh = [each for each in post.messages if not isinstance(each, Answer)]
+        mint = partial(new_message_id, key)
         # what the client answered with a later post is not to be closed as superseded
         posted, overdue = (*_queued_answers(loaded.queue), *fresh), loaded.status.overdue
         if queued.follows is not None and queued.follows != tree.leaf:
-            closed = close_open_calls(
-                loaded.messages, new_message_id, posted=posted, overdue=overdue
-            )
+            closed = close_open_calls(loaded.messages, mint, posted=posted, overdue=overdue)
             verdict = Begins(tuple(fresh), closed.receipts, closed.append)
             loaded = await on_branch(self._ledger, key, loaded, queued.follows)
         else:
@@ -313,7 +311,7 @@ class Recovery:
                 and loaded.status.stopped_early
             ):
                 loaded = await self._without_last_run(key, loaded)
-            verdict = begin_queued_run(loaded.messages, posted, new_message_id, overdue=overdue)
+            verdict = begin_queued_run(loaded.messages, posted, mint, overdue=overdue)
         change = posted_change(post, loaded, verdict, queued.run_id)
         change = replace(change, dequeues=queued.run_id)
         new_plan = loaded.status.state.plan
@@ -392,7 +390,7 @@ def posted_change(
         post.key,
         new_nonce(),
         status.version,
-        append=record_messages(verdict.append, run_id),
+        append=record_messages(post.key, verdict.append, run_id),
         receipts={name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
         owed=verdict.owed if isinstance(verdict, Parks) else (),
         tools=post.tools,
@@ -401,7 +399,7 @@ def posted_change(
         state=state if is_moved or state is not status.state else None,
         title=first_title(verdict.append) if is_new else None,
         leaf=status.tree.leaf if is_moved else None,
-        left=record_messages(left, status.run_id),
+        left=record_messages(post.key, left, status.run_id),
     )
 
 

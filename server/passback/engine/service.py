@@ -56,7 +56,9 @@ from passback.core.events import (
     Position,
     RunFinished,
 )
+from passback.core.ids import MadeId, new_message_id, new_nonce
 from passback.core.messages import (
+    UNNAMED,
     CallId,
     ConversationKey,
     Medium,
@@ -64,8 +66,6 @@ from passback.core.messages import (
     OwnerId,
     RunRef,
     UserMessage,
-    new_message_id,
-    new_nonce,
 )
 from passback.core.posts import (
     Parked,
@@ -200,7 +200,9 @@ class RunService:
         if not loaded.status.owed:
             return (None,)
         self._supervisor.admit()
-        verdict = close_open_calls(loaded.messages, new_message_id, overdue=loaded.status.overdue)
+        verdict = close_open_calls(
+            loaded.messages, partial(new_message_id, key), overdue=loaded.status.overdue
+        )
         agent = self._agents.addressed_agent(key, loaded.messages, loaded.status.state)
         post = StartRun(key, ())
         run = await self._posts.begin_run(agent, post, loaded, verdict, cancelled=True)
@@ -209,7 +211,7 @@ class RunService:
     async def compact(self, key: ConversationKey, /) -> RunRef:
         if (await self.status(key)).owed:
             raise Conflict("the agent waits for answers: give them, or go on without them")
-        message = UserMessage(new_message_id(), "/compact", command=True)
+        message = UserMessage(UNNAMED, "/compact", command=True)
         started = await self.start(StartRun(key, (message,)))
         assert isinstance(started, RunRef)  # results alone are parked
         return started
@@ -300,6 +302,9 @@ class RunService:
     async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> None:
         if not await self._ledger.configure(key, check_settings(settings)):
             raise UnknownConversation("there is no such conversation")
+
+    async def locate(self, owner: OwnerId, made: MadeId, /) -> ConversationKey | None:
+        return await self._ledger.locate(owner, made)
 
     async def messages(self, key: ConversationKey, /, *, start: int, limit: int) -> Page:
         await self.status(key)

@@ -16,7 +16,8 @@ from passback.core.errors import (
     NotAcceptable,
     UnknownRun,
 )
-from passback.core.messages import ConversationId, OwnerId, RunId, new_conversation_id
+from passback.core.ids import new_conversation_id
+from passback.core.messages import ConversationId, OwnerId, RunId
 from passback.core.text import describe_validation_error
 from passback.core.values import value
 

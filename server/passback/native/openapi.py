@@ -326,7 +326,7 @@ def run_responses(*, headers: JsonObject, example: str) -> dict[str, JsonValue]:
 
 
 _EXAMPLE_IDS: Mapping[str, JsonValue] = {
-    "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+    "runId": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O",
     "conversationId": "6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51",
 }
 _EXAMPLE_ANSWER: dict[str, JsonValue] = {
@@ -336,7 +336,7 @@ _EXAMPLE_ANSWER: dict[str, JsonValue] = {
     "text": "On it.",
     "owed": [
         {
-            "id": "call_0b6f4c1d2e3a495867f8a9b0",
+            "id": "call_693FyNLtTkEYVaTmsgaHHi7FXgdN3QfLF9",
             "name": "change-background-color",
             "arguments": '{"color":"blue"}',
             "kind": "tool_result",
@@ -344,12 +344,12 @@ _EXAMPLE_ANSWER: dict[str, JsonValue] = {
     ],
     "usage": None,
     "model": "openai:gpt-5",
-    "lastEventId": "run_5f0c2a9be1d84f6a7c3e9b10.1-7",
+    "lastEventId": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.1-7",
 }
 _EXAMPLE_GOES_ON: dict[str, JsonValue] = {
     **_EXAMPLE_IDS,
     "follow": "conversations/6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51/stream"
-    "?runId=run_5f0c2a9be1d84f6a7c3e9b10",
+    "?runId=run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O",
 }
 
 

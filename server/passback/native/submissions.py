@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from passback.core.errors import BodyTooLarge, InvalidOutputSchema, InvalidRequest
 from passback.core.messages import (
+    UNNAMED,
     ApprovalMessage,
     CallId,
     ConversationKey,
@@ -17,7 +18,6 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    new_message_id,
 )
 from passback.core.questions import ASK_USER
 from passback.http.body import parse_json
@@ -66,7 +66,7 @@ def read_approval(call_id: CallId, payload: JsonValue, /) -> ApprovalMessage:
     except ValueError:  # of the parser, or pydantic's
         raise InvalidRequest(_EXPECTED) from None
     reason = approval.reason.strip()
-    return ApprovalMessage(new_message_id(), call_id, approval.approved, reason, approval.always)
+    return ApprovalMessage(UNNAMED, call_id, approval.approved, reason, approval.always)
 
 
 SubmissionT = TypeVar("SubmissionT", bound=Posted)
@@ -115,7 +115,7 @@ async def read_submission(
         "output_schema": _plain_schema(given["output_schema"]),
     }
     posted = _validate_submission(_Submission, plain, limits)
-    message = UserMessage(new_message_id(), read_content(posted.content, limits.attachment_bytes))
+    message = UserMessage(UNNAMED, read_content(posted.content, limits.attachment_bytes))
     [with_context] = add_context([message], await read_context(posted, limits, key))
     return with_context
 
@@ -131,7 +131,7 @@ async def read_tool_result(given: Mapping[str, object], limits: RequestLimits, /
     plain = {**given, "content": _plain_content(given["content"])}
     posted = _validate_submission(_Result, plain, limits)
     content = read_result(posted.content, limits.result_bytes)
-    return ToolMessage(new_message_id(), CallId(posted.call_id), content, posted.is_error)
+    return ToolMessage(UNNAMED, CallId(posted.call_id), content, posted.is_error)
 
 
 async def read_decision(given: Mapping[str, object], limits: RequestLimits, /) -> ApprovalMessage:

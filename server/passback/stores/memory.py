@@ -18,7 +18,6 @@ from typing import TypeVar
 from anyio.lowlevel import checkpoint
 
 from passback.core.changes import dump_events
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     REMEMBERED_WRITES,
     WHOLE,
@@ -26,7 +25,6 @@ from passback.core.conversation.store import (
     Append,
     Appended,
     Applied,
-    ConversationTag,
     Due,
     Found,
     FoundLease,
@@ -51,6 +49,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import Position
+from passback.core.ids import ConversationTag, conversation_tag
 from passback.core.messages import ConversationKey, OwnerId, RunId
 from passback.stores.coordination import LogNotifications, LogWaiter
 from passback.stores.layout import PAGE_SIZE, SPENT_MOST, SPENT_TTL

@@ -17,6 +17,7 @@ from passback.core.events import Completed, HandedBack, Outcome
 from passback.core.messages import (
     TOOL_NAME,
     TOOL_NAME_RULE,
+    UNNAMED,
     AssistantMessage,
     Message,
     MessageContext,
@@ -25,7 +26,6 @@ from passback.core.messages import (
     ToolSpec,
     UserMessage,
     as_text,
-    new_message_id,
 )
 from passback.core.permissions import ALLOWED, Permission
 from passback.core.state import State
@@ -33,6 +33,7 @@ from passback.core.toolsets import ToolContext
 from passback.core.transcript import AGENT_FAILED
 from passback.engine.agents import ServedAgent
 from passback.engine.children import CallContext, ChildJournal, Origin
+from passback.engine.log import record_messages
 from passback.engine.loop import Loop
 
 MAX_DEPTH = 5  # nested calls from agent to agent
@@ -168,7 +169,8 @@ class AgentTools:
             at = datetime.now(UTC).isoformat(timespec="seconds") if spec.tells_time else ""
             guide = "" if origin.extra_prompt is None else FORK_GUIDE
             added = MessageContext(instructions=guide, at=at) if at or guide else None
-            opening = (UserMessage(new_message_id(), task, context=added),)
+            message = UserMessage(UNNAMED, task, context=added)
+            opening = record_messages(context.run.key, [message], context.run.run_id)
         own = (*context.transcript, *opening)
         journal = ChildJournal(context, opening)
         loop = Loop(

@@ -25,9 +25,10 @@ from passback.core.events import (
 )
 from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
+    UNNAMED,
+    Answer,
     AssistantMessage,
     CallId,
-    ConversationKey,
     HistoryMessage,
     MessageId,
     Owed,
@@ -37,19 +38,17 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    new_message_id,
 )
 from passback.core.posts import OnBusy, OnDisconnect, Parked, StartRun
 from passback.core.questions import Questions
-from passback.http.answers import owner_of
 from passback.http.body import read_object, work_on
+from passback.http.conversations import posted_conversation
 from passback.http.requests import (
     OptionalId,
     PostedId,
     headers_of,
     idempotency_key,
     parse_include,
-    posted_conversation_id,
     validate_model,
 )
 from passback.http.routing import Endpoint
@@ -233,19 +232,21 @@ class _SendMessage:
         """Admit the post, then answer with the run that it began or joined."""
         # first: it refuses a client that takes neither form
         asked = requested_format(request)
-        owner, limits = owner_of(request), self._services.limits
+        limits = self._services.limits
         headers = headers_of(request.scope)
         key, seen = idempotency_key(headers), last_event_id(headers)
         post = validate_model(
             SendMessage, await read_object(request, limits, self._services.bodies)
         )
         include = parse_include(post.include, INCLUDABLE)
-        conversation = ConversationKey(
-            owner, posted_conversation_id(owner, key, post.conversation_id)
-        )
         resume = [post.resume] if isinstance(post.resume, PostedResume) else post.resume or []
         approvals = tuple(read_approval(CallId(each.interrupt_id), each.payload) for each in resume)
         history, new = await self._read_messages(post, request.path_params.get("agentId", ""))
+        after = None if post.after is None else MessageId(post.after)
+        answered = [each.call_id for each in (*approvals, *new) if isinstance(each, Answer)]
+        conversation = await posted_conversation(
+            request, self._services.runs, post.conversation_id, [*answered, *filter(None, [after])]
+        )
         messages = add_context(new, await read_context(post, limits, conversation))
         # no `tools` keeps the conversation's, an empty list clears them
         tools = None if post.tools is None else await parse_tools(post.tools, limits, conversation)
@@ -259,7 +260,7 @@ class _SendMessage:
             on_busy=post.on_busy or self._services.on_busy,
             on_disconnect=post.on_disconnect or "continue",
             history=tuple(history),
-            after=None if post.after is None else MessageId(post.after),
+            after=after,
         )
         started = await self._services.runs.start(command)
         if isinstance(started, Parked):
@@ -285,7 +286,7 @@ class _SendMessage:
                 new.append(message)
         if len(new) == len(read):
             return (), new
-        imported = await work_on(imported_arguments(read), split_history, read, new_message_id)
+        imported = await work_on(imported_arguments(read), split_history, read)
         return imported.history, imported.new
 
     def _read_message(self, place: str, posted: _PostedMessage, agent: str) -> HistoryMessage:
@@ -296,20 +297,20 @@ class _SendMessage:
             )
         match posted:
             case PostedUserMessage(content=content):
-                message_id = _given_id(posted) or new_message_id()
+                message_id = _given_id(posted)
                 return UserMessage(
                     message_id, read_content(content, limits.attachment_bytes), agent
                 )
             case PostedSystemMessage(content=content):
                 return SystemMessage(
-                    _given_id(posted) or new_message_id(),
+                    _given_id(posted),
                     read_content(content, limits.attachment_bytes),
                 )
             case PostedAssistantMessage(content=content, tool_calls=calls):
                 # clients write blank content beside calls, where the agent said nothing
                 stripped = content if not isinstance(content, str) else content.strip()
                 return AssistantMessage(
-                    _given_id(posted) or new_message_id(),
+                    _given_id(posted),
                     read_content(content, limits.attachment_bytes) if content and stripped else "",
                     tuple(
                         ToolCall(CallId(each.id), each.function.name, each.function.arguments)
@@ -319,15 +320,15 @@ class _SendMessage:
             case PostedToolMessage(content=content, tool_call_id=call_id, is_error=is_error):
                 result = read_result(content, limits.result_bytes)
                 # clients have no id for a result: its call identifies it
-                return ToolMessage(new_message_id(), CallId(call_id), result, is_error)
+                return ToolMessage(UNNAMED, CallId(call_id), result, is_error)
             case _:
                 assert_never(posted)
 
 
-def _given_id(posted: _PostedMessage) -> MessageId | None:
+def _given_id(posted: _PostedMessage) -> MessageId:
     """Return the client's id of a message. Results have none: their call identifies them."""
     if isinstance(posted, PostedToolMessage) or posted.id is None:
-        return None
+        return UNNAMED
     return MessageId(posted.id)
 
 
@@ -354,7 +355,10 @@ _AGENT_PARAMETER = describe_parameter(
 
 
 def _describe_post(path: str) -> dict[str, JsonValue]:
-    run_id, call_id = RunId("run_5f0c2a9be1d84f6a7c3e9b10"), CallId("call_0b6f4c1d2e3a495867f8a9b0")
+    run_id, call_id = (
+        RunId("run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O"),
+        CallId("call_693FyNLtTkEYVaTmsgaHHi7FXgdN3QfLF9"),
+    )
     arguments = '{"color":"blue"}'
     events: tuple[RunEvent, ...] = (
         TextDelta("On it."),

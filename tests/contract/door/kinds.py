@@ -10,8 +10,8 @@ import pytest
 from tests.support.lanes import LANE
 from tests.support.redis_server import RedisServer
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import Store
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationKey
 from passback.core.values import value
 from passback.stores.memory import MemoryStore

@@ -29,7 +29,6 @@ from passback.core.conversation.store import (
     Amounts,
     Append,
     Applied,
-    ConversationTag,
     Due,
     Found,
     Guard,
@@ -49,6 +48,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.events import START, Position
+from passback.core.ids import ConversationTag
 from passback.core.messages import ConversationKey, RunId
 
 T = TypeVar("T")

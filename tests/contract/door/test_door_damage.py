@@ -24,7 +24,6 @@ from tests.contract.door.writes import (
 from passback.core.conversation.store import (
     Append,
     Appended,
-    ConversationTag,
     Guard,
     LogChange,
     Query,
@@ -32,6 +31,7 @@ from passback.core.conversation.store import (
     Wanted,
 )
 from passback.core.errors import StoreError
+from passback.core.ids import ConversationTag
 from passback.core.messages import ConversationKey, OwnerId, RunId
 
 pytestmark = pytest.mark.anyio

@@ -32,7 +32,6 @@ from passback.core.conversation.store import (
     WHOLE,
     Amounts,
     Append,
-    ConversationTag,
     Due,
     Found,
     Guard,
@@ -47,6 +46,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreUnavailable
 from passback.core.events import START, Position
+from passback.core.ids import ConversationTag
 from passback.core.messages import ConversationKey, RunId
 from passback.stores.options import StoreOptions
 

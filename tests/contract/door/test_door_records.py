@@ -22,7 +22,6 @@ from tests.contract.door.writes import (
 
 from passback.core.conversation.store import (
     WHOLE,
-    ConversationTag,
     Found,
     Guard,
     QueueEntry,
@@ -32,6 +31,7 @@ from passback.core.conversation.store import (
     Wanted,
     Write,
 )
+from passback.core.ids import ConversationTag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 
 pytestmark = pytest.mark.anyio

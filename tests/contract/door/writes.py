@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import count
 from math import inf
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     Append,
     Appended,
@@ -23,6 +22,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.events import START, Position
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
 
 LONG = 10**9  # milliseconds of what is not over during a test

@@ -1,6 +1,6 @@
 """Opening the store on Redis, and what its servers have of a conversation."""
 
-from passback.core.conversation.head import conversation_tag
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationKey
 from passback.stores.options import StoreOptions
 from passback.stores.redis import RedisStore, open_redis

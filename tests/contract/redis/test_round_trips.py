@@ -26,7 +26,6 @@ from tests.contract.redis.doors import open_door
 from tests.support.proxies import LossyProxy, lossy_proxy
 from tests.support.redis_server import RedisServer
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     Amounts,
     Append,
@@ -43,6 +42,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.errors import StoreUnavailable
+from passback.core.ids import conversation_tag
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
 

@@ -35,7 +35,6 @@ from tests.support.redis_server import (
     start,
 )
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     Amounts,
     Append,
@@ -50,6 +49,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.errors import ConfigurationError, StoreError, StoreFull, StoreUnavailable
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationKey, RunId
 from passback.stores.options import StoreOptions
 

@@ -19,7 +19,8 @@ from passback.commands.move import Progress
 from passback.core.conversation.head import Head, dump_head, first_version
 from passback.core.conversation.store import Guard, Query, Store, TakeLease, Wanted, Write
 from passback.core.conversation.tree import Tree
-from passback.core.messages import ConversationId, ConversationKey, OwnerId, new_nonce
+from passback.core.ids import new_nonce
+from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.engine.moving import hash_conversation
 
 pytestmark = pytest.mark.anyio

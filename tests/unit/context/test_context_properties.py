@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.provider_rules import violations_of
+from tests.unit.core.admission import minting
 
 from passback.context.compaction import Compaction
 from passback.context.shown import (
@@ -186,7 +187,7 @@ async def test_what_is_shown_is_paired_and_fits_or_the_error_says_that_it_cannot
     history: History, window: int, writing: Writing, reported: int
 ) -> None:
     messages, model = history.messages, ScriptedModel([writing.steps])
-    context = Compaction(window).watch(model, FRAME)
+    context = Compaction(window).watch(model, FRAME, minting())
     scale = Scale()
     if context.at_once(messages[:1]) is not None and reported:
         context.counted(Usage(input_tokens=reported))
@@ -219,7 +220,7 @@ async def test_nothing_but_the_bulk_of_results_is_lost_without_a_summary(
     history: History, window: int
 ) -> None:
     messages = history.messages
-    context = Compaction(window).watch(ScriptedModel([]), FRAME)
+    context = Compaction(window).watch(ScriptedModel([]), FRAME, minting())
     result = await fitted(context, messages)
     if isinstance(result, ContextTooLarge) or result.append:
         return
@@ -263,14 +264,17 @@ def nearly_full() -> History:
 async def test_a_later_run_shows_what_the_earlier_one_showed(history: History, window: int) -> None:
     """A worker that has only the record shows what the run showed call by call."""
     policy = Compaction(window)
-    first = policy.watch(ScriptedModel([]), FRAME)
+    first = policy.watch(ScriptedModel([]), FRAME, minting())
     record: list[Message] = []
     for message in history.messages:
         if isinstance(message, AssistantMessage):
             result = await fitted(first, record)
             if isinstance(result, ContextTooLarge) or result.append:
                 return  # from a summary on it is another history
-            assert await shown_to(policy.watch(ScriptedModel([]), FRAME), record) == result.messages
+            assert (
+                await shown_to(policy.watch(ScriptedModel([]), FRAME, minting()), record)
+                == result.messages
+            )
             if message.usage is not None:
                 first.counted(message.usage)
         record.append(message)

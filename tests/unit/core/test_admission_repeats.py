@@ -183,7 +183,7 @@ def test_an_id_that_the_server_gave_is_no_name_for_another_message() -> None:
 
 @pytest.mark.promise("P8")
 def test_an_id_that_the_server_may_have_given_before_the_boundary_is_no_name_either() -> None:
-    ours, theirs = f"msg_{'0a' * 12}", f"msg_{'0A' * 12}"
+    ours, theirs = f"msg_{'0a' * 17}", f"msg_{'0a' * 12}"
     with pytest.raises(Reused):
         judge(IDLE, post(user("mine", ours), named=[ours]), start=7)
     for name, start in ((theirs, 7), (ours, 0)):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.admission import KEY, call
 
-from passback.core import errors, messages
+from passback.core import errors
 from passback.core.budgets import (
     Budget,
     BudgetLimits,
@@ -128,20 +128,7 @@ def test_places_are_ordered_by_epoch_first() -> None:
     assert START < Position(1, 1) < Position(1, 2) < Position(2, 1)
 
 
-# ---------------------------------------------------------------- ids and sums
-def test_new_ids_say_what_they_name_and_are_safe_in_every_wire() -> None:
-    made = [
-        messages.new_conversation_id(),
-        messages.new_run_id(),
-        messages.new_message_id(),
-        messages.new_call_id(),
-    ]
-    assert [re.fullmatch(r"(conv|run|msg|call)_[0-9a-f]{24}", one) is not None for one in made] == [
-        True
-    ] * 4
-    assert len({messages.new_nonce() for _ in range(100)}) == 100
-
-
+# ---------------------------------------------------------------- sums
 def test_usage_adds_up() -> None:
     assert Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40) == Usage(11, 22, 33, 44)
     assert Usage(11, 22, 33, 44) - Usage(10, 20, 30, 40) == Usage(1, 2, 3, 4)

@@ -54,7 +54,7 @@ def result(call_id: str, text: str = "seen", message_id: str = "t") -> ToolMessa
 def read(*messages: HistoryMessage) -> ImportedPost:
     """The history of a post; messages get ids by their places where they are the same."""
     named = [replace(each, id=MessageId(f"{each.id}{at}")) for at, each in enumerate(messages)]
-    return split_history([(f"messages.{at}", each) for at, each in enumerate(named)], minting())
+    return split_history([(f"messages.{at}", each) for at, each in enumerate(named)])
 
 
 def plain(messages: Sequence[HistoryMessage]) -> list[object]:
@@ -196,7 +196,7 @@ def test_an_id_of_a_message_is_used_once() -> None:
         ("input.2", NEW),
     ]
     with pytest.raises(InvalidRequest, match=r"input\.1: an earlier message"):
-        split_history(twice, minting())
+        split_history(twice)
 
 
 # ---------------------------------------------------------------- any history

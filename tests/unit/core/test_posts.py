@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from tests.unit.core.admission import KEY, post, result, user
 
 from passback.core.messages import (
+    UNNAMED,
     ApprovalMessage,
     AssistantMessage,
     CallId,
@@ -322,7 +323,7 @@ def test_a_message_gets_the_time_and_the_run_that_it_lacks() -> None:
     run = RunId("r")
 
     def recorded(message: Message) -> tuple[int, str]:
-        found = recorded_message(message, 5, run)
+        found = recorded_message(message, 5, run, lambda: MessageId("made"))
         assert found == message
         return found.created, found.run_id
 
@@ -335,3 +336,13 @@ def test_a_message_gets_the_time_and_the_run_that_it_lacks() -> None:
     assert recorded(ApprovalMessage(MessageId("a"), CallId("c"), True)) == (5, "r")
     assert recorded(SummaryMessage(MessageId("s"), "", 1)) == (5, "r")
     assert recorded(replace(said, imported=True)) == (0, "")
+
+
+def test_a_message_gets_an_id_if_it_has_none() -> None:
+    def recorded(message: Message) -> str:
+        return recorded_message(message, 5, RunId("r"), lambda: MessageId("made")).id
+
+    unnamed = replace(user("hi"), id=UNNAMED)
+    assert recorded(unnamed) == recorded(replace(unnamed, imported=True)) == "made"
+    assert recorded(ChildMessage(CallId("p"), unnamed)) == "made"
+    assert recorded(user("hi", "u7")) == "u7"

@@ -228,7 +228,7 @@ class Conversation(RuleBasedStateMachine):
         old, new = UserMessage(self.mint(), "hi"), UserMessage(self.mint(), "go on")
         asked = AssistantMessage(self.mint(), "text", calls)
         posted: list[HistoryMessage] = [old, asked, *results, new]
-        history = split_history([("", each) for each in posted], self.mint).history
+        history = split_history([("", each) for each in posted]).history
         named = frozenset([new.id])
         self.post(StartRun(KEY, (new,), None, key, named, resends=resends, history=history))
         assert not unanswered_calls(self.messages)

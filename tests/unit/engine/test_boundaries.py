@@ -32,6 +32,7 @@ from passback.core.events import (
     TextDelta,
     TurnStarted,
 )
+from passback.core.ids import new_call_id, new_message_id, new_run_id
 from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
@@ -42,9 +43,6 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     Usage,
-    new_call_id,
-    new_message_id,
-    new_run_id,
 )
 from passback.core.permissions import declaration_digest
 from passback.core.posts import StartRun
@@ -74,14 +72,14 @@ def using(tokens: int, *steps: Step) -> list[Step]:
 
 
 def said(text: str, tokens: int = 0) -> AssistantMessage:
-    return AssistantMessage(new_message_id(), text, usage=Usage(tokens) if tokens else None)
+    return AssistantMessage(new_message_id(KEY), text, usage=Usage(tokens) if tokens else None)
 
 
 def looking(tokens: int) -> tuple[Message, ...]:
     """A turn that calls the server's tool, and its result."""
-    call, usage = ToolCall(new_call_id(), "look", "{}"), Usage(tokens) if tokens else None
-    asked = AssistantMessage(new_message_id(), "", (call,), usage=usage)
-    return asked, ToolMessage(new_message_id(), call.id, "seen")
+    call, usage = ToolCall(new_call_id(KEY), "look", "{}"), Usage(tokens) if tokens else None
+    asked = AssistantMessage(new_message_id(KEY), "", (call,), usage=usage)
+    return asked, ToolMessage(new_message_id(KEY), call.id, "seen")
 
 
 async def parked(store: Ledger, state: State, *messages: Message) -> None:
@@ -200,12 +198,14 @@ def burn() -> str:
 
 async def _allowed_for_good(store: Ledger, digest: str) -> None:
     """Store a conversation in which it was allowed before the boundary."""
-    call = ToolCall(new_call_id(), "burn", "{}", asks="approval")
+    call = ToolCall(new_call_id(KEY), "burn", "{}", asks="approval")
     messages: list[Message] = [
         says("old"),
-        AssistantMessage(new_message_id(), "", (call,)),
-        ApprovalMessage(new_message_id(), call.id, True, always=True, tool="burn", digest=digest),
-        ToolMessage(new_message_id(), call.id, "burnt"),
+        AssistantMessage(new_message_id(KEY), "", (call,)),
+        ApprovalMessage(
+            new_message_id(KEY), call.id, True, always=True, tool="burn", digest=digest
+        ),
+        ToolMessage(new_message_id(KEY), call.id, "burnt"),
         said("done"),
     ]
     await parked(store, State().with_history_start(5, messages), *messages)
@@ -223,8 +223,8 @@ async def test_what_was_allowed_for_good_before_the_boundary_stays_allowed(memor
 async def test_the_agent_that_was_asked_before_the_boundary_answers_what_it_asked_for(
     store: Ledger,
 ) -> None:
-    asking = ToolCall(new_call_id(), "paint", "{}", client=True)
-    asked = AssistantMessage(new_message_id(), "", (asking,))
+    asking = ToolCall(new_call_id(KEY), "paint", "{}", client=True)
+    asked = AssistantMessage(new_message_id(KEY), "", (asking,))
     messages: list[Message] = [replace(says("old"), agent="second"), said("zero")]
     known = State().with_history_start(2, messages)
     owing = owed_answers([asked])
@@ -247,7 +247,7 @@ async def run_across_a_boundary(store: Ledger, *, lease: float) -> tuple[Lease, 
     Gives its lease, and the commit that ends it as cancelled.
     """
     await parked(store, State(PLAN, Usage(1)), says("old", "old"), said("zero", 1))
-    run_id, version = new_run_id(), (await store.status(KEY)).version
+    run_id, version = new_run_id(KEY), (await store.status(KEY)).version
     begun = replace(change(KEY, version, says("a", "a")), run_start=2)
     held = await store.begin(begun, run_id, opening(run_id), lease=lease)
     assert held is not None

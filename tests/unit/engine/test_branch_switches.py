@@ -32,6 +32,7 @@ from passback.core.errors import (
     UnknownMessage,
 )
 from passback.core.events import Completed, HandedBack, TextDelta
+from passback.core.ids import new_nonce
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -41,7 +42,6 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     Usage,
-    new_nonce,
 )
 from passback.core.posts import StartRun
 from passback.engine.branching import on_branch

@@ -40,13 +40,8 @@ from passback.core.events import (
     TextDelta,
     TurnStarted,
 )
-from passback.core.messages import (
-    MessageId,
-    RunRef,
-    ToolMessage,
-    Usage,
-    new_nonce,
-)
+from passback.core.ids import new_nonce
+from passback.core.messages import MessageId, RunRef, ToolMessage, Usage
 from passback.core.posts import OnBusy, Parked, StartRun
 from passback.core.runs import BranchPoint
 from passback.engine.branching import MOST_FORKS

@@ -29,7 +29,8 @@ from passback.agent import Agent
 from passback.core.changes import Change
 from passback.core.errors import Conflict, ConversationBusy, ResultConflict, UnknownConversation
 from passback.core.events import Cancelled, Compacted, Completed, RunStarted, TextDelta
-from passback.core.messages import SummaryMessage, ToolMessage, new_nonce
+from passback.core.ids import new_nonce
+from passback.core.messages import SummaryMessage, ToolMessage
 from passback.core.permissions import pattern_rule
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.engine.ledger import Ledger

@@ -17,7 +17,6 @@ from tests.support.runs import (
     says,
     worker,
 )
-from tests.unit.core.admission import minting
 
 from passback.core.errors import (
     Conflict,
@@ -69,7 +68,7 @@ def erase() -> str:
 def importing(*, key: str | None = None, history: tuple[HistoryMessage, ...] = HISTORY) -> StartRun:
     """A post that begins a conversation; what is new has the text `go on`."""
     posted = [("", each) for each in (*history, says("go on", "new"))]
-    imported = split_history(posted, minting())
+    imported = split_history(posted)
     return StartRun(KEY, imported.new, idempotency_key=key, history=imported.history)
 
 
@@ -170,7 +169,7 @@ async def test_a_history_that_is_sent_again_changes_no_answer(
 ) -> None:
     """The conversation has messages: what could not begin one is not looked at, on no worker."""
     posted = [("", each) for each in (*history, says(new, "new"))]
-    imported = split_history(posted, minting())
+    imported = split_history(posted)
     again = StartRun(KEY, imported.new, history=imported.history, resends=True)
     timing, enabled = replace(QUICK, history_bytes=10_000), Commands(enabled=True)
     model = ScriptedModel([words("a"), *[words("b")] * 2])

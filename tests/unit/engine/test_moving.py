@@ -14,7 +14,6 @@ from typing_extensions import override
 from passback.core.conversation.head import EPOCHS, SETTINGS, STATE, TITLE, Head, dump_head, head_of
 from passback.core.conversation.store import (
     Applied,
-    ConversationTag,
     Due,
     Found,
     Guard,
@@ -32,15 +31,8 @@ from passback.core.conversation.store import (
 from passback.core.conversation.tree import Fork, Tree
 from passback.core.errors import StoreError, StoreFull, StoreUnavailable
 from passback.core.events import Position
-from passback.core.messages import (
-    CallId,
-    ConversationId,
-    ConversationKey,
-    Owed,
-    OwnerId,
-    RunId,
-    new_nonce,
-)
+from passback.core.ids import ConversationTag, new_nonce
+from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
 from passback.engine import moving
 from passback.engine.moving import UNFINISHED, Moved, Phase, hash_conversation, move_conversations
 from passback.stores.memory import MemoryStore

@@ -31,6 +31,7 @@ from passback.context.prompt import PromptLayers
 from passback.core.changes import Change
 from passback.core.errors import MessageTooLarge, Reused, UnsupportedAttachment
 from passback.core.events import Completed, Failed, OutputAccepted, TextDelta
+from passback.core.ids import new_nonce
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -50,7 +51,6 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    new_nonce,
 )
 from passback.core.posts import StartRun
 from passback.core.state import State

@@ -51,7 +51,7 @@ from passback.core.events import (
 )
 from passback.core.messages import RunRef, ToolMessage
 from passback.core.ports import ModelClient
-from passback.core.transcript import SYNTHETIC_TEXT
+from passback.core.transcript import SYNTHETIC_TEXT, MintMessageId
 from passback.engine.ledger import Ledger
 from passback.engine.reader import CONVERSATION_DELETED
 from passback.engine.recovery import LOST_RUN
@@ -491,7 +491,7 @@ class Unwatchable(Unbounded):
     """A policy that breaks when the run begins."""
 
     @override
-    def watch(self, _model: ModelClient, _frame: ModelRequest, /) -> Context:
+    def watch(self, _model: ModelClient, _frame: ModelRequest, _mint: MintMessageId, /) -> Context:
         raise ZeroDivisionError
 
 

@@ -24,7 +24,6 @@ from tests.support.runs import (
     until,
     worker,
 )
-from tests.unit.core.admission import minting
 from tests.unit.engine.sub_agents import helper, lead_worker
 
 from passback.context.compaction import Compaction
@@ -161,7 +160,7 @@ async def test_an_imported_history_has_neither_time_nor_run(store: Ledger) -> No
         AssistantMessage(MessageId("h2"), "seen"),
         UserMessage(MessageId("u"), "so?"),
     ]
-    imported = split_history([(f"messages.{n}", one) for n, one in enumerate(history)], minting())
+    imported = split_history([(f"messages.{n}", one) for n, one in enumerate(history)])
     since = now()
     async with worker(store, ScriptedModel([words("so")])) as runs:
         run = await runs.start(StartRun(KEY, imported.new, history=imported.history))

@@ -23,7 +23,8 @@ import passback
 from passback.context.compaction import Compaction
 from passback.core.deltas import ModelDelta, ModelRequest
 from passback.core.events import Completed
-from passback.core.messages import AssistantMessage, Message, UserMessage, new_message_id
+from passback.core.ids import new_message_id
+from passback.core.messages import AssistantMessage, Message, UserMessage
 from passback.core.state import State
 from passback.models.scripted import ScriptedModel, Turn, calls, says
 from passback.toolsets.functions import tool
@@ -90,7 +91,9 @@ class Watched(ScriptedModel):
 def talk(messages: int) -> list[Message]:
     """A question, an answer, and so on."""
     return [
-        (UserMessage if number % 2 == 0 else AssistantMessage)(new_message_id(), f"word {number}")
+        (UserMessage if number % 2 == 0 else AssistantMessage)(
+            new_message_id(KEY), f"word {number}"
+        )
         for number in range(messages)
     ]
 

@@ -25,7 +25,6 @@ from passback.core.conversation.store import (
     Append,
     Appended,
     Applied,
-    ConversationTag,
     Found,
     LogPage,
     Query,
@@ -39,6 +38,7 @@ from passback.core.conversation.tree import Tree
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.errors import StoreError, StoreUnavailable, UnknownConversation
 from passback.core.events import Position
+from passback.core.ids import ConversationTag
 from passback.core.messages import CallId, ConversationKey, MessageId, RunId, UserMessage
 from passback.core.transcript import owed_answers
 from passback.engine.documents import export_conversation

@@ -16,6 +16,7 @@ from tests.support.runs import (
     says,
     until,
 )
+from tests.unit.core.admission import minting
 from tests.unit.engine.small_windows import (
     WINDOW,
     look,
@@ -268,7 +269,7 @@ async def test_a_sub_agent_has_a_window_of_its_own(memory: Ledger) -> None:
 # ---------------------------------------------------------------- by hand
 async def test_a_context_can_be_summarised_by_hand(memory: Ledger) -> None:
     model = ScriptedModel([words("notes")])
-    context = Compaction(0).watch(model, ModelRequest((), "be brief"))
+    context = Compaction(0).watch(model, ModelRequest((), "be brief"), minting())
     messages: list[Message] = [
         UserMessage(says().id, "x" * 400_000),
         says("two", "u2"),
@@ -284,7 +285,7 @@ async def test_a_context_can_be_summarised_by_hand(memory: Ledger) -> None:
 
 
 async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() -> None:
-    context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()))
+    context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()), minting())
     messages: list[Message] = [
         says("one", "u1"),
         SummaryMessage(MessageId("s1"), "first notes", 1),
@@ -299,7 +300,7 @@ async def test_a_summary_that_keeps_another_one_is_the_only_one_that_is_shown() 
 
 async def test_where_not_even_the_question_has_room_the_model_is_not_asked() -> None:
     model = ScriptedModel([])
-    context = Compaction(300).watch(model, ModelRequest(()))
+    context = Compaction(300).watch(model, ModelRequest(()), minting())
     made = await context.fit([says("x" * 600), says("y" * 600, "u2")], no_call)
     assert [each.content for each in made.append] == [
         "[1 earlier messages are left out here; no summary could be made]"
@@ -313,12 +314,12 @@ async def test_reasoning_that_is_sent_back_counts(memory: Ledger) -> None:
     )
     aside = AssistantMessage(MessageId("a"), "hm", reasoning=(Reasoning("r" * 6_000, "scripted"),))
     for message, is_much in ((thought, True), (aside, False)):
-        context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()))
+        context = Compaction(WINDOW).watch(ScriptedModel([]), ModelRequest(()), minting())
         assert (context.at_once([says(), message, says("go on", "u2")]) is None) == is_much
 
 
 async def test_without_a_policy_the_model_is_shown_everything() -> None:
-    context = Unbounded().watch(ScriptedModel([]), ModelRequest(()))
+    context = Unbounded().watch(ScriptedModel([]), ModelRequest(()), minting())
     messages: list[Message] = [says("x" * 900_000)]
     assert (await context.fit(messages, no_call)).messages == tuple(messages)
     assert await context.compact(messages, no_call) == await context.fit(messages, no_call)

@@ -210,10 +210,6 @@ def test_any_other_approval_is_refused_with_what_is_expected(payload: JsonValue)
     assert len(raised.value.message) < 200
 
 
-def test_each_approval_has_an_id_of_its_own() -> None:
-    assert read_approval(CALL, True).id != read_approval(CALL, True).id
-
-
 # ---------------------------------------------------------------- the history
 ID, SPOKEN_CALL = MessageId("m"), CallId("c")
 MESSAGES: list[tuple[Message, MessageView]] = [

@@ -342,20 +342,22 @@ LATE = ToolResult("The tool did not answer in 0.05 s.", is_error=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "result"),
+    ("name", "seconds", "result"),
     [
-        ("result", ToolResult("early")),
-        ("plain_result", ToolResult("early")),
-        ("error", ToolResult("no more", is_error=True)),
-        ("plain_error", ToolResult("The tool failed: StrayExit.", is_error=True)),
-        ("waits", LATE),
-        ("never_waits", LATE),
-        ("ignores_cancellation", LATE),
+        ("result", 60, ToolResult("early")),
+        ("plain_result", 60, ToolResult("early")),
+        ("error", 60, ToolResult("no more", is_error=True)),
+        ("plain_error", 60, ToolResult("The tool failed: StrayExit.", is_error=True)),
+        ("waits", 0.05, LATE),
+        ("never_waits", 0.05, LATE),
+        ("ignores_cancellation", 0.05, LATE),
     ],
 )
-async def test_a_generator_is_closed_whatever_its_end(name: str, result: ToolResult) -> None:
+async def test_a_generator_is_closed_whatever_its_end(
+    name: str, seconds: float, result: ToolResult
+) -> None:
     generators = EndingGenerators()
-    assert await run(tool(seconds=0.05)(getattr(generators, name))) == result
+    assert await run(tool(seconds=seconds)(getattr(generators, name))) == result
     assert generators.closed == [name]
 
 

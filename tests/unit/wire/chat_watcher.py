@@ -14,7 +14,7 @@ from passback.core.events import (
     TextDelta,
     innermost_event,
 )
-from passback.core.messages import Message, RunRef, UserMessage, new_message_id
+from passback.core.messages import UNNAMED, Message, RunRef, UserMessage
 from passback.core.posts import StartRun
 from passback.engine.service import RunService
 from passback.wire.chat.history import project, read_messages, read_turns_before
@@ -85,7 +85,7 @@ class Watcher:
         if how == "cancel":
             await self.runs.cancel(run)
             return
-        instead = UserMessage(new_message_id(), "instead")
+        instead = UserMessage(UNNAMED, "instead")
         started = await self.runs.start(StartRun(KEY, (instead,), on_busy=how))
         assert isinstance(started, RunRef)
         self._next = started

@@ -26,12 +26,12 @@ from passback.core.conversation_settings import ConversationSettings
 from passback.core.deltas import Finish
 from passback.core.errors import InvalidRequest, StoreUnavailable
 from passback.core.messages import (
+    UNNAMED,
     ApprovalMessage,
     ConversationId,
     ConversationKey,
     Owed,
     ToolSpec,
-    new_message_id,
 )
 from passback.http.gate import ANONYMOUS
 from passback.models.scripted import ScriptedModel, Turn, calls, says
@@ -193,7 +193,7 @@ async def test_a_permission_is_taken_back_when_another_client_has_answered() -> 
         key = editor.begin_prompt("Burn it")
         await editor.until_asked(ASK)
         [owed] = await owed_of(editor)
-        await editor.post(ApprovalMessage(new_message_id(), owed.id, approved=True))
+        await editor.post(ApprovalMessage(UNNAMED, owed.id, approved=True))
         assert await editor.stop_reason(key) == "end_turn"
         assert editor.withdrawn == [ASK]
         assert told(model) == ["it is burnt"]

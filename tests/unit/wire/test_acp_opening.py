@@ -27,12 +27,8 @@ from passback.core.changes import ListedConversation
 from passback.core.conversation_settings import ConversationSettings
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk
 from passback.core.errors import StoreUnavailable
-from passback.core.messages import (
-    ConversationId,
-    ConversationKey,
-    Reasoning,
-    new_conversation_id,
-)
+from passback.core.ids import new_conversation_id
+from passback.core.messages import ConversationId, ConversationKey, Reasoning
 from passback.http.gate import ANONYMOUS
 from passback.models.scripted import ScriptedModel, calls, says
 

@@ -11,13 +11,7 @@ from tests.support.waiting import moment
 
 from passback import Permission, tool
 from passback.core.errors import QueueFull
-from passback.core.messages import (
-    ApprovalMessage,
-    Owed,
-    ToolMessage,
-    ToolSpec,
-    new_message_id,
-)
+from passback.core.messages import UNNAMED, ApprovalMessage, Owed, ToolMessage, ToolSpec
 from passback.models.scripted import calls, says
 from passback.streams.jsonrpc import ConnectionLost, Peer
 from passback.wire.acp.asking import ask_permission, ask_user
@@ -288,7 +282,7 @@ async def test_the_answer_of_another_client_counts_if_it_comes_first() -> None:
         key = editor.begin_prompt("Burn it")
         await editor.until_asked("session/request_permission")
         [owed] = await owed_of(editor)
-        await editor.post(ApprovalMessage(new_message_id(), owed.id, approved=False))
+        await editor.post(ApprovalMessage(UNNAMED, owed.id, approved=False))
         await editor.until_idle()
         held.set()
         assert await editor.stop_reason(key) == "end_turn"
@@ -350,7 +344,7 @@ async def test_of_several_answers_those_that_another_client_has_given_are_left_o
         key = editor.begin_prompt("Paint")
         await editor.until_asked("_passback/tool_call")
         first, _ = await owed_of(editor)
-        await editor.post(ToolMessage(new_message_id(), first.id, "by another"))
+        await editor.post(ToolMessage(UNNAMED, first.id, "by another"))
         held.set()
         assert await editor.stop_reason(key) == "end_turn"
         assert told(model) == ["by another", "by the editor"]
@@ -364,7 +358,7 @@ async def test_a_cancel_keeps_what_another_client_has_answered() -> None:
         editor.handlers["_passback/tool_call"] = paint
         key = await begin_asking(editor)
         first = (await owed_of(editor))[0]
-        await editor.post(ToolMessage(new_message_id(), first.id, "by another"))
+        await editor.post(ToolMessage(UNNAMED, first.id, "by another"))
         editor.cancel()
         assert await editor.stop_reason(key) == "cancelled"
         assert await editor.prompt("Again") == "end_turn"
@@ -384,8 +378,8 @@ async def test_a_cancel_after_another_client_has_answered_everything() -> None:
         key = await begin_asking(editor)
         painted, burnt = await owed_of(editor)
         await editor.post(
-            ToolMessage(new_message_id(), painted.id, "by another"),
-            ApprovalMessage(new_message_id(), burnt.id, approved=False),
+            ToolMessage(UNNAMED, painted.id, "by another"),
+            ApprovalMessage(UNNAMED, burnt.id, approved=False),
         )
         await editor.until_idle()
         editor.cancel()

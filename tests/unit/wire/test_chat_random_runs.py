@@ -16,6 +16,7 @@ from tests.unit.wire.chat_watcher import HANG, Stop, Watcher, recorded_turns
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
 from passback.core.errors import ModelError
 from passback.core.messages import (
+    UNNAMED,
     ApprovalMessage,
     MessageId,
     Owed,
@@ -25,7 +26,6 @@ from passback.core.messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    new_message_id,
 )
 from passback.core.posts import StartRun
 from passback.core.questions import ASK_USER
@@ -119,16 +119,16 @@ STOPS: st.SearchStrategy[list[Stop]] = st.lists(
 
 def _answer(owed: Owed, denies: bool) -> PostedMessage:
     if owed.kind == "approval":
-        return ApprovalMessage(new_message_id(), owed.id, not denies)
+        return ApprovalMessage(UNNAMED, owed.id, not denies)
     content = json.dumps({"answers": [{"selected": ["a"]}]}) if owed.kind == "question" else "done"
-    return ToolMessage(new_message_id(), owed.id, content, is_error=denies)
+    return ToolMessage(UNNAMED, owed.id, content, is_error=denies)
 
 
 async def _react(runs: RunService, owed: Sequence[Owed], reaction: str) -> RunRef | None:
     if reaction == "close" and owed:
         return await runs.close_calls(KEY)
     if reaction == "go on" or not owed:
-        messages: tuple[PostedMessage, ...] = (UserMessage(new_message_id(), "and now?"),)
+        messages: tuple[PostedMessage, ...] = (UserMessage(UNNAMED, "and now?"),)
     else:
         messages = tuple(_answer(each, reaction == "deny") for each in owed)
     started = await runs.start(StartRun(KEY, messages))

@@ -39,6 +39,7 @@ async def test_a_run_is_read_while_it_goes_on_and_after_its_end() -> None:
         )
         assert ended.pop("seconds") >= 0
         assert ended == {
+            "conversationId": "c",
             "runId": answer.headers["x-run-id"],
             "outcome": "completed",
             "reason": "end_turn",

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
-from functools import lru_cache
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -26,7 +25,7 @@ from passback.core.changes import (
     load_title_call,
     load_tools,
 )
-from passback.core.conversation.store import ConversationTag, Found, Wanted
+from passback.core.conversation.store import Found, Wanted
 from passback.core.conversation.tree import Tree
 from passback.core.conversation_settings import NO_SETTINGS, load_settings
 from passback.core.errors import StoreError
@@ -34,7 +33,6 @@ from passback.core.events import START, Position
 from passback.core.messages import (
     UNUSED,
     CallId,
-    ConversationKey,
     Owed,
     RunId,
     Usage,
@@ -237,20 +235,6 @@ def load_receipt(text: str, /) -> Receipt:
 
 
 # ---------------------------------------------------------------- names
-@lru_cache(maxsize=10_000)
-def conversation_tag(key: ConversationKey, /) -> ConversationTag:
-    """Return the name of a conversation in a store.
-
-    It is 32 hex digits, so that no id can inject, collide or be too long.
-    """
-    return ConversationTag(hashlib.sha256(pack_key(key)).hexdigest()[:32])
-
-
-def pack_key(key: ConversationKey, /) -> bytes:
-    """Pack owner and id: recovery finds conversations by records, and needs their keys."""
-    return f"{key.owner}\0{key.id}".encode("utf-8", "surrogatepass")
-
-
 def first_version(nonce: str, /) -> int:
     """Return the version of a conversation after its first write.
 

@@ -22,15 +22,13 @@ Arguments are positional-only and values frozen. Times are in milliseconds, by t
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field
-from typing import Literal, NamedTuple, NewType, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from passback.core.errors import StoreError
 from passback.core.events import Position
+from passback.core.ids import ConversationTag
 from passback.core.messages import ConversationKey, OwnerId, RunId
 from passback.core.values import value
-
-ConversationTag = NewType("ConversationTag", str)
-"""The name of a conversation in a store: 32 hex digits, a hash of its key."""
 
 REMEMBERED_WRITES = 16
 """Ids of writes that a store remembers for each conversation."""

@@ -16,14 +16,12 @@ from typing import TypeAlias, TypeVar
 
 import asyncpg
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     REMEMBERED_WRITES,
     Amounts,
     Append,
     Appended,
     Applied,
-    ConversationTag,
     Found,
     FoundLease,
     LeaseChange,
@@ -46,6 +44,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreError
 from passback.core.events import Position
+from passback.core.ids import ConversationTag, conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
 from passback.pacing import LargeWrites as LargeWrites
 from passback.stores.coordination import is_large as is_large

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     Found,
     Listed,
@@ -21,6 +20,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.errors import StoreError, StoreUnavailable
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.values import value
 from passback.stores.redis.link import RedisLink

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     WHOLE,
     Applied,
@@ -24,6 +23,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreError
 from passback.core.events import Position
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
 from passback.stores.layout import unpacking_records
 from passback.stores.redis.scripts import LAYOUT, READ_FIELDS, WRITE_ID_SIZE

@@ -5,13 +5,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     Amounts,
     Append,
     Appended,
     Applied,
-    ConversationTag,
     Found,
     LogPage,
     Query,
@@ -24,6 +22,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreError, StoreUnavailable
 from passback.core.events import Position
+from passback.core.ids import ConversationTag, conversation_tag
 from passback.core.messages import ConversationKey, RunId
 from passback.stores.layout import PAGE_SIZE, SPENT_MOST, SPENT_TTL, unpacking_records
 from passback.stores.options import StoreOptions

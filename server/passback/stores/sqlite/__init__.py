@@ -13,13 +13,11 @@ from pathlib import Path
 
 import anyio
 
-from passback.core.conversation.head import conversation_tag
 from passback.core.conversation.store import (
     Amounts,
     Append,
     Appended,
     Applied,
-    ConversationTag,
     Found,
     LogPage,
     Query,
@@ -33,6 +31,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreError, StoreFull
 from passback.core.events import Position
+from passback.core.ids import ConversationTag, conversation_tag
 from passback.core.messages import ConversationKey, RunId
 from passback.pacing import LargeWrites as LargeWrites
 from passback.stores.coordination import LogNotifications, LogWaiter, is_large

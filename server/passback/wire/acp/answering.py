@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from passback.core.errors import InvalidRequest
-from passback.core.messages import (
-    Answer,
-    ApprovalMessage,
-    Owed,
-    ToolMessage,
-    new_message_id,
-)
+from passback.core.messages import UNNAMED, Answer, ApprovalMessage, Owed, ToolMessage
 from passback.streams.jsonrpc import Peer
 from passback.wire.acp.asking import (
     Decision,
@@ -117,14 +111,14 @@ class Answering:
                 answer = await self._ask(owed)
             case _:
                 result = await self._execute(owed, again=again)
-                answer = ToolMessage(new_message_id(), owed.id, result.content, result.is_error)
+                answer = ToolMessage(UNNAMED, owed.id, result.content, result.is_error)
         self.send(self._updates.settle(owed.id, answer.content, is_error=answer.is_error))
         return answer
 
     async def _ask(self, owed: Owed) -> ToolMessage:
         view = self._updates.view(owed.id)
         answer = await ask_user(self._peer, self._session_id, owed, view, by_form=self._by_form)
-        return answer or ToolMessage(new_message_id(), owed.id, _ALONE, is_error=True)
+        return answer or ToolMessage(UNNAMED, owed.id, _ALONE, is_error=True)
 
     async def _decide(self, owed: Owed) -> ApprovalMessage:
         decision: Decision = "allow_once"
@@ -133,7 +127,7 @@ class Answering:
             view["content"] = [*view.get("content", ()), *text_content(owed.reason)]
             decision = await ask_permission(self._peer, self._session_id, view)
         return ApprovalMessage(
-            new_message_id(),
+            UNNAMED,
             owed.id,
             decision in {"allow_once", "allow_always"},
             always=decision in {"allow_always", "reject_always"},

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.errors import InvalidAnswer
-from passback.core.messages import DataPart, Owed, ToolMessage, new_message_id
+from passback.core.messages import UNNAMED, DataPart, Owed, ToolMessage
 from passback.core.questions import Option, Question, Questions, check_question_answer
 from passback.streams.jsonrpc import ConnectionLost, Peer, RpcError
 from passback.wire.acp.updates import Update, short_title, text_content
@@ -97,10 +97,10 @@ async def ask_user(
     else:
         return None
     if answers is not None:
-        message = ToolMessage(new_message_id(), owed.id, (DataPart({"answers": answers}),))
+        message = ToolMessage(UNNAMED, owed.id, (DataPart({"answers": answers}),))
         if fits_questions(owed, message):
             return message
-    return ToolMessage(new_message_id(), owed.id, _DECLINED, is_error=True)
+    return ToolMessage(UNNAMED, owed.id, _DECLINED, is_error=True)
 
 
 def fits_questions(owed: Owed, answer: ToolMessage, /) -> bool:

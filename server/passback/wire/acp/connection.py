@@ -24,7 +24,8 @@ from passback.core.errors import (
     Unauthenticated,
     UnknownConversation,
 )
-from passback.core.messages import ConversationKey, OwnerId, new_conversation_id
+from passback.core.ids import new_conversation_id
+from passback.core.messages import ConversationKey, OwnerId
 from passback.core.toolsets import ServerTools
 from passback.http.requests import check_conversation_id, parse_place
 from passback.http.wires import Services

@@ -35,6 +35,7 @@ from passback.core.events import (
     RunFinished,
 )
 from passback.core.messages import (
+    UNNAMED,
     Answer,
     Content,
     ConversationKey,
@@ -46,7 +47,6 @@ from passback.core.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    new_message_id,
     single_text,
 )
 from passback.core.posts import Parked, StartRun
@@ -352,13 +352,11 @@ class Session:
         status = await self._runs.status(self.key)
         await self.settings.refresh()
         text = single_text(content)
-        message: PostedMessage = UserMessage(
-            new_message_id(), content, context=self._message_context()
-        )
+        message: PostedMessage = UserMessage(UNNAMED, content, context=self._message_context())
         asked = text is not None and not status.overdue and bool(status.owed)
         if asked and self._answering.asks_in_text(status.owed):
             [question] = status.owed
-            answer = ToolMessage(new_message_id(), question.id, text or "")
+            answer = ToolMessage(UNNAMED, question.id, text or "")
             # the model is shown other words as well, beside a question that is not answered
             message = answer if fits_questions(question, answer) else message
         started = await self._post((message,), offers_tools=True)

@@ -22,7 +22,6 @@ from passback.http.body import read_object
 from passback.http.requests import (
     check_conversation_id,
     headers_of,
-    idempotency_key,
     preferred_media_type,
     validate_model,
 )
@@ -91,13 +90,12 @@ class _Process:
 
     async def process_request(self, request: Request) -> ASGIApp:
         """Admit the post, then answer with the run that it began or joined."""
-        headers = headers_of(request.scope)
-        key, seen = idempotency_key(headers), last_event_id(headers)
+        seen = last_event_id(headers_of(request.scope))
         post = validate_model(
             AgentRequest, await read_object(request, self._services.limits, self._services.bodies)
         )
         streams = _wants_stream(request, asked=post.stream is not False)
-        command = await read_request(self._services, owner_of(request), key, post)
+        command = await read_request(self._services, request, post)
         started = await self._runs.start(command)
         if isinstance(started, Parked):
             return _parked_response(request, started, post.id, streams=streams)

@@ -199,7 +199,7 @@ def describe_paths(path: str) -> dict[str, JsonValue]:
 def _describe_responses() -> dict[str, JsonValue]:
     headers = answer_headers(POST_HEADERS)
     *_, last = _example_builder().generate_streaming_response(["On it."])
-    place = "id: run_5f0c2a9be1d84f6a7c3e9b10.1-4"
+    place = "id: run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.1-4"
     events = _example_builder().generate_streaming_response(["On ", "it."])
     whole: dict[str, JsonValue] = {
         "application/json": {"schema": schema_reference("AgentResponse"), "example": last},

@@ -9,10 +9,13 @@ from functools import partial
 from typing import Final, TypeVar, cast
 
 from pydantic import JsonValue
+from starlette.requests import Request
 
 from passback.core.errors import InvalidRequest, NothingToDo, PassbackError
 from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
+    UNNAMED,
+    Answer,
     AssistantMessage,
     CallId,
     ConversationKey,
@@ -20,7 +23,6 @@ from passback.core.messages import (
     Generation,
     HistoryMessage,
     MessageId,
-    OwnerId,
     Part,
     PostedMessage,
     RefusalPart,
@@ -30,11 +32,11 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
     as_text,
-    new_message_id,
 )
 from passback.core.posts import StartRun, new_indexes
 from passback.http.body import work_on
-from passback.http.requests import posted_conversation_id, validate_model
+from passback.http.conversations import posted_conversation
+from passback.http.requests import headers_of, idempotency_key, validate_model
 from passback.http.wires import Services
 from passback.native.declarations import parse_tools
 from passback.native.message_context import add_context, read_context, refuse_large
@@ -73,9 +75,7 @@ _NEEDS_CONVERSATION = (
 )
 
 
-async def read_request(
-    services: Services, owner: OwnerId, key: str | None, post: AgentRequest, /
-) -> StartRun:
+async def read_request(services: Services, request: Request, post: AgentRequest, /) -> StartRun:
     """Return the command of a request.
 
     Raises:
@@ -94,8 +94,9 @@ async def read_request(
     ]
     history, flaw = await _read_history(services, post)
     continues = not history and any(each.is_from_agent for each in post.input)
-    conversation = ConversationKey(
-        owner, posted_conversation_id(owner, key, post.session_id or None)
+    answered = (each.call_id for each in messages if isinstance(each, Answer))
+    conversation = await posted_conversation(
+        request, services.runs, post.session_id or None, answered
     )
     return StartRun(
         conversation,
@@ -103,7 +104,7 @@ async def read_request(
         None
         if post.tools is None
         else await parse_tools(post.tools, services.limits, conversation),
-        idempotency_key=key,
+        idempotency_key=idempotency_key(headers_of(request.scope)),
         named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
         on_busy=post.on_busy or services.on_busy,
         on_disconnect=post.on_disconnect or "continue",
@@ -261,7 +262,7 @@ def _read_text_message(
         _read_at(f"content.{at}", _read_part, part) for at, part in enumerate(message.content or ())
     )
     content = check_content(parts, services.limits.attachment_bytes)
-    message_id = MessageId(message.id) if message.id else new_message_id()
+    message_id = MessageId(message.id) if message.id else UNNAMED
     if role == "system":
         return SystemMessage(message_id, content)
     return UserMessage(message_id, content, agent)
@@ -273,7 +274,7 @@ def _read_result_message(services: Services, message: AgentInput, /) -> ToolMess
     content = read_result(given.output, services.limits.result_bytes)
     # a failed tool is reported by the flag or by the message's status
     failed = given.is_error or message.status == "failed"
-    return ToolMessage(new_message_id(), CallId(given.call_id), content, failed)
+    return ToolMessage(UNNAMED, CallId(given.call_id), content, failed)
 
 
 def _read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
@@ -306,7 +307,7 @@ async def _read_history(
     try:
         for at, each in enumerate(post.input):
             _add_to_history(read, f"input.{at}", services, each)
-        imported = await work_on(imported_arguments(read), split_history, read, new_message_id)
+        imported = await work_on(imported_arguments(read), split_history, read)
         return imported.history, ""
     except InvalidRequest as error:
         return (), error.message
@@ -327,7 +328,7 @@ def _add_to_history(
             turn = AssistantMessage(turn.id, turn.content, (*turn.tool_calls, call))
             read[-1] = (first, turn)
         else:
-            read.append((place, AssistantMessage(new_message_id(), "", (call,))))
+            read.append((place, AssistantMessage(UNNAMED, "", (call,))))
     elif message.is_from_agent:
         spoken = (
             _read_at(place, _read_agent_text, services, message)
@@ -347,5 +348,5 @@ def _read_agent_text(services: Services, message: AgentInput) -> AssistantMessag
     )
     if not as_text(parts, media=lambda part: part.url).strip():
         return None
-    message_id = MessageId(message.id) if message.id else new_message_id()
+    message_id = MessageId(message.id) if message.id else UNNAMED
     return AssistantMessage(message_id, check_content(parts, services.limits.attachment_bytes))

@@ -195,9 +195,9 @@ _EXAMPLE_SESSION: Mapping[str, JsonValue] = {
     "pending_tool_call_ids": [],
 }
 _EXAMPLE_TURN: Mapping[str, JsonValue] = {
-    "id": "run_07b2c5de94f1a3688e0d4c17.1",
+    "id": "run_693FyNLtTkEYVaTmsgaHHi2MRhLoW6zcdf.1",
     "sequence": 2,
-    "turn_id": "run_07b2c5de94f1a3688e0d4c17.1",
+    "turn_id": "run_693FyNLtTkEYVaTmsgaHHi2MRhLoW6zcdf.1",
     "loop_id": "root",
     "kind": "message",
     "role": "assistant",
@@ -407,7 +407,7 @@ def _describe_chat() -> _Part:
         "result": {"output": "Paris."},
         "finish_reason": "completed",
         "pending_tool_call_ids": [],
-        "chat_run_id": "run_07b2c5de94f1a3688e0d4c17",
+        "chat_run_id": "run_693FyNLtTkEYVaTmsgaHHi2MRhLoW6zcdf",
     }
     return describe_operation(
         "chatHeadless",

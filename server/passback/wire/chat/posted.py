@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from passback.core.errors import InvalidAnswer, InvalidRequest, NothingToDo, UnknownToolCall
 from passback.core.messages import (
+    UNNAMED,
     Answer,
     ApprovalMessage,
     AssistantMessage,
@@ -26,7 +27,6 @@ from passback.core.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    new_message_id,
 )
 from passback.core.posts import OnBusy, StartRun
 from passback.core.questions import Answer as Choice
@@ -171,7 +171,7 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
     limits = services.limits
     messages: list[PostedMessage] = [
         ToolMessage(
-            new_message_id(),
+            UNNAMED,
             CallId(each.tool_call_id),
             read_result(each.result, limits.result_bytes),
             each.status == "error",
@@ -182,7 +182,7 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
         messages.append(await _read_answer(services.runs, key, sent.askuser_answer))
     named: frozenset[MessageId] = frozenset()
     if sent.message:
-        message_id = MessageId(sent.message_id) if sent.message_id else new_message_id()
+        message_id = MessageId(sent.message_id) if sent.message_id else UNNAMED
         named = frozenset({message_id} if sent.message_id else ())
         content = check_content(_read_content(sent.message), limits.attachment_bytes)
         messages.append(UserMessage(message_id, content))
@@ -262,7 +262,7 @@ async def _read_answer(runs: Runs, key: ConversationKey, sent: QuestionAnswer) -
     answers: list[JsonValue] = [
         _read_choice(str(number), question, sent) for number, question in enumerate(questions)
     ]
-    return ToolMessage(new_message_id(), call_id, (DataPart({"answers": answers}),))
+    return ToolMessage(UNNAMED, call_id, (DataPart({"answers": answers}),))
 
 
 async def _find_call(runs: Runs, key: ConversationKey, call_id: CallId) -> ToolCall:
@@ -323,4 +323,4 @@ def _read_decision(call_id: CallId, sent: QuestionAnswer) -> ApprovalMessage:
             "askuser_answer.selections.0: [0] allows the call, and [1] denies it; "
             "custom is the reason of a denial"
         )
-    return ApprovalMessage(new_message_id(), call_id, chosen == [0], reason)
+    return ApprovalMessage(UNNAMED, call_id, chosen == [0], reason)

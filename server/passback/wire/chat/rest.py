@@ -17,12 +17,12 @@ from passback.core.changes import ConversationPlace, ListedConversation, Status
 from passback.core.errors import Conflict, InvalidRequest
 from passback.core.events import Cursor, Logged, Position, RunEvent, TextDelta
 from passback.core.messages import (
+    UNNAMED,
     ConversationId,
     ConversationKey,
     OwnerId,
     RunRef,
     UserMessage,
-    new_message_id,
 )
 from passback.core.posts import Parked
 from passback.core.titles import MAX_TITLE, check_title, first_title
@@ -175,7 +175,7 @@ class _Rest:
             raise InvalidRequest("model: choose it with each message, in chat:send")
         owner = owner_of(request)
         session_id = posted_conversation_id(owner, key, None)
-        title = first_title((UserMessage(new_message_id(), posted.intent or ""),))
+        title = first_title((UserMessage(UNNAMED, posted.intent or ""),))
         with suppress(Conflict):  # a repeat with the same key has created it
             await self._runs.create(ConversationKey(owner, session_id), title=title)
         created: CreatedSession = {"session_id": session_id}

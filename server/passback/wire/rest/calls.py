@@ -168,7 +168,7 @@ _CLAIMANT_PARAMETER = describe_parameter(
     "claimant", "query", "Who gives the claim back; the body may say it instead."
 )
 _EXAMPLE_CLAIM: Mapping[str, JsonValue] = {
-    "callId": "call_0b6f4c1d2e3a495867f8a9b0",
+    "callId": "call_693FyNLtTkEYVaTmsgaHHi7FXgdN3QfLF9",
     "claimant": "tab-7f3a",
     "expiresAt": "2026-01-31T12:00:30.000Z",
 }

@@ -261,13 +261,13 @@ def _included_words(request: Request, known: Collection[str]) -> frozenset[str]:
 
 
 _EXAMPLE_EVENTS = """\
-data: {"type":"posted","runId":"run_5f0c2a9be1d84f6a7c3e9b10","first":2,"messages":[
+data: {"type":"posted","runId":"run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O","first":2,"messages":[
 data:   {"id":"msg_3","role":"user","content":"And Italy?"}]}
 
-id: run_5f0c2a9be1d84f6a7c3e9b10.2-1
-data: {"type":"run-start","runId":"run_5f0c2a9be1d84f6a7c3e9b10"}
+id: run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.2-1
+data: {"type":"run-start","runId":"run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O"}
 
-id: run_5f0c2a9be1d84f6a7c3e9b10.2-3
+id: run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.2-3
 data: {"type":"text","content":"Rome."}
 
 """
@@ -288,13 +288,13 @@ _PATHS: Mapping[str, JsonValue] = {
                         "createdAt": "2026-01-31T11:58:00.000Z",
                         "updatedAt": "2026-01-31T12:00:00.000Z",
                         "status": "running",
-                        "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+                        "runId": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O",
                         "running": {
-                            "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+                            "runId": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O",
                             "firstMessage": 0,
                             "attempt": 1,
                         },
-                        "queued": ["run_07b2c5de94f1a3688e0d4c17"],
+                        "queued": ["run_693FyNLtTkEYVaTmsgaHHi2MRhLoW6zcdf"],
                         "owed": [],
                         "messageCount": 2,
                         "usage": {
@@ -310,7 +310,7 @@ _PATHS: Mapping[str, JsonValue] = {
                         ],
                         "refusals": [
                             {
-                                "toolCallId": "call_0b6f4c1d2e3a495867f8a9b0",
+                                "toolCallId": "call_693FyNLtTkEYVaTmsgaHHi7FXgdN3QfLF9",
                                 "name": "delete_file",
                                 "reason": "This call was not allowed. The user says: I need it.",
                             }
@@ -404,7 +404,7 @@ _PATHS: Mapping[str, JsonValue] = {
                     "X-Conversation-Id": {"schema": {"type": "string"}},
                     "X-Run-Id": {"schema": {"type": "string"}},
                 },
-                example="id: run_5f0c2a9be1d84f6a7c3e9b10.1-4\ndata: [DONE]\n\n",
+                example="id: run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.1-4\ndata: [DONE]\n\n",
             ),
             *CONVERSATION_ERRORS,
             "run_not_found",
@@ -488,7 +488,7 @@ _PATHS: Mapping[str, JsonValue] = {
             requestBody=json_body(
                 schema_reference("CancelRun"),
                 required=False,
-                example={"runId": "run_5f0c2a9be1d84f6a7c3e9b10"},
+                example={"runId": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O"},
             ),
         ),
     },

@@ -129,8 +129,8 @@ _EXAMPLE: Mapping[str, JsonValue] = {
     "title": "Hello",
     "leaf": 1,
     "messages": [
-        {"role": "user", "id": "msg_0123456789abcdef01234567", "content": "Hello"},
-        {"role": "assistant", "id": "msg_89abcdef0123456789abcdef", "content": "Hi!"},
+        {"role": "user", "id": "msg_693FyNLtTkEYVaTmsgaHHi8vnMdrEyLTyc", "content": "Hello"},
+        {"role": "assistant", "id": "msg_693FyNLtTkEYVaTmsgaHHiawtYz6lZXd1M", "content": "Hi!"},
     ],
 }
 

@@ -138,9 +138,9 @@ _PATHS: Mapping[str, JsonValue] = {
                                 "createdAt": "2026-01-31T11:58:00.000Z",
                                 "updatedAt": "2026-01-31T12:00:00.000Z",
                                 "status": "waiting",
-                                "runId": "run_5f0c2a9be1d84f6a7c3e9b10",
+                                "runId": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O",
                                 "owed": 1,
-                                "cursor": "run_5f0c2a9be1d84f6a7c3e9b10.1-9",
+                                "cursor": "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.1-9",
                             }
                         ],
                         "next": "1769860800000000-0123456789abcdef0123456789abcdef",

@@ -9,13 +9,15 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from passback.core.changes import RunRecord
+from passback.core.errors import UnknownRun
 from passback.core.events import RunFinished
 from passback.core.messages import RunId, RunRef
-from passback.http.answers import json_answer
+from passback.http.answers import json_answer, lister_of
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.history import utc_timestamp
 from passback.native.openapi import (
+    STORE_ERRORS,
     describe_operation,
     describe_parameter,
     json_response,
@@ -28,6 +30,7 @@ from passback.wire.rest.conversations import (
     conversation_key,
 )
 
+_FOUND = "/runs/{runId}"
 _RUN = "/conversations/{id}/runs/{runId}"
 
 
@@ -40,6 +43,7 @@ class RunView(TypedDict):
     and `cost` are of all its model calls, whatever came of them.
     """
 
+    conversationId: str
     runId: str
     outcome: Literal["completed", "handed-back", "cancelled", "failed"] | None
     reason: str | None
@@ -58,12 +62,29 @@ def build(services: Services, /) -> Wire:
         run = RunRef(conversation_key(request), RunId(request.path_params["runId"]))
         return json_answer(request.scope, _run_view(run, await services.runs.run(run)))
 
-    return Wire(routes=[Endpoint(_RUN, get_run, methods=["GET"])], paths=_PATHS, types=(RunView,))
+    async def find_run(request: Request) -> Response:
+        """Answer with a run's record; its id tells in which conversation it is."""
+        run_id = RunId(request.path_params["runId"])
+        key = await services.runs.locate(lister_of(request), run_id)
+        if key is None:
+            raise UnknownRun("there is no such run")
+        run = RunRef(key, run_id)
+        return json_answer(request.scope, _run_view(run, await services.runs.run(run)))
+
+    return Wire(
+        routes=[
+            Endpoint(_RUN, get_run, methods=["GET"]),
+            Endpoint(_FOUND, find_run, methods=["GET"]),
+        ],
+        paths=_PATHS,
+        types=(RunView,),
+    )
 
 
 def _run_view(run: RunRef, record: RunRecord) -> RunView:
     end = None if record.outcome is None else run_end(RunFinished(record.outcome))
     return {
+        "conversationId": run.key.id,
         "runId": run.run_id,
         "outcome": end and end["outcome"],
         "reason": end and end.get("reason"),
@@ -78,12 +99,21 @@ def _run_view(run: RunRef, record: RunRecord) -> RunView:
     }
 
 
+_RUN_ID_PARAMETER = describe_parameter("runId", "path", "The run's id.")
 _PATHS: Mapping[str, JsonValue] = {
+    _FOUND: {
+        "parameters": [_RUN_ID_PARAMETER],
+        "get": describe_operation(
+            "findRun",
+            "What is kept of a run, in whichever conversation it is.",
+            {"200": json_response("The run.", schema_reference("RunView"))},
+            "keys_needed",
+            "run_not_found",
+            *STORE_ERRORS,
+        ),
+    },
     _RUN: {
-        "parameters": [
-            ID_PARAMETER,
-            describe_parameter("runId", "path", "The run's id."),
-        ],
+        "parameters": [ID_PARAMETER, _RUN_ID_PARAMETER],
         "get": describe_operation(
             "getRun",
             "What is kept of a run, also after its log has expired.",
@@ -91,5 +121,5 @@ _PATHS: Mapping[str, JsonValue] = {
             *CONVERSATION_ERRORS,
             "run_not_found",
         ),
-    }
+    },
 }
