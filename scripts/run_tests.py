@@ -19,7 +19,11 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import tools
 
@@ -63,12 +67,15 @@ def main() -> int:
     if "--quick" in arguments:
         arguments.remove("--quick")
         return _quick(arguments)
-    environment = prepare(nightly=os.environ.get("TEST_LANE") == "nightly")
+    is_measured = "--coverage" in arguments
+    with ThreadPoolExecutor(1) as beside:
+        newer = beside.submit(tools.find_python, NEWER_PYTHON) if is_measured else None
+        environment = prepare(nightly=os.environ.get("TEST_LANE") == "nightly")
     if environment is None:
         return 1
-    if "--coverage" in arguments:
+    if newer is not None:
         arguments.remove("--coverage")
-        return _measured(arguments, environment)
+        return _measured(arguments, environment, newer.result())
     return _call("pytest", *SPREAD, *arguments, env=environment)
 
 
@@ -96,7 +103,7 @@ def _quick(arguments: list[str]) -> int:
     return _call("pytest", *SPREAD, *folders, *arguments, env=environment)
 
 
-def _measured(arguments: list[str], environment: dict[str, str]) -> int:
+def _measured(arguments: list[str], environment: dict[str, str], newer_python: str | None) -> int:
     data = CACHE / "coverage"
     data.mkdir(parents=True, exist_ok=True)
     for old in data.iterdir():
@@ -105,25 +112,41 @@ def _measured(arguments: list[str], environment: dict[str, str]) -> int:
     environment = environment | {"COVERAGE_FILE": str(data / ".coverage")}
     run = ("coverage", "run", "-m", "pytest", *SPREAD, f"--junitxml={report}")
     tests = _call(*run, *arguments, env=environment)
-    _call("coverage", "combine", "--quiet", env=environment)
-    enough = _is_enough(environment)
-    newer = _on_newer_python()
+    with _unit_tests_on(newer_python) as newer_run:  # one core reports the coverage meanwhile
+        _call("coverage", "combine", "--quiet", env=environment)
+        enough = _is_enough(environment)
+        newer = newer_run()
     _print_counts(report)
     return tests or newer or (0 if enough else 1)
 
 
-def _on_newer_python() -> int:
-    """Run the unit tests on a newer Python, in an environment of its own. The exit code; 0 where
-    there is no such Python.
+@contextmanager
+def _unit_tests_on(python: str | None) -> Generator[Callable[[], int]]:
+    """Run the unit tests on a newer Python while the context is open.
+
+    Yields a function that waits for their end, prints their output and returns their exit code; 0
+    where there is no such Python.
     """
-    python = tools.find_python(NEWER_PYTHON)
     if python is None:
         print(f"\n{NEWER_PYTHON} is not on the PATH: the unit tests were not run on it", flush=True)
-        return 0
-    print(f"\nThe unit tests on {NEWER_PYTHON}:", flush=True)
+        yield lambda: 0
+        return
     environment = os.environ | {"TEST_LANE": "quick"}
     command = [python, "-m", "pytest", *SPREAD, "-p", "no:cacheprovider", QUICK_FOLDERS[0]]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    with (
+        TemporaryFile("w+") as output,
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
+        ) as running,
+    ):
+
+        def finish() -> int:
+            code = running.wait()
+            output.seek(0)
+            print(f"\nThe unit tests on {NEWER_PYTHON}:\n{output.read()}", flush=True)
+            return code
+
+        yield finish
 
 
 def _is_enough(environment: dict[str, str]) -> bool:

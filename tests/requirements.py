@@ -73,4 +73,17 @@ PROMISES = (
     ),
     Promise("P14", "Client tools cannot shadow server tools, however their names are written."),
     Promise("P15", "Every write to the store may be sent twice."),
+    Promise(
+        "P16",
+        "A conversation is changed in one way: a pure function decides a write from its head, and a store applies it "
+        "whole if its guard holds, once.",
+    ),
+    Promise(
+        "P17",
+        "Another owner's things are unknown things: they get the same answer on every route, socket and cursor.",
+    ),
+    Promise(
+        "P18",
+        "What was said on one wire can be read and continued on all: no wire keeps a conversation of its own.",
+    ),
 )

@@ -15,7 +15,7 @@ from tests.support.model_server import ModelServer, calls, says
 from tests.support.server import running_server
 from tests.support.wire import PATH, ZONE, Client, Json, client_of, keyed, result, user
 
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("P9", "P13")]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P9", "P13", "P17")]
 
 KEYS = {"alice": "the-key-of-alice-0123456789", "bob": "the-key-of-bob-0123456789"}
 

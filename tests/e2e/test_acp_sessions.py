@@ -277,6 +277,7 @@ async def _kill_in_the_middle(stage: Stage, where: str) -> None:
     await stage.editor.kill()
 
 
+@pytest.mark.promise("P18")
 async def test_a_conversation_begun_over_http_is_listed_and_loaded(
     model: ModelServer, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ from tests.support.agent_api import user as agent_api_user
 from tests.support.model_server import calls, listening, says
 from tests.support.wire import Client, Json, client_tool, result, user
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P18"), pytest.mark.timeout(120)]
 
 FORM = '{"questions": [{"question": "Which?", "options": [{"label": "tea"}, {"label": "milk"}]}]}'
 ASKS, PAINTS, WIPES = (

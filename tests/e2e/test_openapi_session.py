@@ -217,10 +217,9 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", here)
     for method, call_id, who in CLAIMS:
         await ask(method, f"{here}/tool-calls/{call_id or owed[0]}/claim", json={"claimant": who})
-    for run_id in (called.headers["x-run-id"], "none"):
-        await ask("GET", f"/runs/{run_id}")
-    for query in ("?status=owed", ""):
-        await ask("GET", f"/tool-calls{query}")
+    found = f"/runs/{called.headers['x-run-id']}"
+    for path in ("/tool-calls?status=owed", "/tool-calls", found, "/runs/none"):
+        await ask("GET", path)
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
     await say(user("fail"))

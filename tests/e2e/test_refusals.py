@@ -51,6 +51,7 @@ async def test_our_own_page_may_call(server: Server, client: Client, conversatio
     assert answer.status == 200
 
 
+@pytest.mark.promise("P17")
 async def test_keys_separate_owners_and_a_request_without_one_is_refused(conversation: str) -> None:
     keys = "ann:key-of-ann-0123456789,bob:key-of-bob-0123456789"
     environment = {"PASSBACK_API_KEYS": keys}

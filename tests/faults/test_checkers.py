@@ -332,6 +332,20 @@ def test_a_history_that_its_policy_forbids_is_found(
     assert policy_violations(messages, *runs) == [violation]
 
 
+def test_a_post_without_an_answer_may_be_the_last_although_its_repeat_was_refused() -> None:
+    refused = operation("b", 0, None, refusal="409 conversation_busy")
+    unsure = replace(refused, indeterminate=True)
+    history = [question("a"), PART, *EXCHANGE]
+
+    assert policy_violations(history, INTERRUPTED, refused=[unsure]) == []
+    assert policy_violations(history, INTERRUPTED, refused=[refused]) == [
+        "the last message has no complete answer"
+    ]
+    assert policy_violations(history[:-1], INTERRUPTED, refused=[unsure]) == [
+        "the last message has no complete answer"
+    ]
+
+
 def test_a_refusal_that_a_policy_does_not_give_is_found() -> None:
     full = operation("x", 0, None, refusal="429 queue_full")
     assert policy_violations(EXCHANGE, LAST, refused=[full]) == [

@@ -7,26 +7,25 @@ also those of the worker that serves it.
 """
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from tests.model.apply_write import Conversation, append, apply_write, at_time, read
 from tests.model.names import shared_value
 
 from passback.core.admission import ConversationSnapshot, Verdict, decide_post
-from passback.core.changes import load_message
 from passback.core.conversation.commands import Command
-from passback.core.conversation.head import STATUS, head_of
+from passback.core.conversation.head import CLAIMS, STATUS, head_of, load_claims
 from passback.core.conversation.rules import Decided, Known, Refused
 from passback.core.conversation.store import Append, Guard, Write
 from passback.core.conversation.table import decide
-from passback.core.messages import ConversationId, ConversationKey, Message, OwnerId, RunId
+from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
 from passback.core.posts import OnBusy, StartRun
 from passback.core.transcript import MintMessageId
 from passback.core.values import value
 
 KEY = ConversationKey(OwnerId("owner"), ConversationId("conversation"))
 LEASE = 10  # milliseconds, of all leases
+CLAIM = 10  # milliseconds, of all claims
 ANSWERS = 10  # milliseconds for the answers that are owed, where there is a limit
 QUEUE = 2  # posts that may wait
 ATTEMPTS = 2  # workers that may try one run
@@ -50,6 +49,8 @@ class Say:
         named: the client has chosen an id for the message.
         repeats: how often it is posted again once it was answered.
         brings: results for all owed calls, with this content, are in the same post.
+        after: the number of the message that it follows, or `NO_MESSAGE`; without a text, what
+            comes after that message is answered anew.
     """
 
     text: str
@@ -58,6 +59,7 @@ class Say:
     on_busy: OnBusy = "reject"
     repeats: int = 0
     brings: str = ""
+    after: int | None = None
 
 
 @value
@@ -85,7 +87,23 @@ class Stop:
     repeats: int = 0
 
 
-Intent: TypeAlias = Say | Answer | Stray | Stop
+@value
+class Claim:
+    """A client claims the first call that is owed, or releases its claim."""
+
+    releases: bool = False
+    repeats: int = 0
+
+
+@value
+class Switch:
+    """A client switches to the newest branch that has a message, which it names by its number."""
+
+    to: int
+    repeats: int = 0
+
+
+Intent: TypeAlias = Say | Answer | Stray | Stop | Claim | Switch
 
 
 @value
@@ -135,6 +153,8 @@ class Sent(NamedTuple):
         head: afterwards.
         messages: those of the branch afterwards; `stored` is the number of all.
         cancelled: the run that it begins is cancelled at once.
+        after: the number of the message that its branch has to have, if it changes that.
+        until: the end of the claim that it makes, in the store's milliseconds.
     """
 
     write: Write | Append
@@ -145,6 +165,8 @@ class Sent(NamedTuple):
     messages: tuple[bytes, ...] = ()
     stored: int = 0
     cancelled: bool = False
+    after: int | None = None
+    until: int = 0
 
 
 class Client(NamedTuple):
@@ -155,7 +177,8 @@ class Client(NamedTuple):
         left: repeats of this post that are left.
         calls: ids of the calls that it answers.
         sent: None: its post is about to be judged.
-        overdue: it is about to begin the post that it has put into the queue.
+        supersedes: it is about to begin the post that it has put into the queue.
+        holds: the call that it has claimed, and until when.
     """
 
     name: str
@@ -164,6 +187,7 @@ class Client(NamedTuple):
     calls: tuple[str, ...] = ()
     sent: Sent | None = None
     supersedes: bool = False
+    holds: tuple[str, int] | None = None
 
 
 class Run(NamedTuple):
@@ -240,6 +264,7 @@ class Step(NamedTuple):
         cost: what it uses up.
         sent: the write that the store has got.
         judged: the post that was judged.
+        blocked: the call that another client has claimed.
     """
 
     label: str
@@ -248,16 +273,10 @@ class Step(NamedTuple):
     cost: Cost = "free"
     sent: Sent | None = None
     judged: Judged | None = None
+    blocked: str = ""
 
 
 # ---------------------------------------------------------------- the door
-_load = lru_cache(maxsize=100_000)(load_message)
-
-
-def messages_of(records: tuple[bytes, ...], /) -> tuple[Message, ...]:
-    return tuple(map(_load, records))
-
-
 def known_at(conversation: Conversation, /) -> Known:
     """Return a conversation as the rules know it after a reading."""
     found = read(conversation, STATUS)
@@ -302,11 +321,13 @@ def arrival(known: Conversation, late: Late, /) -> Iterator[Step]:
 
 
 def tick(known: Conversation, /) -> Iterator[Step]:
-    """Yield the end of a lease, or of a time limit, if there is one."""
-    head = known_at(known).head
-    lease, limit = known.lease, head.answer_by
+    """Yield the end of a lease, of a claim or of a time limit, if there is one."""
+    found = known_at(known)
+    lease, limit, fields = known.lease, found.head.answer_by, found.found.fields
     runs = lease is not None and bool(lease.fence) and lease.expires > known.now
-    if runs or (limit is not None and lease is None and limit > known.now):
+    waits = lease is None and limit is not None and limit > known.now
+    claims = CLAIMS in fields and load_claims(fields[CLAIMS]).at(known.now).by_call
+    if runs or waits or claims:
         yield Step("time passes", at_time(known, known.now + LEASE), (Clock(),), "tick")
 
 

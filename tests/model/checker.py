@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
+from tests.model import branch_invariants, invariants
 from tests.model.actors import (
     DOOMED,
     Actor,
+    Claim,
     Client,
     Clock,
     Cost,
@@ -28,12 +30,8 @@ from tests.model.actors import (
     tick,
 )
 from tests.model.apply_write import Conversation
-from tests.model.invariants import (
-    IN_CONVERSATIONS,
-    IN_STEPS,
-    Broken,
-    is_unsettled,
-)
+from tests.model.branch_invariants import claimed_twice
+from tests.model.invariants import Broken, is_unsettled
 from tests.model.judging import client_steps, first_client, recovery_steps
 from tests.model.names import (
     Renames,
@@ -58,6 +56,8 @@ COSTS: Final[dict[Cost, int]] = {
 """What a step takes from the budget of a state: four bits for each kind."""
 
 GONE = -1
+IN_CONVERSATIONS: Final = (*invariants.IN_CONVERSATIONS, *branch_invariants.IN_CONVERSATIONS)
+IN_STEPS: Final = (*invariants.IN_STEPS, *branch_invariants.IN_STEPS)
 
 
 class Violation(NamedTuple):
@@ -271,6 +271,8 @@ def _settled(
     """
     if isinstance(actor, Clock):
         return actor
+    if isinstance(actor, Client) and actor.holds is not None and actor.holds[1] <= known.now:
+        actor = actor._replace(holds=None)
     sent = actor.sent
     if sent is None or sent.applied or _may_hold(sent.write, known, names, overtaken=overtaken):
         return actor
@@ -307,6 +309,7 @@ class Search:
     def __init__(self, scene: Scene) -> None:
         self.space = Space(scene)
         self._scene = scene
+        self._claims = any(isinstance(i, Claim) for script in scene.clients for i in script)
         self._order: list[bytes] = []
         self._seen: set[bytes] = set()
         self._parents = array("I")
@@ -379,11 +382,20 @@ class Search:
                 if move.conversation != conversation or after != actors:
                     progress = progress or not cost or cost == COSTS["tick"]
                     self._add(move.conversation, budget - cost, after, index, move.label)
+        self._check_state(space.conversations[conversation], actors, owners, progress=progress)
+
+    def _check_state(
+        self, known: Conversation, actors: list[int], owners: int, *, progress: bool
+    ) -> None:
         if owners > 1:
             raise BrokenPromise(
                 Broken("one owner", "the store takes the writes of two workers"), ""
             )
-        if not progress and is_unsettled(space.conversations[conversation]):
+        if self._claims:
+            clients = [each for n in actors if isinstance(each := self.space.actors[n], Client)]
+            if claimed_twice(known, clients):
+                raise BrokenPromise(Broken("one claimant", "two clients have claimed one call"), "")
+        if not progress and is_unsettled(known):
             raise BrokenPromise(Broken("P10", "nobody goes on with the conversation"), "")
 
     def _actors_after(self, others: list[int], move: Move) -> list[int]:

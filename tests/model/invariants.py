@@ -10,17 +10,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from tests.model.actors import Actor, Judged, Late, Run, Step, deliver, messages_of
+from tests.model.actors import Actor, Judged, Late, Run, Step, deliver
 from tests.model.apply_write import Conversation
+from tests.model.reading import head_in, logged, messages_of
 from tests.support.transcript_rules import faults_of
 
 from passback.core.admission import Begins, Joins, Parks, Queues
-from passback.core.changes import load_events, load_queued
-from passback.core.conversation.head import Head, load_head, load_receipt
-from passback.core.conversation.store import Append, LogEntry, TakeLease, Write
+from passback.core.changes import load_queued
+from passback.core.conversation.head import load_receipt
+from passback.core.conversation.store import Append, TakeLease, Write
 from passback.core.events import (
-    Position,
-    RunEvent,
     RunFinished,
     RunQueued,
     TextDelta,
@@ -49,19 +48,7 @@ class Broken(NamedTuple):
 InConversation: TypeAlias = Callable[[Conversation], Broken | None]
 InStep: TypeAlias = Callable[[Conversation, Actor, Step], Broken | None]
 
-_events = lru_cache(maxsize=100_000)(load_events)
-_head = lru_cache(maxsize=100_000)(load_head)
-_queued = lru_cache(maxsize=10_000)(load_queued)
-
-
-def head_in(known: Conversation) -> Head:
-    return _head(known.head) if known.version else Head()
-
-
-def logged(entries: Sequence[LogEntry]) -> Iterator[tuple[Position, RunEvent]]:
-    for entry in entries:
-        for number, event in enumerate(_events(entry.record), entry.first):
-            yield Position(entry.position.epoch, number), event
+queued_post = lru_cache(maxsize=10_000)(load_queued)
 
 
 def broken(promise: str, faults: Iterator[str]) -> Broken | None:
@@ -130,7 +117,7 @@ def is_one_run(known: Conversation) -> Broken | None:
 
 def _waiting(known: Conversation) -> Iterator[Message]:
     for each in known.queue:
-        yield from _queued(each.record).post.messages
+        yield from queued_post(each.record).post.messages
 
 
 def _answered(known: Conversation) -> set[ReceiptName]:
@@ -279,7 +266,7 @@ def is_written_whole(before: Conversation, actor: Actor, step: Step) -> Broken |
 
 def loses_nothing(before: Conversation, actor: Actor, step: Step) -> Broken | None:
     """P10: what is committed stays: messages, and the events up to `committed`."""
-    if step.after.branch[: len(before.branch)] != before.branch and not _rolls_back(step):
+    if step.after.messages[: len(before.messages)] != before.messages:
         return Broken("P10", "messages of committed turns are gone")
     head = head_in(before)
     for run_id, entries in before.logs:
@@ -289,10 +276,6 @@ def loses_nothing(before: Conversation, actor: Actor, step: Step) -> Broken | No
         if step.after.log(run_id)[: len(kept)] != tuple(kept):
             return Broken("P10", "events of committed turns are gone")
     return None
-
-
-def _rolls_back(step: Step) -> bool:
-    return step.sent is not None and step.sent.what == "Begin"
 
 
 def counts_attempts(before: Conversation, actor: Actor, step: Step) -> Broken | None:

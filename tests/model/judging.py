@@ -6,14 +6,17 @@ What is not pure in the service is left out: budgets, sizes, and the agent. All 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from tests.model.actors import (
     ATTEMPTS,
+    CLAIM,
     KEY,
     LEASE,
     NO_RUN,
     QUEUE,
     Answer,
+    Claim,
     Client,
     Judged,
     Recovery,
@@ -24,14 +27,15 @@ from tests.model.actors import (
     Step,
     Stop,
     Stray,
+    Switch,
     arrivals,
     decided,
     deliver,
     known_at,
-    messages_of,
 )
 from tests.model.apply_write import Conversation, read
 from tests.model.names import CURRENT
+from tests.model.reading import Reading, messages_of, records_of, result_of
 
 from passback.core.admission import (
     Begins,
@@ -39,13 +43,13 @@ from passback.core.admission import (
     Parks,
     Queues,
     Verdict,
-    begin_queued_run,
     decide_unread_post,
 )
-from passback.core.changes import Change, Enqueue, LoadedConversation, QueuedPost
+from passback.core.changes import ClaimRequest, Enqueue, LoadedConversation, QueuedPost
 from passback.core.conversation.commands import (
     Begin,
     Cancel,
+    ClaimCall,
     Command,
     FailLost,
     Park,
@@ -59,10 +63,11 @@ from passback.core.conversation.head import (
     load_head,
     loaded_conversation,
 )
-from passback.core.conversation.rules import Refused
+from passback.core.conversation.rules import Decided, Refused
 from passback.core.conversation.store import TakeLease, Wanted, Write
+from passback.core.conversation.tree import NO_MESSAGE
 from passback.core.errors import ClientError, ConversationBusy, QueueFull, UnknownToolCall
-from passback.core.events import Cancelled, Rewound, RunEvent, RunFinished, RunQueued, RunStarted
+from passback.core.events import Cancelled, RunFinished, RunQueued, RunStarted
 from passback.core.ids import new_message_id, new_nonce, new_run_id
 from passback.core.messages import (
     Answer as PostedAnswer,
@@ -71,6 +76,7 @@ from passback.core.messages import (
     ApprovalMessage,
     AssistantMessage,
     CallId,
+    ChildMessage,
     MessageId,
     RunId,
     RunRef,
@@ -82,19 +88,24 @@ from passback.core.transcript import (
     closing_results,
     runnable_calls,
     unanswered_calls,
-    waiting_calls,
 )
-from passback.engine.assembler import result_event
+from passback.engine.branching import Place, find_place, switch_change
 from passback.engine.loading import judged_snapshot
 from passback.engine.log import record_messages
-from passback.engine.recovery import (
+from passback.engine.next_run import (
     LOST_RUN,
-    _begins_next,
-    _calls_timed_out,
-    _queued_answers,
+    late_change,
+    lost_run_change,
+    next_need,
     posted_change,
+    queued_change,
+    take_over_events,
 )
 
+_WAITING: Final = {ConversationBusy.__name__, QueueFull.__name__}
+"""Errors after which a client posts the same again."""
+
+MOST: Final = 2**20  # bytes of a branch, more than any has
 UNKNOWN_CALL = "call_unknown"
 
 
@@ -120,6 +131,10 @@ def client_steps(scene: Scene, known: Conversation, client: Client) -> Iterator[
     match script[client.place]:
         case Stop(waiting):
             yield from _stopping(scene, known, client, waiting)
+        case Switch(to):
+            yield from _switching(scene, known, client, to)
+        case Claim(releases):
+            yield from _claiming(scene, known, client, releases)
         case intent:
             yield from _posting(scene, known, client, intent)
 
@@ -130,7 +145,7 @@ def _next(scene: Scene, client: Client) -> Client:
         return client._replace(left=client.left - 1, sent=None, supersedes=False)
     script, place = scene.scripts[client.name], client.place + 1
     left = script[place].repeats if place < len(script) else 0
-    return Client(client.name, place, left)
+    return Client(client.name, place, left, holds=client.holds)
 
 
 def first_client(scene: Scene, name: str) -> Client:
@@ -142,59 +157,75 @@ def _posting(
 ) -> Iterator[Step]:
     brings = isinstance(intent, Answer) or (isinstance(intent, Say) and bool(intent.brings))
     if brings and not client.calls:
-        status = loaded_at(known).status
-        if status.owed and not status.running:
-            calls = tuple(f"{each.kind}:{each.id}" for each in status.owed)
-            yield Step(
-                f"client {client.name} reads what it owes", known, (client._replace(calls=calls),)
-            )
+        yield from _reading_calls(known, client)
         return
-    post = _post(intent, client.calls)
-    names = tuple(sorted(receipt_names(post)))
-    loaded = loaded_at(known, names)
+    after = intent.after if isinstance(intent, Say) else None
+    if after is not None and after >= len(known.messages):
+        return
+    post = _post(known, intent, client.calls)
+    loaded = loaded_at(known, tuple(sorted(receipt_names(post))))
     if loaded.status.lapsed:
         return  # recovery comes first
-    judged = judge(scene, loaded, post)
-    label = f"client {client.name} posts {_words(intent)}"
+    place = result_of(find_place(Reading(known), post, loaded, most=MOST))
+    judged = judge(scene, loaded, post, place)
     verdict = judged.verdict
+    waits = _WAITING | ({UnknownToolCall.__name__} if loaded.status.running else set())
+    label = f"client {client.name} posts {_words(intent)}"
     if isinstance(verdict, str):
-        if verdict in {ConversationBusy.__name__, QueueFull.__name__} or (
-            verdict == UnknownToolCall.__name__ and loaded.status.running
-        ):
-            yield Step(f"{label}: {verdict}", known, (client,), judged=judged)
-            return
-        yield Step(f"{label}: {verdict}", known, (_next(scene, client),), judged=judged)
-        return
-    if isinstance(verdict, Joins) or (isinstance(verdict, Parks) and not verdict.append):
+        goes_on = client if verdict in waits else _next(scene, client)
+        yield Step(f"{label}: {verdict}", known, (goes_on,), judged=judged)
+    elif isinstance(verdict, Joins) or (isinstance(verdict, Parks) and not verdict.append):
         yield Step(f"{label}: a repeat", known, (_next(scene, client),), judged=judged)
-        return
-    sent = _write_post(known, loaded, post, verdict)
-    if not isinstance(sent, Sent):
-        why = sent.reason if sent else "nothing to do"
-        yield Step(f"{label}: {why}", known, (client,), judged=judged._replace(refused=why))
-        return
-    yield Step(f"{label}: {sent.what}", known, (client._replace(sent=sent),), judged=judged)
+    else:
+        yield _storing(known, client, label, _write_post(known, loaded, judged, place), judged)
 
 
-def _post(intent: Say | Answer | Stray, calls: tuple[str, ...]) -> StartRun:
+def _reading_calls(known: Conversation, client: Client) -> Iterator[Step]:
+    status = loaded_at(known).status
+    if status.owed and not status.running:
+        calls = tuple(f"{each.kind}:{each.id}" for each in status.owed)
+        reads = client._replace(calls=calls)
+        yield Step(f"client {client.name} reads what it owes", known, (reads,))
+
+
+def _storing(
+    known: Conversation, client: Client, label: str, sent: Sent | Refused | None, judged: Judged
+) -> Step:
+    if isinstance(sent, Sent):
+        return Step(f"{label}: {sent.what}", known, (client._replace(sent=sent),), judged=judged)
+    why = sent.reason if sent else "nothing to do"
+    return Step(f"{label}: {why}", known, (client,), judged=judged._replace(refused=why))
+
+
+def _post(known: Conversation, intent: Say | Answer | Stray, calls: tuple[str, ...]) -> StartRun:
     match intent:
         case Say():
             chosen = MessageId(f"own-{intent.text}") if intent.named else new_message_id(KEY)
-            said = UserMessage(chosen, intent.text)
+            said = (UserMessage(chosen, intent.text),) if intent.text else ()
             answers = _answers(calls, intent.brings)
             named = frozenset({chosen} if intent.named else ())
             return StartRun(
                 KEY,
-                (*answers, said),
+                (*answers, *said),
                 idempotency_key=intent.key,
                 named=named,
                 on_busy=intent.on_busy,
+                after=None if intent.after is None else _id_of(known, intent.after),
             )
         case Answer():
             given = _answers(calls[:1] if intent.only_first else calls, intent.content)
             return StartRun(KEY, given, idempotency_key=intent.key, continues=True)
         case Stray():
             return StartRun(KEY, _answers((f"tool_result:{UNKNOWN_CALL}",), "done"))
+
+
+def _id_of(known: Conversation, number: int) -> MessageId:
+    """Return what a client names a message by."""
+    if number == NO_MESSAGE:
+        return MessageId("")
+    message = messages_of(known.messages)[number]
+    assert not isinstance(message, ChildMessage)
+    return message.id
 
 
 def _answers(calls: tuple[str, ...], content: str) -> tuple[PostedAnswer, ...]:
@@ -212,16 +243,17 @@ def _words(intent: Say | Answer | Stray) -> str:
     match intent:
         case Say():
             key = f", key {intent.key}" if intent.key else ""
-            return f"{intent.text!r}{key} ({intent.on_busy})"
+            after = "" if intent.after is None else f", after message {intent.after}"
+            return f"{intent.text!r}{key}{after} ({intent.on_busy})"
         case Answer():
             return f"the answer {intent.content!r}"
         case Stray():
             return "a result of no call"
 
 
-def judge(scene: Scene, loaded: LoadedConversation, post: StartRun) -> Judged:
+def judge(scene: Scene, loaded: LoadedConversation, post: StartRun, place: Place) -> Judged:
     """Return what a post means; also by receipts alone, where that is enough."""
-    snapshot = judged_snapshot(loaded)
+    snapshot = judged_snapshot(loaded, place.branch)
     verdict: Verdict | str
     unread: object
     try:
@@ -237,29 +269,36 @@ def judge(scene: Scene, loaded: LoadedConversation, post: StartRun) -> Judged:
 
 
 def _write_post(
-    known: Conversation, loaded: LoadedConversation, post: StartRun, verdict: Verdict
+    known: Conversation, loaded: LoadedConversation, judged: Judged, place: Place
 ) -> Sent | Refused | None:
+    post, verdict, run_id = judged.post, judged.verdict, new_run_id(KEY)
+    base = place.branch or loaded
     match verdict:
         case Parks():
             return _sent(known, Park(posted_change(post, loaded, verdict)))
         case Begins():
-            run_id = new_run_id(KEY)
-            change = posted_change(post, loaded, verdict, run_id)
-            return _sent(known, Begin(change, run_id, (RunStarted(run_id),), LEASE), run_id)
+            change = posted_change(post, base, verdict, run_id)
+            command = Begin(change, run_id, (RunStarted(run_id),), LEASE)
+            return _sent(known, command, run_id, after=place.follows)
         case Queues():
-            run_id = new_run_id(KEY)
             messages = record_messages(KEY, verdict.messages)
-            queued = QueuedPost(run_id, replace(post, messages=messages, history=()))
+            waits = replace(post, messages=messages, history=())
+            queued = QueuedPost(run_id, waits, place.follows)
             receipts = {name: Receipt(each, run_id) for name, each in verdict.receipts.items()}
             opening, version = (RunQueued(run_id),), loaded.status.version
             entry = Enqueue(queued, receipts, opening, limit=QUEUE, expected=version)
-            return _sent(known, Queue(entry, new_nonce()), run_id)
-        case Joins():
+            return _sent(known, Queue(entry, new_nonce()), run_id, after=place.follows)
+        case _:
             return None
 
 
 def _sent(
-    known: Conversation, command: Command, run_id: RunId = NO_RUN, *, cancelled: bool = False
+    known: Conversation,
+    command: Command,
+    run_id: RunId = NO_RUN,
+    *,
+    cancelled: bool = False,
+    after: int | None = None,
 ) -> Sent | Refused | None:
     """Return the write of a command that is decided on a reading; None: nothing is to be done."""
     found = known_at(known)
@@ -274,10 +313,19 @@ def _sent(
         return None
     # the first version is as random as an id, and only whether two are equal matters
     write = replace(answer.write, first_version=CURRENT)
-    messages = known.branch + write.messages
-    what = type(command).__name__
-    stored = len(known.messages) + len(write.messages)
-    return Sent(write, what, False, run_id, dump_head(answer.head), messages, stored, cancelled)
+    stored = known.messages + write.messages
+    return Sent(
+        write,
+        type(command).__name__,
+        False,
+        run_id,
+        dump_head(answer.head),
+        records_of(answer.head.tree, stored),
+        len(stored),
+        cancelled,
+        after,
+        0 if answer.claim is None else answer.claim.until,
+    )
 
 
 def _answered(scene: Scene, known: Conversation, client: Client, sent: Sent) -> Iterator[Step]:
@@ -293,6 +341,8 @@ def _answered(scene: Scene, known: Conversation, client: Client, sent: Sent) -> 
         begins = client._replace(sent=None, supersedes=True)
         yield Step(label, after, (begins,), sent=sent)
         return
+    if sent.what == "ClaimCall":
+        client = client._replace(holds=(client.calls[0], sent.until))
     yield Step(label, after, (_next(scene, client), *started(sent)), sent=sent)
 
 
@@ -324,6 +374,53 @@ def _stopping(scene: Scene, known: Conversation, client: Client, waiting: bool) 
         yield Step(label, known, (client._replace(sent=sent),))
 
 
+def _switching(scene: Scene, known: Conversation, client: Client, to: int) -> Iterator[Step]:
+    """Yield what `BranchSwitch` does."""
+    loaded = loaded_at(known)
+    status = loaded.status
+    if to >= status.stored or status.lapsed or status.overdue:
+        return
+    label = f"client {client.name} switches to message {to}"
+    if status.running or status.queued:
+        yield Step(f"{label}: ConversationBusy", known, (client,))
+        return
+    leaf = status.tree.newest_leaf(to, status.stored)
+    if leaf == status.tree.leaf:
+        yield Step(f"{label}: nothing to do", known, (_next(scene, client),))
+        return
+    change = result_of(switch_change(Reading(known), KEY, loaded, leaf))
+    sent = _sent(known, Park(change), after=leaf)
+    assert isinstance(sent, Sent), "the rules refuse a switch"
+    yield Step(label, known, (client._replace(sent=sent),))
+
+
+def _claiming(scene: Scene, known: Conversation, client: Client, releases: bool) -> Iterator[Step]:
+    """Yield what `RunService.claim_call` does."""
+    status = loaded_at(known).status
+    if status.lapsed or status.overdue:
+        return
+    owed = "" if status.running else next((each.id for each in status.owed), "")
+    calls = client.calls or ((owed,) if owed else ())
+    if not calls:
+        return
+    label = f"client {client.name} {'releases' if releases else 'claims'} a call"
+    if calls[0] not in {each.id for each in status.owed}:
+        yield Step(f"{label}: it is not owed", known, (_next(scene, client),))
+        return
+    request = ClaimRequest(KEY, new_nonce(), status.version, CallId(calls[0]), client.name)
+    found = known_at(known)
+    answer = decided(found, ClaimCall(request, 0 if releases else CLAIM), known.now)
+    if isinstance(answer, Decided) and answer.write is None:
+        refused = (_next(scene, client),)
+        yield Step(f"{label}: CallClaimed", known, refused, blocked=calls[0])
+        return
+    sent = _sent(known, ClaimCall(request, 0 if releases else CLAIM))
+    assert isinstance(sent, Sent), "the rules refuse the claim of an owed call"
+    # whoever releases a call no longer counts on it
+    holds = None if releases else client.holds
+    yield Step(label, known, (client._replace(sent=sent, calls=calls, holds=holds),))
+
+
 # ---------------------------------------------------------------- recovery
 def recovery_steps(known: Conversation, recovery: Recovery) -> Iterator[Step]:
     sent = recovery.sent
@@ -349,51 +446,35 @@ def recovered(known: Conversation, *, supersede: bool = False) -> Sent | None:
 
 def _recovered(known: Conversation, *, supersede: bool) -> Sent | Refused | None:
     loaded = loaded_at(known)
-    status = loaded.status
-    if status.lapsed and status.run_id is not None:
-        return _lapsed(known, loaded, status.run_id)
-    if _begins_next(loaded, supersede=supersede):
-        return _begin_next(known, loaded)
-    if not _calls_timed_out(status):
+    need = next_need(loaded, max_attempts=ATTEMPTS, supersede=supersede)
+    if need is None:
         return None
-    run_id, answers = new_run_id(KEY), _queued_answers(loaded.queue)
-    verdict = begin_queued_run(loaded.messages, answers, partial(new_message_id, KEY), overdue=True)
-    change = posted_change(StartRun(KEY, ()), loaded, verdict, run_id)
-    stopped = any(each.stops for each in loaded.queue)
+    if need in {"take over", "fail"}:
+        assert loaded.status.run_id is not None
+        return _lapsed(known, loaded, RunRef(KEY, loaded.status.run_id), ends=need == "fail")
+    if need == "begin":
+        change, _ = result_of(queued_change(Reading(known), KEY, loaded))
+        queued, *others = loaded.queue
+        run_id = queued.run_id
+    else:
+        run_id, others = new_run_id(KEY), [*loaded.queue]
+        change = late_change(KEY, loaded, run_id)
     command = Begin(change, run_id, (RunStarted(run_id),), LEASE)
-    return _sent(known, command, run_id, cancelled=stopped)
+    return _sent(known, command, run_id, cancelled=any(each.stops for each in others))
 
 
 def _lapsed(
-    known: Conversation, loaded: LoadedConversation, run_id: RunId
+    known: Conversation, loaded: LoadedConversation, run: RunRef, *, ends: bool
 ) -> Sent | Refused | None:
-    status, messages = loaded.status, loaded.messages
-    goes_on = status.attempt < ATTEMPTS
-    calls = runnable_calls(messages) if goes_on else unanswered_calls(messages)
+    messages, run_id = loaded.messages, run.run_id
+    calls = unanswered_calls(messages) if ends else runnable_calls(messages)
     append = closing_results(calls, "interrupted", partial(new_message_id, KEY))
-    owed = {each.call.id for each in waiting_calls(messages)}
-    answered = [result_event(each) for each in append if each.call_id not in owed]
-    void: tuple[RunEvent, ...] = (Rewound(status.committed), *answered)
-    change = Change(KEY, new_nonce(), status.version, record_messages(KEY, append, run_id))
-    if goes_on:
-        return _sent(
-            known, TakeOver(change, run_id, void, LEASE), run_id, cancelled=status.cancelled
-        )
-    return _sent(known, FailLost(change, run_id, (*void, RunFinished(LOST_RUN))), run_id)
-
-
-def _begin_next(known: Conversation, loaded: LoadedConversation) -> Sent | Refused | None:
-    queued, *others = loaded.queue
-    fresh = [each for each in queued.post.messages if not isinstance(each, PostedAnswer)]
-    posted = (*_queued_answers(loaded.queue), *fresh)
-    verdict = begin_queued_run(
-        loaded.messages, posted, partial(new_message_id, KEY), overdue=loaded.status.overdue
-    )
-    change = posted_change(queued.post, loaded, verdict, queued.run_id)
-    change = replace(change, dequeues=queued.run_id)
-    stopped = any(each.stops for each in others)
-    command = Begin(change, queued.run_id, (RunStarted(queued.run_id),), LEASE)
-    return _sent(known, command, queued.run_id, cancelled=stopped)
+    void = result_of(take_over_events(Reading(known), run, loaded, append))
+    change = lost_run_change(run, loaded, append)
+    if ends:
+        return _sent(known, FailLost(change, run_id, (*void, RunFinished(LOST_RUN))), run_id)
+    command = TakeOver(change, run_id, void, LEASE)
+    return _sent(known, command, run_id, cancelled=loaded.status.cancelled)
 
 
 def started(sent: Sent) -> tuple[Run, ...]:

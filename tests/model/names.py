@@ -8,6 +8,7 @@ alone knows. New names are as long as the others, so that no size of a record ch
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -27,8 +28,9 @@ CURRENT = 1000
 
 _SHORTEST = 16  # characters of a nonce
 _NAME = re.compile(
-    rb'"created":\d+|(?:run|msg|call)_[0-9A-Za-z]{34}|(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])'
+    rb'("created":\d+|(?:run|msg|call)_[0-9A-Za-z]{34}|(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f]))'
 )
+_pieces = lru_cache(maxsize=100_000)(_NAME.split)  # most records come again and again
 # first digits of names that the conversation does not know
 _PRIVATE = b"f"
 _SHARED = b"e"  # by a sender, and a write of its that is late
@@ -49,15 +51,19 @@ class Names:
     def in_bytes(self, text: bytes, /) -> bytes:
         if len(text) < _SHORTEST:
             return text
-        return _NAME.sub(self._rename, text)
+        pieces = _pieces(text)
+        if len(pieces) == 1:
+            return text
+        renamed = list(pieces)
+        renamed[1::2] = map(self._rename, renamed[1::2])
+        return b"".join(renamed)
 
     def in_text(self, text: str, /) -> str:
         if len(text) < _SHORTEST:
             return text
         return self.in_bytes(text.encode()).decode()
 
-    def _rename(self, found: re.Match[bytes]) -> bytes:
-        name = found[0]
+    def _rename(self, name: bytes) -> bytes:
         if name[:1] == b'"':  # the time at which a message was recorded
             return b'"created":1'
         kind, digits = name[:-34], name[-34:]
@@ -121,10 +127,10 @@ def shared_value(value: ValueT, sender: int, /) -> ValueT:
 
     class Shared(Names):
         @override
-        def _rename(self, found: re.Match[bytes]) -> bytes:
-            kind, _, digits = found[0].rpartition(b"_")
+        def _rename(self, name: bytes) -> bytes:
+            kind, _, digits = name.rpartition(b"_")
             if not _IS_PRIVATE.match(digits):
-                return found[0]
+                return name
             return (kind + b"_" if kind else b"") + _SHARED + b"%02x" % sender + digits[3:]
 
     return cast("ValueT", _renamed(value, Shared({})))

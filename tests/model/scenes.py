@@ -4,9 +4,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from tests.model.actors import Answer, Say, Scene, Stop, Stray
+from tests.model.actors import Answer, Claim, Say, Scene, Stop, Stray, Switch
 from tests.model.checker import Result, Search
+from tests.support.lanes import LANE
 
+from passback.core.conversation.tree import NO_MESSAGE
 from passback.core.values import value
 
 FIRST = Say("once 1", key="first")
@@ -98,6 +100,56 @@ FAILURES = Scene(
 )
 """The model fails, with a part of its answer in the log."""
 
+ROLLBACKS = Scene(
+    (
+        (FIRST, Answer(), Say("once 3", named=True, on_busy="rollback")),
+        (Say("once 2", key="second", on_busy="rollback"),),
+    ),
+    answers=("client",),
+    turns=1,
+)
+"""Runs are taken back, also those that answers have begun."""
+
+BRANCHES = Scene(
+    (
+        (FIRST, Say("once 2", key="second", after=NO_MESSAGE, repeats=1), Answer()),
+        (Answer(), Say("", after=0)),
+    ),
+    answers=("client",),
+    turns=1,
+)
+"""A message is edited while its answer is owed, and the first one is answered anew."""
+
+BRANCHES_THAT_WAIT = Scene(
+    (
+        (FIRST, Say("once 2", key="second", after=0, on_busy="interrupt")),
+        (Say("once 3", named=True, after=NO_MESSAGE, on_busy="enqueue"), Answer()),
+    ),
+    answers=("client",),
+    turns=1,
+)
+"""Posts that begin a branch wait for a run, or interrupt it."""
+
+SWITCHES = Scene(
+    (
+        (FIRST, Say("once 2", key="second", after=NO_MESSAGE), Answer(repeats=1)),
+        (Switch(0, repeats=1), Say("once 3", key="third", on_busy="rollback"), Switch(0)),
+    ),
+    answers=("client",),
+    turns=1,
+)
+"""One client goes on with a branch, and the other one switches to another."""
+
+CLAIMS = Scene(
+    (
+        (FIRST, Claim(repeats=1), Answer()),
+        (Claim(repeats=1), Claim(releases=True), Answer("other")),
+    ),
+    answers=("client",),
+    turns=1,
+)
+"""Two clients claim the same call, and both answer it."""
+
 SCENES: Final[dict[str, Scene]] = {
     "repeated posts": REPEATED_POSTS,
     "results": RESULTS,
@@ -109,6 +161,11 @@ SCENES: Final[dict[str, Scene]] = {
     "lost workers": LOST_WORKERS,
     "approvals": APPROVALS,
     "failures": FAILURES,
+    "rollbacks": ROLLBACKS,
+    "branches": BRANCHES,
+    "branches that wait": BRANCHES_THAT_WAIT,
+    "switches": SWITCHES,
+    "claims": CLAIMS,
 }
 
 
@@ -151,12 +208,15 @@ def _search(scene: Scene, limit: int) -> Result:
 ALL_STATES: Final = 10_000_000
 """More than there are where all are searched."""
 
-MOST: Final = 20_000
-"""States of a search that is not for the night."""
+MOST: Final = 8_000 if LANE != "nightly" else None
+"""States of a search that is not for the night: those that are near."""
+
+MOST_OF_MANY: Final = MOST or 100_000
+"""States of a search that would never end."""
 
 
 def lookouts_of_crashes() -> dict[str, Lookout]:
-    """Return searches of all states of each scene, or of those that are near."""
+    """Return searches of the states of each scene: in the night of all of them."""
     return {name: Lookout(crashing(each), _limit(name)) for name, each in SCENES.items()}
 
 
@@ -165,13 +225,13 @@ def lookouts_of_networks() -> dict[str, Lookout]:
     found: dict[str, Lookout] = {}
     for name, scene in SCENES.items():
         found[name] = Lookout(on_a_bad_network(scene), _limit(name))
-        found[f"{name}, crashes"] = Lookout(with_all_faults(scene), MOST // 4)
+        found[f"{name}, crashes"] = Lookout(with_all_faults(scene), MOST_OF_MANY // 4)
     return found
 
 
 def _limit(name: str) -> int | None:
-    return MOST if name in TOO_MANY else None
+    return MOST_OF_MANY if name in TOO_MANY else MOST
 
 
 TOO_MANY: Final = frozenset({"repeated posts", "cancelled runs"})
-"""Scenes of more states than a search in CI looks at."""
+"""Scenes of more states than a search looks at, also in the night."""

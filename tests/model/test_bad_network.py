@@ -6,7 +6,7 @@ from tests.model.scenes import Lookout, lookouts_of_networks
 LOOKOUTS = lookouts_of_networks()
 
 pytestmark = [
-    pytest.mark.promise("P2", "P5", "P6", "P8", "P9", "P10", "P15"),
+    pytest.mark.promise("P2", "P5", "P6", "P8", "P9", "P10", "P15", "P16"),
     pytest.mark.timeout(1800),  # a search takes seconds, on a machine that has nothing else to do
 ]
 

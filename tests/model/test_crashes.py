@@ -9,10 +9,11 @@ from tests.model.checker import Search
 from tests.model.scenes import SCENES, Lookout, lookouts_of_crashes, with_many_faults
 
 LOOKOUTS = lookouts_of_crashes()
+LEAST_STATES = 100_000
 NIGHTLY_STATES = 5_000_000
 
 pytestmark = [
-    pytest.mark.promise("P2", "P5", "P6", "P8", "P9", "P10", "P15"),
+    pytest.mark.promise("P2", "P5", "P6", "P8", "P9", "P10", "P15", "P16"),
     pytest.mark.timeout(1800),  # a search takes seconds, on a machine that has nothing else to do
 ]
 
@@ -25,6 +26,10 @@ def test_no_step_breaks_a_promise(lookout: Lookout) -> None:
     assert seen.complete or seen.states == lookout.limit
 
 
+def test_the_search_is_wide() -> None:
+    assert sum(each.search().states for each in LOOKOUTS.values()) >= LEAST_STATES
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SCENES)
 def test_no_step_among_millions_breaks_a_promise(name: str) -> None:
@@ -35,7 +40,15 @@ def test_no_step_among_millions_breaks_a_promise(name: str) -> None:
 
 def test_all_that_may_happen_is_played() -> None:
     """A search in which something never happens would prove nothing of it."""
-    names = ("lost workers", "queued posts", "partial results")
+    names = (
+        "lost workers",
+        "queued posts",
+        "partial results",
+        "rollbacks",
+        "branches that wait",
+        "switches",
+        "claims",
+    )
     played = frozenset[str]().union(*(LOOKOUTS[name].search().labels for name in names))
 
     for what in (
@@ -57,6 +70,14 @@ def test_all_that_may_happen_is_played() -> None:
         "ResultConflict",
         "ConversationBusy",
         "a repeat",
+        "(rollback): Queue",
+        "after message -1 (reject): Begin",
+        "after message 0 (interrupt): Queue",
+        "switches to message 0",
+        "claims a call",
+        "releases a call",
+        "CallClaimed",
+        "it is not owed",
         "time passes",
         "crashes",
     ):

@@ -4,62 +4,20 @@ Each test changes one rule, or one row of the table, and the searches of CI find
 breaks, by a shortest path.
 """
 
-import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.model.checker import Search
-from tests.model.scenes import Lookout, lookouts_of_crashes, lookouts_of_networks
+from tests.model.seeding import LOOKOUTS, Fault, assert_found, unguarded, with_head
 
 from passback.core.admission import ConversationSnapshot, Verdict, decide_post
 from passback.core.conversation import commands
 from passback.core.conversation.commands import Command
 from passback.core.conversation.head import Head, dump_head, load_head
-from passback.core.conversation.rules import (
-    Decided,
-    Known,
-    Refused,
-    make_fence,
-)
-from passback.core.conversation.store import NEVER_DUE, Guard, RenewLease, TakeLease, Write
+from passback.core.conversation.rules import Known, make_fence
+from passback.core.conversation.store import NEVER_DUE, RenewLease, TakeLease, Write
 from passback.core.conversation.table import TABLE, Row
 from passback.core.posts import StartRun
 from passback.core.transcript import MintMessageId
-from passback.core.values import value
-
-logger = logging.getLogger(__name__)
-
-LOOKOUTS = {"crashes": lookouts_of_crashes(), "network": lookouts_of_networks()}
-MOST = 60_000  # states that are looked at for a fault
-
-Change = Callable[[Known, Command, Write], Write]
-
-
-@value
-class Fault:
-    """A rule that is wrong.
-
-    Attributes:
-        command: whose rule it is.
-        change: makes the write wrong.
-        promise: is broken.
-        steps: of the shortest path to that, at most.
-        name: of the scene in which it is found.
-        of: the searches that play it.
-    """
-
-    command: type[Command]
-    change: Change
-    promise: str
-    steps: int
-    name: str
-    of: str = "crashes"
-
-
-def _unguarded(known: Known, command: Command, write: Write) -> Write:
-    # a conversation is made by a write that is guarded
-    return replace(write, guard=Guard()) if known.found.version else write
 
 
 def _of_any_lease(known: Known, command: Command, write: Write) -> Write:
@@ -103,14 +61,6 @@ def _not_in_the_index(known: Known, command: Command, write: Write) -> Write:
     return replace(write, owes=None)
 
 
-def _with_head(change: Callable[[Known, Head], Head]) -> Change:
-    def changed(known: Known, command: Command, write: Write) -> Write:
-        assert write.head is not None
-        return replace(write, head=dump_head(change(known, load_head(write.head))))
-
-    return changed
-
-
 def _still_owes(known: Known, head: Head) -> Head:
     return replace(head, owed=known.head.owed)
 
@@ -145,9 +95,9 @@ def _in_the_same_epoch(known: Known, command: Command, write: Write) -> Write:
 
 
 FAULTS = {
-    "Begin without its guard": Fault(commands.Begin, _unguarded, "P15", 7, "results"),
+    "Begin without its guard": Fault(commands.Begin, unguarded, "P15", 7, "results"),
     "Begin without receipts": Fault(commands.Begin, _without_receipts, "P8", 12, "repeated posts"),
-    "Begin keeps what is owed": Fault(commands.Begin, _with_head(_still_owes), "P2", 9, "results"),
+    "Begin keeps what is owed": Fault(commands.Begin, with_head(_still_owes), "P2", 9, "results"),
     "Begin leaves its post in the queue": Fault(
         commands.Begin, _without_dequeue, "P6", 10, "queued posts"
     ),
@@ -164,7 +114,7 @@ FAULTS = {
         commands.TakeOver, _keeps_void_text, "P10", 10, "lost workers"
     ),
     "TakeOver counts no attempt": Fault(
-        commands.TakeOver, _with_head(_counts_no_attempt), "P10", 6, "lost workers"
+        commands.TakeOver, with_head(_counts_no_attempt), "P10", 6, "lost workers"
     ),
     "FailLost of a lease that goes on": Fault(
         commands.FailLost, _of_any_lease, "one owner", 14, "lost workers, crashes", "network"
@@ -182,41 +132,31 @@ FAULTS = {
         commands.CommitTurn, _keeps_lease_at_end, "P2", 4, "results"
     ),
     "CommitTurn owes nothing": Fault(
-        commands.CommitTurn, _with_head(_owes_nothing), "P2", 4, "results"
+        commands.CommitTurn, with_head(_owes_nothing), "P2", 4, "results"
     ),
     "CommitTurn commits nothing": Fault(
-        commands.CommitTurn, _with_head(_commits_nothing), "P10", 4, "lost workers"
+        commands.CommitTurn, with_head(_commits_nothing), "P10", 4, "lost workers"
     ),
     "CommitTurn without its events": Fault(commands.CommitTurn, _logs_nothing, "P6", 4, "results"),
     "CommitTurn sends nobody": Fault(commands.CommitTurn, _never_due, "P10", 4, "timeouts"),
     "Release counts an attempt": Fault(
-        commands.Release, _with_head(_counts_no_attempt), "P10", 5, "lost workers"
+        commands.Release, with_head(_counts_no_attempt), "P10", 5, "lost workers"
     ),
     "Queue without receipts": Fault(commands.Queue, _without_receipts, "P8", 10, "queued posts"),
     "Cancel without an end": Fault(commands.Cancel, _logs_nothing, "P6", 10, "queued posts"),
     "Park without its guard": Fault(
-        commands.Park, _unguarded, "P15", 7, "partial results", "network"
+        commands.Park, unguarded, "P15", 7, "partial results", "network"
     ),
 }
 
-pytestmark = pytest.mark.promise("P2", "P6", "P8", "P9", "P10", "P15")
+pytestmark = pytest.mark.promise("P2", "P6", "P8", "P9", "P10", "P15", "P16")
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_wrong_rule_is_found(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = TABLE[fault.command]
+    fault.seed(monkeypatch)
 
-    def decide_wrongly(known: Known, command: Command, now: int) -> Decided | Refused:
-        decided = row.rule(known, command, now)
-        if isinstance(decided, Refused) or decided.write is None:
-            return decided
-        write = fault.change(known, command, decided.write)
-        head = decided.head if write.head is None else load_head(write.head)
-        return replace(decided, write=write, head=head)
-
-    monkeypatch.setitem(TABLE, fault.command, replace(row, rule=decide_wrongly))
-
-    _assert_found(LOOKOUTS[fault.of][fault.name], fault.promise, fault.steps)
+    fault.assert_found()
 
 
 def test_a_command_that_is_refused_where_it_is_needed_is_found(
@@ -225,7 +165,7 @@ def test_a_command_that_is_refused_where_it_is_needed_is_found(
     row: Row = replace(TABLE[commands.Queue], states=("running",))
     monkeypatch.setitem(TABLE, commands.Queue, row)
 
-    _assert_found(LOOKOUTS["crashes"]["results that wait"], "P16", 9)
+    assert_found(LOOKOUTS["crashes"]["results that wait"], "P16", 9)
 
 
 def test_a_result_that_is_taken_after_its_time_is_found() -> None:
@@ -236,13 +176,4 @@ def test_a_result_that_is_taken_after_its_time_is_found() -> None:
 
     lookout = LOOKOUTS["crashes"]["timeouts"]
 
-    _assert_found(replace(lookout, scene=replace(lookout.scene, decide_post=take_late)), "P9", 7)
-
-
-def _assert_found(lookout: Lookout, promise: str, steps: int) -> None:
-    found = Search(lookout.scene).run(lookout.limit or MOST).violation
-
-    assert found is not None
-    logger.info("%s", found)
-    assert found.broken.promise == promise, str(found)
-    assert len(found.path) <= steps, str(found)
+    assert_found(replace(lookout, scene=replace(lookout.scene, decide_post=take_late)), "P9", 7)

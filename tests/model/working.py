@@ -17,10 +17,10 @@ from tests.model.actors import (
     arrivals,
     decided,
     deliver,
-    messages_of,
     name_of,
 )
 from tests.model.apply_write import Conversation, append, holds
+from tests.model.reading import messages_of
 
 from passback.core.changes import Commit, Lease, LogWrite
 from passback.core.conversation.commands import CommitTurn, Release

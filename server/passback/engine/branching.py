@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from passback.core.admission import BUSY, NO_MESSAGE_HERE, NOT_WHOLE, close_open_calls
 from passback.core.changes import Change, LoadedConversation, Status, dump_message
@@ -28,8 +28,20 @@ from passback.engine.log import record_messages
 MOST_FORKS: Final = 1000  # of a conversation: each is part of its head, which every run writes
 
 
+class Branches(Protocol):
+    """The messages of all branches, as `Ledger` has them."""
+
+    async def read_branch(
+        self, key: ConversationKey, tree: Tree, /, *, start: int, limit: int
+    ) -> tuple[Message, ...]: ...
+
+    async def find_message(
+        self, key: ConversationKey, message_id: MessageId, stored: int, /
+    ) -> int | None: ...
+
+
 async def find_message(
-    ledger: Ledger, key: ConversationKey, loaded: LoadedConversation, message_id: MessageId, /
+    branches: Branches, key: ConversationKey, loaded: LoadedConversation, message_id: MessageId, /
 ) -> int:
     """Return the number of a message on any branch; `NO_MESSAGE` for the empty id.
 
@@ -42,7 +54,7 @@ async def find_message(
     for index in reversed(range(len(loaded.messages))):
         if loaded.messages[index].id == message_id:
             return status.tree.number(loaded.start + index)
-    number = await ledger.find_message(key, message_id, status.stored)
+    number = await branches.find_message(key, message_id, status.stored)
     if number is None:
         raise UnknownMessage(NO_MESSAGE_HERE)
     return number
@@ -62,19 +74,19 @@ class Place:
 
 
 async def find_place(
-    ledger: Ledger, post: StartRun, loaded: LoadedConversation, /, *, most: int
+    branches: Branches, post: StartRun, loaded: LoadedConversation, /, *, most: int
 ) -> Place:
     """Return the message that a post follows. Raises as `find_message` and `on_branch`."""
     if post.after is None or not loaded.status.version:
         return Place()
-    follows = await find_message(ledger, post.key, loaded, post.after)
+    follows = await find_message(branches, post.key, loaded, post.after)
     if follows == loaded.status.tree.leaf:
         return Place(follows)
-    return Place(follows, await on_branch(ledger, post.key, loaded, follows, most=most))
+    return Place(follows, await on_branch(branches, post.key, loaded, follows, most=most))
 
 
 async def on_branch(
-    ledger: Ledger,
+    branches: Branches,
     key: ConversationKey,
     loaded: LoadedConversation,
     leaf: int,
@@ -88,7 +100,7 @@ async def on_branch(
     readers know.
 
     Args:
-        ledger: has the other messages.
+        branches: has the other messages.
         key: the conversation.
         loaded: it, on the branch that is read.
         leaf: the number of a message, or `NO_MESSAGE`.
@@ -100,7 +112,7 @@ async def on_branch(
     status = loaded.status
     tree = replace(status.tree, leaf=leaf)
     kept = position = status.tree.shared(tree)
-    branch = _BranchReader(ledger, key, loaded, most)
+    branch = _BranchReader(branches, key, loaded, most)
     # what an old record has of permissions only in its messages stays, too
     lasting = status.state.permissions(loaded.messages) or status.state.lasting
     state, anew = replace(status.state, lasting=lasting), kept < loaded.start
@@ -124,13 +136,27 @@ async def on_branch(
     return replace(loaded, status=status, messages=messages)
 
 
+async def read_from(
+    branches: Branches, key: ConversationKey, loaded: LoadedConversation, position: int, /
+) -> tuple[Message, ...]:
+    """Return the messages of the branch that is read from a position on, which may be before
+    `history_start`. Fewer if the conversation is gone: whatever is decided then is not written.
+    """
+    reader = _BranchReader(branches, key, loaded)
+    return await reader.read(loaded.status.tree, position, loaded.status.message_count)
+
+
 class _BranchReader:
     """Reads messages of branches; those that are loaded already are not read again."""
 
     def __init__(
-        self, ledger: Ledger, key: ConversationKey, loaded: LoadedConversation, most: int | None
+        self,
+        branches: Branches,
+        key: ConversationKey,
+        loaded: LoadedConversation,
+        most: int | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._branches = branches
         self._key = key
         self._loaded = loaded
         self._most = most
@@ -156,7 +182,7 @@ class _BranchReader:
         if is_current and start >= loaded.start:
             return loaded.messages[start - loaded.start : end - loaded.start]
         limit = (min(end, loaded.start) if is_current else end) - start
-        return await self._ledger.read_branch(self._key, tree, start=start, limit=limit)
+        return await self._branches.read_branch(self._key, tree, start=start, limit=limit)
 
 
 def _refuse_larger(size: int, most: int) -> None:
@@ -248,17 +274,32 @@ class BranchSwitch:
         if leaf == status.tree.leaf:
             return True
         refuse_fork(status)
-        moved = await on_branch(self._ledger, key, loaded, leaf, most=self._most)
-        closed = close_open_calls(
-            loaded.messages, partial(new_message_id, key), overdue=status.overdue
-        )
-        change = Change(
-            key,
-            new_nonce(),
-            status.version,
-            receipts={name: Receipt(print_) for name, print_ in closed.receipts.items()},
-            leaf=leaf,
-            left=record_messages(key, closed.append, status.run_id),
-            state=moved.status.state,
-        )
+        change = await switch_change(self._ledger, key, loaded, leaf, most=self._most)
         return await self._ledger.park(change)
+
+
+async def switch_change(
+    branches: Branches,
+    key: ConversationKey,
+    loaded: LoadedConversation,
+    leaf: int,
+    /,
+    *,
+    most: int | None = None,
+) -> Change:
+    """Return the change by which the branch that ends with `leaf` is the one that is read.
+
+    Calls that the client owes are closed on the branch that is left. Raises as `on_branch`.
+    """
+    status = loaded.status
+    moved = await on_branch(branches, key, loaded, leaf, most=most)
+    closed = close_open_calls(loaded.messages, partial(new_message_id, key), overdue=status.overdue)
+    return Change(
+        key,
+        new_nonce(),
+        status.version,
+        receipts={name: Receipt(print_) for name, print_ in closed.receipts.items()},
+        leaf=leaf,
+        left=record_messages(key, closed.append, status.run_id),
+        state=moved.status.state,
+    )

@@ -65,8 +65,9 @@ from passback.engine.commands import refuse_accompanied_command
 from passback.engine.ledger import Ledger, until_applied
 from passback.engine.loading import ConversationLoader, judged_snapshot, refuse_too_large
 from passback.engine.log import record_messages
+from passback.engine.next_run import posted_change
 from passback.engine.reader import Reader
-from passback.engine.recovery import Recovery, new_run, posted_change
+from passback.engine.recovery import Recovery, new_run
 from passback.engine.spending import owner_spent
 from passback.engine.supervisor import Supervisor, Timing
 

@@ -6,62 +6,47 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
 
-from passback.core.admission import Begins, Parks, begin_queued_run, close_open_calls
 from passback.core.budgets import Spent
-from passback.core.changes import Change, LoadedConversation, OpenTurns, QueuedPost, Status
-from passback.core.errors import ConversationBusy, CursorExpired, StoreError, UnknownRun
-from passback.core.events import (
-    START,
-    Failed,
-    PlanUpdated,
-    Position,
-    Rewound,
-    RunEvent,
-    RunFinished,
-    RunStarted,
-    ToolProgressed,
-    join_events,
-    stream_of,
-    unwrap_event,
-)
-from passback.core.ids import new_message_id, new_nonce, new_run_id
+from passback.core.changes import Change, LoadedConversation, QueuedPost
+from passback.core.errors import ConversationBusy, StoreError
+from passback.core.events import PlanUpdated, RunEvent, RunFinished, RunStarted
+from passback.core.ids import new_message_id, new_run_id
 from passback.core.messages import (
-    Answer,
     AssistantMessage,
-    CallId,
-    ChildMessage,
     ConversationKey,
-    Message,
     RunId,
     RunRef,
-    SummaryMessage,
     ToolMessage,
 )
-from passback.core.posts import Receipt, StartRun
-from passback.core.titles import first_title
 from passback.core.transcript import (
     closing_results,
     posted_count,
     runnable_calls,
     unanswered_calls,
     unwrap_message,
-    waiting_calls,
 )
 from passback.engine.agents import Agents, ServedAgent
 from passback.engine.assembler import result_event
-from passback.engine.branching import on_branch
+from passback.engine.branching import read_from
 from passback.engine.children import nest_event
 from passback.engine.ledger import Ledger, until_applied
 from passback.engine.loading import ConversationLoader
-from passback.engine.log import record_messages
 from passback.engine.loop import Loop
+from passback.engine.next_run import (
+    LOST_RUN,
+    Need,
+    late_change,
+    lost_run_change,
+    next_need,
+    queued_change,
+    take_over_events,
+)
 from passback.engine.supervisor import (
     Run,
     Supervisor,
@@ -70,67 +55,11 @@ from passback.engine.supervisor import (
     keep_running,
 )
 
-_Path: TypeAlias = tuple[CallId, ...]
-
-
-async def take_over_events(
-    ledger: Ledger, run: RunRef, loaded: LoadedConversation, append: Sequence[ToolMessage]
-) -> tuple[RunEvent, ...]:
-    """Return the log's events of a take-over: what is void, what is repeated, and the answers to
-    server calls that were closed.
-
-    Raises:
-        StoreError: the log could not be read.
-    """
-    owed = {each.call.id for each in waiting_calls(loaded.messages)}
-    answered = [result_event(each) for each in append if each.call_id not in owed]
-    status = loaded.status
-    if status.open_turns is None:
-        return (Rewound(status.committed), *answered)
-    try:
-        said = await _committed_events(ledger, run, status.committed, status.open_turns)
-    except (CursorExpired, UnknownRun):  # so much was said meanwhile that the log has lost it
-        return (Rewound(START), *answered)
-    return (Rewound(status.committed), *said, *answered)
-
-
-async def _committed_events(
-    ledger: Ledger, run: RunRef, place: Position, open_turns: OpenTurns
-) -> list[RunEvent]:
-    """Return the events after `place`, which is `Status.committed`, that are committed all the
-    same. The pieces of each text and of each call's arguments are joined, also with another agent's
-    events in between.
-
-    Raises:
-        CursorExpired, UnknownRun: the log no longer has them.
-        StoreError: the log could not be read.
-    """
-    end, begun = open_turns.end, {each.path: each.after for each in open_turns.turns}
-    parts: list[tuple[_Path, list[RunEvent]]] = []
-    last: dict[_Path, list[RunEvent]] = {}
-    while place < end and (batch := await ledger.read_log(run, after=place)):
-        place = batch[-1].position
-        for logged in batch:
-            path, event = unwrap_event(logged.event)
-            # a call that goes on tells its progress anew
-            if logged.position > begun.get(path, end) or isinstance(event, ToolProgressed):
-                continue
-            stream, part = stream_of(event), last.get(path)
-            if part is not None and stream is not None and stream_of(part[0]) == stream:
-                part.append(event)
-            else:
-                last[path] = [event]
-                parts.append((path, last[path]))
-    return [nest_event(path, join_events(part)) for path, part in parts]
-
-
 logger = logging.getLogger(__name__)
 
 _SCAN_LIMIT = 16  # limit of conversations that one scan finds; the next scan finds the others
 
 _jitter = random.SystemRandom()
-
-LOST_RUN = Failed("lost", "the workers of this run died before its end", retryable=True)
 
 
 class Recovery:
@@ -206,12 +135,9 @@ class Recovery:
         """Do what a conversation needs, with large messages only if it needs something. False:
         look again.
         """
-        status = loaded.status
         if not loaded.left_out:
             return await self._recover_loaded(key, loaded, supersede=supersede)
-        if not (
-            status.lapsed or _begins_next(loaded, supersede=supersede) or _calls_timed_out(status)
-        ):
+        if self._next_need(loaded, supersede=supersede) is None:
             return True
         async with self._loads.load_whole(key, recovers=True) as whole:
             return await self._recover_loaded(key, whole, supersede=supersede)
@@ -222,47 +148,30 @@ class Recovery:
         """Do what a loaded conversation needs, if anything. False: look again, because it has
         changed meanwhile, or something is left to do.
         """
-        status = loaded.status
-        if status.lapsed and status.run_id is not None:
-            run = RunRef(key, status.run_id)
-            if status.attempt < self._timing.max_attempts:
-                return await self._take_over(run, loaded)
-            # a run that kills each of its workers must not be started for ever
-            calls = unanswered_calls(loaded.messages)
-            append = closing_results(calls, "interrupted", partial(new_message_id, key))
-            void = await take_over_events(self._ledger, run, loaded, append)
-            recorded = record_messages(run.key, append, run.run_id)
-            change = Change(key, new_nonce(), status.version, recorded)
-            end = (*void, RunFinished(LOST_RUN))
-            failed = await self._ledger.fail_lost(change, run.run_id, end)
-            return failed and not loaded.queue
-        if _begins_next(loaded, supersede=supersede):
-            return await self._begin_next_run(key, loaded)
-        if not _calls_timed_out(status):
-            return True
-        # the model goes on with the answers that there are
-        run_id, answers = new_run_id(key), _queued_answers(loaded.queue)
-        mint = partial(new_message_id, key)
-        verdict = begin_queued_run(loaded.messages, answers, mint, overdue=True)
-        change = posted_change(StartRun(key, ()), loaded, verdict, run_id)
-        begun = await self._begin_run(change, run_id, loaded, loaded.queue)
-        if begun:
-            extra = {"action": "calls_timed_out", "run_id": run_id}
-            logger.info("tool calls timed out", extra=extra)
-        return begun
+        need = self._next_need(loaded, supersede=supersede)
+        match need:
+            case None:
+                return True
+            case "take over":
+                return await self._take_over(_run_of(key, loaded), loaded)
+            case "fail":
+                return await self._fail_lost(_run_of(key, loaded), loaded) and not loaded.queue
+            case "begin":
+                return await self._begin_next_run(key, loaded)
+            case "go on":
+                return await self._go_on_without_late(key, loaded)
+            case _:
+                assert_never(need)
 
-    async def _read_from(
-        self, position: int, key: ConversationKey, loaded: LoadedConversation
-    ) -> tuple[Message, ...]:
-        """Return the messages from a position on, which may be before `history_start`."""
-        earlier: list[Message] = []
-        while position < loaded.start:
-            page = await self._ledger.page(key, start=position, limit=loaded.start - position)
-            if not page.messages:
-                break  # the conversation is gone: whatever is decided now is not written
-            earlier += page.messages
-            position += len(page.messages)
-        return (*earlier, *loaded.messages[max(0, position - loaded.start) :])
+    def _next_need(self, loaded: LoadedConversation, *, supersede: bool) -> Need | None:
+        return next_need(loaded, max_attempts=self._timing.max_attempts, supersede=supersede)
+
+    async def _fail_lost(self, run: RunRef, loaded: LoadedConversation) -> bool:
+        calls = unanswered_calls(loaded.messages)
+        append = closing_results(calls, "interrupted", partial(new_message_id, run.key))
+        void = await take_over_events(self._ledger, run, loaded, append)
+        change = lost_run_change(run, loaded, append)
+        return await self._ledger.fail_lost(change, run.run_id, (*void, RunFinished(LOST_RUN)))
 
     async def _take_over(self, run: RunRef, loaded: LoadedConversation) -> bool:
         state = loaded.status.state
@@ -273,9 +182,8 @@ class Recovery:
         append = closing_results(begun, "interrupted", partial(new_message_id, run.key))
         events = await take_over_events(self._ledger, run, loaded, append)
         # it owes nothing: open client calls are still to be handed back, or are closed here
-        recorded = record_messages(run.key, append, run.run_id)
-        change = Change(run.key, new_nonce(), loaded.status.version, recorded)
-        own = await self._read_from(loaded.status.run_start, run.key, loaded)
+        change = lost_run_change(run, loaded, append)
+        own = await read_from(self._ledger, run.key, loaded, loaded.status.run_start)
         turns = sum(isinstance(message, AssistantMessage) for message in own)
         messages = (*loaded.messages, *append)
         loop = Loop(agent.spec, toolbox, messages, turns=turns, state=state, taken_over=True)
@@ -294,37 +202,20 @@ class Recovery:
 
     async def _begin_next_run(self, key: ConversationKey, loaded: LoadedConversation) -> bool:
         queued, *others = loaded.queue
-        post, tree, plan = queued.post, loaded.status.tree, loaded.status.state.plan
-        fresh = [each for each in post.messages if not isinstance(each, Answer)]
-        mint = partial(new_message_id, key)
-        # what the client answered with a later post is not to be closed as superseded
-        posted, overdue = (*_queued_answers(loaded.queue), *fresh), loaded.status.overdue
-        if queued.follows is not None and queued.follows != tree.leaf:
-            closed = close_open_calls(loaded.messages, mint, posted=posted, overdue=overdue)
-            verdict = Begins(tuple(fresh), closed.receipts, closed.append)
-            loaded = await on_branch(self._ledger, key, loaded, queued.follows)
-        else:
-            # `follows` says what to keep
-            if (
-                queued.follows is None
-                and post.on_busy == "rollback"
-                and loaded.status.stopped_early
-            ):
-                loaded = await self._without_last_run(key, loaded)
-            verdict = begin_queued_run(loaded.messages, posted, mint, overdue=overdue)
-        change = posted_change(post, loaded, verdict, queued.run_id)
-        change = replace(change, dequeues=queued.run_id)
+        plan = loaded.status.state.plan
+        change, loaded = await queued_change(self._ledger, key, loaded)
         new_plan = loaded.status.state.plan
         shown = () if new_plan == plan else (PlanUpdated(new_plan),)
         return await self._begin_run(change, queued.run_id, loaded, others, shown)
 
-    async def _without_last_run(
-        self, key: ConversationKey, loaded: LoadedConversation
-    ) -> LoadedConversation:
-        """Return the conversation without its last run and the message that run answered."""
-        start, tree = loaded.status.run_start, loaded.status.tree
-        keep = start + _earlier_count(await self._read_from(start, key, loaded))
-        return await on_branch(self._ledger, key, loaded, tree.ends_before(keep).leaf)
+    async def _go_on_without_late(self, key: ConversationKey, loaded: LoadedConversation) -> bool:
+        run_id = new_run_id(key)
+        change = late_change(key, loaded, run_id)
+        begun = await self._begin_run(change, run_id, loaded, loaded.queue)
+        if begun:
+            extra = {"action": "calls_timed_out", "run_id": run_id}
+            logger.info("tool calls timed out", extra=extra)
+        return begun
 
     async def _begin_run(
         self,
@@ -353,75 +244,10 @@ class Recovery:
         return await self._supervisor.start(change.key.owner, take, run) is not None
 
 
-def _begins_next(loaded: LoadedConversation, *, supersede: bool) -> bool:
-    """Return whether the first queued post begins; with `supersede`, whatever the client owes."""
-    status = loaded.status
-    return bool(loaded.queue) and not status.running and (supersede or not status.owed)
-
-
-def _calls_timed_out(status: Status) -> bool:
-    """Return whether the run goes on without the results that the client owes."""
-    return status.overdue and bool(status.owed)
-
-
-def _queued_answers(queue: Sequence[QueuedPost]) -> list[Answer]:
-    """Return the answers of the client in posts that wait."""
-    posted = [message for each in queue for message in each.post.messages]
-    return [message for message in posted if isinstance(message, Answer)]
-
-
-def posted_change(
-    post: StartRun,
-    loaded: LoadedConversation,
-    verdict: Begins | Parks,
-    run_id: RunId | None = None,
-    /,
-) -> Change:
-    """Return the change of an admitted post; it applies if the conversation is as it was judged.
-
-    `loaded`: the conversation, on the branch on which the post goes on. `run_id`: of the run that
-    begins.
-    """
-    status, is_moved = loaded.status, loaded.status.unchanged is not None
-    state = status.state.with_answers(verdict.append, loaded.messages)
-    left = verdict.left if isinstance(verdict, Begins) else ()
-    is_new = not (status.title or status.message_count)
-    return Change(
-        post.key,
-        new_nonce(),
-        status.version,
-        append=record_messages(post.key, verdict.append, run_id),
-        receipts={name: Receipt(print_, run_id) for name, print_ in verdict.receipts.items()},
-        owed=verdict.owed if isinstance(verdict, Parks) else (),
-        tools=post.tools,
-        run_start=_run_start(post, loaded, verdict.append),
-        cancel_on_disconnect=post.on_disconnect == "cancel",
-        state=state if is_moved or state is not status.state else None,
-        title=first_title(verdict.append) if is_new else None,
-        leaf=status.tree.leaf if is_moved else None,
-        left=record_messages(post.key, left, status.run_id),
-    )
-
-
-def _run_start(post: StartRun, loaded: LoadedConversation, append: Sequence[Message]) -> int:
-    """Return the position of the message that a run answers, or of its own first one."""
-    end = loaded.status.message_count
-    # without messages, a run answers anew what was posted before
-    if post.messages or post.after is None:
-        return end + _earlier_count(append)
-    return end - posted_count(loaded.messages)
-
-
-def _earlier_count(behind: Sequence[Message]) -> int:
-    """Return the number of leading messages that are not the run's own: a history, and results of
-    earlier calls. They stay, whatever becomes of the run.
-    """
-    for count, message in enumerate(behind):
-        if isinstance(message, Answer | ChildMessage):
-            continue
-        if isinstance(message, SummaryMessage) or not message.imported:
-            return count
-    return len(behind)
+def _run_of(key: ConversationKey, loaded: LoadedConversation) -> RunRef:
+    """Return the run that a conversation had last."""
+    assert loaded.status.run_id is not None
+    return RunRef(key, loaded.status.run_id)
 
 
 async def new_run(

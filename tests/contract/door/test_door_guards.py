@@ -33,7 +33,7 @@ from passback.core.conversation.store import (
     Write,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15", "P16")]
 
 EVERYTHING = Wanted(("title",), ("key:a",), (new_run(),), queue=True, within=1000)
 

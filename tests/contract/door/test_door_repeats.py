@@ -36,7 +36,7 @@ from passback.core.conversation.store import (
 )
 from passback.core.messages import ConversationKey
 
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15", "P16")]
 
 Between = Callable[[Store, ConversationKey], Awaitable[None]]
 

@@ -16,7 +16,7 @@ from passback.stores.options import StoreOptions
 if TYPE_CHECKING:
     from tests.contract.door.conftest import Doors
 
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15")]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("P15", "P16")]
 
 SETTINGS = {
     "large": StoreOptions(),

@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.contract.door.writes import ALL, LONG, a_write, applied, entry, log_of
+from tests.support.waiting import moment
 
 from passback.core.conversation.store import (
     Append,
@@ -55,6 +56,7 @@ async def post_all(path: str, name: str, posts: int) -> None:
             text = f"{name}-{number}"
             while not await begin(store, text):
                 await recover(store)
+                await moment()
             acknowledge(text)
             await finish(store, text)
 

@@ -274,7 +274,7 @@ async def test_a_taken_over_run_counts_its_turns_before_the_boundary(store: Ledg
 async def test_a_conversation_that_is_gone_by_then_is_not_taken_over(memory: Ledger) -> None:
     await run_across_a_boundary(memory, lease=0)
     faults = Faults(memory)
-    faults.first["page"] = lambda: memory.delete(KEY)
+    faults.first["read_branch"] = lambda: memory.delete(KEY)
     model = ScriptedModel([])
     async with worker(faults.store, model, look) as runs:
         with pytest.raises(UnknownConversation):

@@ -46,7 +46,7 @@ from passback.core.permissions import ALLOWED, Permission
 from passback.core.toolsets import ToolContext
 from passback.engine.agents import Agents, AgentSpec, ServedAgent
 from passback.engine.ledger import Ledger
-from passback.engine.recovery import LOST_RUN
+from passback.engine.next_run import LOST_RUN
 from passback.engine.service import RunService
 from passback.engine.toolbox import RESULT_BYTES
 from passback.models.scripted import ScriptedModel, Step, calls

@@ -48,7 +48,7 @@ from passback.core.events import (
 from passback.core.messages import CallId, RunId, RunRef, ToolMessage
 from passback.core.transcript import owed_answers
 from passback.engine.ledger import Ledger
-from passback.engine.recovery import LOST_RUN
+from passback.engine.next_run import LOST_RUN
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls
 from passback.models.scripted import says as words

@@ -53,8 +53,8 @@ from passback.core.messages import RunRef, ToolMessage
 from passback.core.ports import ModelClient
 from passback.core.transcript import SYNTHETIC_TEXT, MintMessageId
 from passback.engine.ledger import Ledger
+from passback.engine.next_run import LOST_RUN
 from passback.engine.reader import CONVERSATION_DELETED
-from passback.engine.recovery import LOST_RUN
 from passback.engine.service import RunService
 from passback.engine.supervisor import BROKEN_RUN
 from passback.models.scripted import ScriptedModel, calls

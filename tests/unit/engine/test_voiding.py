@@ -37,7 +37,7 @@ from passback.core.messages import (
 )
 from passback.engine.ledger import Ledger
 from passback.engine.log import LogWriter, RunLog
-from passback.engine.recovery import take_over_events
+from passback.engine.next_run import take_over_events
 from passback.stores.options import StoreOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P3", "P10")]

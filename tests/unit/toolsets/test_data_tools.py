@@ -42,6 +42,16 @@ ORDERS: JsonValue = {
 DOUBLINGS = " | ".join(["[@, @]"] * 60)
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True, scope="module")
+async def shared_loop(anyio_backend: str) -> None:
+    """One loop for all tests: the processes that it has started are used again."""
+
+
 async def call(name: str, data: JsonValue = ORDERS, **arguments: Any) -> ToolResult:
     """Call a tool after a process has started: its start shall not count for the deadline."""
     await ask("query_data", {}, expression="@")

@@ -15,7 +15,6 @@ from passback.models.scripted import ScriptedModel, says
 pytestmark = pytest.mark.anyio
 
 SESSION = "session_0"  # the one that the tests create
-OTHER = "session_1"  # of another owner
 DEEP = "[" * 20_000 + "]" * 20_000
 
 
@@ -95,7 +94,6 @@ SESSIONS = {
         event("session:unsubscribe", {}), "invalid_request", "session_id"
     ),
     "an unknown session": Row(subscribe(session_id="nowhere"), "conversation_not_found"),
-    "another owner's session": Row(subscribe(session_id=OTHER), "conversation_not_found"),
     "a cursor in an unknown one": Row(
         subscribe(session_id="nowhere", after_sequence=8589935617), "conversation_not_found"
     ),

@@ -170,7 +170,7 @@ async def test_an_unknown_conversation_is_not_found(method: str, path: str) -> N
     assert (answer.status, answer.code) == (404, "conversation_not_found")
 
 
-@pytest.mark.promise("P13")
+@pytest.mark.promise("P13", "P17")
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_a_conversation_of_another_owner_is_not_found(method: str, path: str) -> None:
     app = _app(_runs(), Access(keys={"a-key": OwnerId("alice")}))

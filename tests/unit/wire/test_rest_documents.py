@@ -82,6 +82,7 @@ async def test_what_is_not_there_is_not_exported(path: str) -> None:
     assert answer.code in ("conversation_not_found", "invalid_request")
 
 
+@pytest.mark.promise("P17")
 async def test_another_owners_conversation_is_as_one_that_is_not_there(runs: LoggedRuns) -> None:
     answer = await ask(app(runs, KEYS), "GET", EXPORT, headers=ANN)
     assert refusal(answer) == (404, "conversation_not_found")
