@@ -14,6 +14,7 @@ from benchmarks.servers import (
     PASSBACK_ACP,
     PASSBACK_AGENT_API,
     PASSBACK_CHAT,
+    PASSBACK_POSTGRES,
     PASSBACK_REDIS,
     PASSBACK_TWO_READERS,
     PASSBACK_TWO_WORKERS,
@@ -310,6 +311,12 @@ GOALS: Sequence[tuple[str, float, str, Callable[[Results], Sequence[float]]]] = 
         1.5,
         "times",
         lambda found: cpu_ratios(found, BURST, PASSBACK_UNLOGGED),
+    ),
+    (
+        "short: CPU on PostgreSQL, beside Redis",
+        1.5,
+        "times",
+        lambda found: cpu_ratios(found, SHORT, PASSBACK_REDIS, PASSBACK_POSTGRES),
     ),
     (
         "paced: CPU of the Agent API, beside `/send-message`",

@@ -11,6 +11,7 @@ from benchmarks.servers import (
     PASSBACK_AGENT_API,
     PASSBACK_CHAT,
     PASSBACK_MEMORY,
+    PASSBACK_POSTGRES,
     PASSBACK_REDIS,
     PASSBACK_SQLITE,
     PLAIN,
@@ -41,6 +42,7 @@ QUICK_SERVERS = (
     *(PLAIN, PROXY, PROXY_REDIS),
     *(PASSBACK_REDIS, PASSBACK_AGENT_API, PASSBACK_CHAT, PASSBACK_ACP),
 )
+OTHER_STORES = {PASSBACK_MEMORY, PASSBACK_SQLITE, PASSBACK_POSTGRES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,6 @@ def check_plan(servers: Sequence[str], /) -> Plan:
     return Plan(
         rounds={work.name: 1 for work in (*works, history)},
         works=works,
-        servers=[name for name in servers if name not in {PASSBACK_MEMORY, PASSBACK_SQLITE}],
+        servers=[name for name in servers if name not in OTHER_STORES],
         histories=((history, (SHORT_HISTORY, HistoryLength(200, 50))),),
     )

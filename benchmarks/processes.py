@@ -141,15 +141,23 @@ def run_server(
     log: Path,
     cores: frozenset[int],
     env: Mapping[str, str] | None = None,
+    user: int | None = None,
 ) -> Generator[int]:
     """Run a server until the block ends; yield its process id once it listens on the port.
+
+    The user with the id `user` runs it, if there is one.
 
     Raises:
         BenchmarkError: it ended, or did not listen in time; the message has the end of its log.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            user=user,
         )
     try:
         os.sched_setaffinity(process.pid, cores)

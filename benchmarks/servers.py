@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.postgres import run_postgres
 from benchmarks.processes import BenchmarkError, Cores, free_port, run_server, wait_for_workers
 from benchmarks.workloads import BURST, PACED, SCALING, Workload
 
@@ -27,12 +28,13 @@ PASSBACK_CHAT = "passback, redis, chat socket"
 PASSBACK_ACP = "passback, redis, ACP"
 PASSBACK_TWO_WORKERS = "passback, redis, two workers"
 PASSBACK_SQLITE = "passback, sqlite"
+PASSBACK_POSTGRES = "passback, postgres"
 PASSBACK_MEMORY = "passback, memory"
 PROXIES = (PLAIN, PROXY, PROXY_REDIS)
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
-    *(PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_CHAT, PASSBACK_ACP),
+    *(PASSBACK_POSTGRES, PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_CHAT, PASSBACK_ACP),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.ten_tools`
@@ -138,8 +140,22 @@ def start_server(name: str, testbed: Testbed, *, checkout: Path = ROOT) -> Gener
     Raises:
         BenchmarkError: it did not start.
     """
+    if name == PASSBACK_POSTGRES:
+        with (
+            run_postgres(testbed.folder, testbed.cores) as postgres,
+            _start_server(name, testbed, checkout, postgres.url) as server,
+        ):
+            yield replace(server, store_pid=postgres.pid)
+        return
+    with _start_server(name, testbed, checkout, store_url(name, testbed)) as server:
+        yield server
+
+
+@contextmanager
+def _start_server(name: str, testbed: Testbed, checkout: Path, store: str) -> Generator[Server]:
     port = free_port()
-    argv = proxy_command(name, testbed) if name in PROXIES else passback_command(name, testbed)
+    is_proxy = name in PROXIES
+    argv = proxy_command(name, testbed) if is_proxy else passback_command(name, testbed, store)
     argv += ["--port", str(port)]
     log = testbed.folder / f"{name.replace(', ', '-').replace(' ', '-')}-{port}.log"
     store_pid = testbed.redis_pid if "redis" in name.lower() else None
@@ -197,18 +213,22 @@ def proxy_command(name: str, testbed: Testbed) -> list[str]:
     return [python, "-m", module, "--model", testbed.model_url, *history]
 
 
-def passback_command(name: str, testbed: Testbed) -> list[str]:
-    modules = {
-        PASSBACK_UNLOGGED: "benchmarks.unlogged",
-        PASSBACK_UNLOOPED: "benchmarks.unlooped",
-    }
+def store_url(name: str, testbed: Testbed) -> str:
     stores = {
         PASSBACK_UNLOGGED: f"{UNLOGGED}:{testbed.redis_url}",
         PASSBACK_SQLITE: f"sqlite:///{testbed.folder}/conversations-{uuid.uuid4().hex}.db",
         PASSBACK_MEMORY: "memory:",
     }
+    return stores.get(name, testbed.redis_url)
+
+
+def passback_command(name: str, testbed: Testbed, store: str) -> list[str]:
+    modules = {
+        PASSBACK_UNLOGGED: "benchmarks.unlogged",
+        PASSBACK_UNLOOPED: "benchmarks.unlooped",
+    }
     argv = [sys.executable, "-m", modules.get(name, "passback"), "serve", "--no-env-file"]
-    argv += ["--store", stores.get(name, testbed.redis_url)]
+    argv += ["--store", store]
     argv += [
         "--limits",
         "owner_runs=100000,connections=100000,sockets=100000,owner_sockets=100000",

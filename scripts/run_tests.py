@@ -7,8 +7,8 @@ but Python: within some 75 seconds on two cores.
 
 The others find the programs in TEST_REDIS_SERVER, TEST_POSTGRES, TEST_CHROMIUM, TEST_NODE,
 TEST_NGINX, TEST_JQ, TEST_OPENAPI_CLIENT, TEST_AGENTSCOPE and TEST_BLADE_CLIENT; with
-TEST_LANE=nightly also in TEST_GO, TEST_NEWEST_REDIS and TEST_PLAIN_SERVER. A missing one is said
-aloud, and its tests skip; where CI is set it is a failure.
+TEST_LANE=nightly also in TEST_GO, TEST_NEWEST_REDIS, TEST_PGBOUNCER and TEST_PLAIN_SERVER. A
+missing one is said aloud, and its tests skip; where CI is set it is a failure.
 
 With --coverage, the unit tests are run on a newer Python, too, if it is on the PATH, and the last
 lines are the tests that failed and why, and `N passed, N failed, N skipped`.
@@ -57,6 +57,7 @@ PROGRAMS = {
 NIGHTLY_PROGRAMS = {
     "TEST_GO": "Go",
     "TEST_NEWEST_REDIS": "the newest Valkey",
+    "TEST_PGBOUNCER": "PgBouncer",
     "TEST_PLAIN_SERVER": "the packages of the benchmarks' plain server",
 }
 

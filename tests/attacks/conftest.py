@@ -1,15 +1,11 @@
 """Servers under attack, one for each module: attacks share it, and none may hurt the next."""
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from tests.support.lanes import choose_stores, unmeasured
+from tests.support.lanes import choose_stores, empty_store, unmeasured
 from tests.support.model_server import ModelServer, model_server
-
-if TYPE_CHECKING:
-    from tests.support.redis_server import RedisServer
 
 __all__ = ["unmeasured"]
 
@@ -39,8 +35,5 @@ def store(
     store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """An empty store that workers can share."""
-    if store_kind == "sqlite":
-        return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
-    redis: RedisServer = request.getfixturevalue("shared_redis")
-    redis.command("FLUSHALL")
-    return redis.url
+    folder = tmp_path_factory.mktemp("store")
+    return empty_store(store_kind, request.getfixturevalue, folder)

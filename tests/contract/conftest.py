@@ -1,11 +1,15 @@
 """The stores that the contract suite runs on."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
+from typing import TypeAlias
 
+import asyncpg
 import pytest
 from tests.support.lanes import LANE
 from tests.support.ledgers import open_ledger
+from tests.support.postgres_server import CLEAR, PostgresServer
 from tests.support.redis_server import RedisKind, RedisServer, redis_server
 from typing_extensions import override
 
@@ -20,6 +24,9 @@ from passback.core.conversation.store import (
 from passback.core.errors import StoreError
 from passback.engine.ledger import Ledger
 from passback.stores.memory import MemoryStore
+from passback.stores.postgres import PostgresStore
+
+OpenLedger: TypeAlias = Callable[[int], AbstractAsyncContextManager[Ledger]]
 
 collect_ignore_glob = ["test_sqlite_*.py", "test_store_sqlite.py"] if LANE == "quick" else []
 
@@ -33,6 +40,7 @@ MEMORY = [
 SHARED = [
     pytest.param("sqlite", "redis", id="sqlite"),
     pytest.param("redis", "redis", id="redis", marks=pytest.mark.redis),
+    pytest.param("postgres", "redis", id="postgres", marks=pytest.mark.postgres),
 ]
 if LANE == "nightly":
     SHARED += [
@@ -52,6 +60,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("store_kind", "redis_kind"), kinds)
     elif "redis_kind" in metafunc.fixturenames and "all_stores" not in metafunc.fixturenames:
         metafunc.parametrize("redis_kind", REDIS_KINDS)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """A backend whose scope lets connections be a module's."""
+    return "asyncio"
 
 
 @pytest.fixture
@@ -81,6 +95,10 @@ def store_url(
             return str(request.getfixturevalue("redis_url"))
         case "cluster":
             return str(request.getfixturevalue("redis_cluster_url"))
+        case "postgres":
+            request.getfixturevalue("empty_postgres")
+            server: PostgresServer = request.getfixturevalue("shared_postgres")
+            return server.url()
         case "sqlite":
             return f"sqlite:///{tmp_path}/conversations.db"
         case _:
@@ -108,17 +126,62 @@ class RepeatingStore(MemoryStore):
         return await super().spend(spent)
 
 
+@pytest.fixture(scope="module")
+async def postgres_stores(
+    shared_postgres: PostgresServer,
+) -> AsyncGenerator[Sequence[PostgresStore]]:
+    """The stores of two workers, for all tests of a module.
+
+    A process of PostgreSQL that is new takes longer than a test: it plans each statement once.
+    """
+    url = shared_postgres.url()
+    async with PostgresStore(url) as one, PostgresStore(url) as other:
+        await one.check(briefly=True)  # the tables are there
+        yield one, other
+
+
+@pytest.fixture(scope="module")
+async def postgres_admin(
+    postgres_stores: Sequence[PostgresStore], shared_postgres: PostgresServer
+) -> AsyncGenerator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(shared_postgres.url())
+    yield connection
+    await connection.close()
+
+
 @pytest.fixture
-async def store(store_url: str, store_kind: str) -> AsyncGenerator[Ledger]:
-    repeats = store_kind == "repeated"
-    async with Ledger(RepeatingStore()) if repeats else open_ledger(store_url) as opened:
+async def empty_postgres(
+    postgres_stores: Sequence[PostgresStore],
+    postgres_admin: "asyncpg.Connection[asyncpg.Record]",
+) -> Sequence[PostgresStore]:
+    """`postgres_stores` on empty tables."""
+    await postgres_admin.execute(CLEAR)
+    return postgres_stores
+
+
+@pytest.fixture
+def opens(store_kind: str, store_url: str, request: pytest.FixtureRequest) -> OpenLedger:
+    """Open the empty store, as one worker (0) or as another (1) does."""
+    match store_kind:
+        case "postgres":
+            stores: Sequence[PostgresStore] = request.getfixturevalue("empty_postgres")
+            return lambda worker: nullcontext(Ledger(stores[worker]))
+        case "repeated":
+            return lambda _: Ledger(RepeatingStore())
+        case _:
+            return lambda _: open_ledger(store_url)
+
+
+@pytest.fixture
+async def store(opens: OpenLedger) -> AsyncGenerator[Ledger]:
+    async with opens(0) as opened:
         yield opened
 
 
 @pytest.fixture
-async def peer(store: Ledger, store_url: str) -> AsyncGenerator[Ledger]:
+async def peer(store: Ledger, opens: OpenLedger) -> AsyncGenerator[Ledger]:
     """Open the same store as another worker does: through connections of its own."""
-    async with open_ledger(store_url) as opened:
+    async with opens(1) as opened:
         yield opened
 
 

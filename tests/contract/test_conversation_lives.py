@@ -20,6 +20,7 @@ from tests.support.ledgers import open_ledger
 from passback.engine.ledger import Ledger
 
 if TYPE_CHECKING:
+    from tests.support.postgres_server import PostgresServer
     from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -28,12 +29,33 @@ COUNT = int(os.environ.get("LIFE_MOVES") or rounds(600, nightly=20_000))
 MIN_STEPS = 20  # of one conversation, at least
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("redis", marks=pytest.mark.redis)])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Ledger]:
-    url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/lives.db"}.get(request.param)
-    if url is None:
-        redis: RedisServer = request.getfixturevalue("shared_redis")
-        url = redis.url
+KINDS = [
+    pytest.param("memory"),
+    pytest.param("sqlite"),
+    pytest.param("redis", marks=pytest.mark.redis),
+    # in CI, test_store_random.py has it among its stores
+    pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.nightly]),
+]
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a store that may have conversations of others."""
+    match request.param:
+        case "redis":
+            redis: RedisServer = request.getfixturevalue("shared_redis")
+            return redis.url
+        case "postgres":
+            postgres: PostgresServer = request.getfixturevalue("shared_postgres")
+            return postgres.url()
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/lives.db"
+        case _:
+            return "memory:"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[Ledger]:
     async with open_ledger(url) as store:
         yield store
 

@@ -23,7 +23,7 @@ from passback.stores.options import StoreOptions
 if TYPE_CHECKING:
     from tests.support.redis_server import RedisServer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.redis]
+pytestmark = [pytest.mark.anyio, pytest.mark.redis, pytest.mark.postgres]
 
 COUNT = int(os.environ.get("STORE_OPERATIONS") or rounds(1000, nightly=50_000))
 ROOMS = {"large": StoreOptions(), "small": StoreOptions(log_bytes=400)}
@@ -32,9 +32,9 @@ STEPS = 25  # of one conversation, at least
 
 @pytest.fixture(params=ROOMS)
 async def all_stores(
-    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str
+    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, postgres_url: str
 ) -> AsyncGenerator[list[Ledger]]:
-    urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_url]
+    urls = ["memory:", f"sqlite:///{tmp_path}/random.db", redis_url, postgres_url]
     if LANE == "nightly":
         newest: RedisServer = request.getfixturevalue("newest_redis")
         newest.command("FLUSHALL")

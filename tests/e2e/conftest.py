@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
@@ -11,7 +10,7 @@ from tests.e2e.acp_stage import opened_editor
 from tests.e2e.stage import Stage
 from tests.e2e.workers import LEASE, SECONDS, Worker, worker
 from tests.support.acp_editor import Editor
-from tests.support.lanes import choose_stores, unmeasured
+from tests.support.lanes import choose_stores, empty_store, unmeasured
 from tests.support.model_server import ModelServer, model_server
 from tests.support.proxies import FrameCutter, frame_cutter
 from tests.support.python_client import QUICK
@@ -19,9 +18,6 @@ from tests.support.server import Server, running_server
 from tests.support.wire import ZONE, Client, client_of, result, user
 
 from passback_client import Client as PythonClient
-
-if TYPE_CHECKING:
-    from tests.support.redis_server import RedisServer
 
 __all__ = ["unmeasured"]
 
@@ -77,11 +73,8 @@ def store(
     store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """An empty store that workers can share: they would go on with runs of other tests."""
-    if store_kind == "sqlite":
-        return f"sqlite:///{tmp_path_factory.mktemp('store')}/passback.db"
-    redis: RedisServer = request.getfixturevalue("shared_redis")
-    redis.command("FLUSHALL")
-    return redis.url
+    folder = tmp_path_factory.mktemp("store")
+    return empty_store(store_kind, request.getfixturevalue, folder)
 
 
 @pytest.fixture(scope="module")

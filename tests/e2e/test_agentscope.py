@@ -160,6 +160,25 @@ async def test_calls_of_the_client_and_of_the_server_are_understood(
     assert joined_text(check_legal(sent)) == "Blue it is."
 
 
+async def test_the_client_edits_and_has_a_message_answered_anew(
+    played_pair: tuple[Client, Client], model: ModelServer, conversation: str
+) -> None:
+    client, _ = played_pair
+    model.play(says("Paris."), says("Rome."), says("Rome, again."))
+    asked: dict[str, Any] = {"session_id": conversation}
+    said = user("Of France?", id=f"u-{conversation}")
+    await _judged(client, f"{conversation}-1", input=[said], **asked)
+    edited = user("Of Italy?", id=f"v-{conversation}")
+    sent, judged = await _judged(client, f"{conversation}-2", input=[edited], after="", **asked)
+    _check_understood(sent, judged)
+    assert judged["rebuilt"] == ["Rome."]
+    sent, judged = await _judged(client, f"{conversation}-3", input=[], after=edited["id"], **asked)
+    _check_understood(sent, judged)
+    assert judged["rebuilt"] == ["Rome, again."]
+    shown = await client.messages(conversation)
+    assert [each["id"] for each in shown] == [edited["id"], check_legal(sent)["output"][0]["id"]]
+
+
 async def test_a_message_that_announces_itself_is_understood() -> None:
     events: list[Event] = []
     response = ResponseBuilder("s", on_event=events.append)

@@ -232,3 +232,30 @@ async def test_a_model_that_fails_is_told_by_the_end_of_the_chat(
     [failed] = await judged(server, ["headless", "The capital?", None])
     assert failed["error"] == "HeadlessError"
     assert failed["message"]
+
+
+async def test_a_message_is_edited_and_answered_anew(server: Server, model: ModelServer) -> None:
+    model.play(*(says(f"{number}.") for number in range(4)))
+    what_if = {"from_step": 0, "quotes": [], "deprecate_entry_ids": ["entry_1"]}
+    _, first, edited, anew, refused, more = await judged(
+        server,
+        ["create", ""],
+        ["chat", of(0, "id"), "The capital of France?", {}],
+        ["chat", of(0, "id"), "Of Italy?", {"whatif": what_if}],
+        ["chat", of(0, "id"), "", {"whatif": {"from_step": 1}}],
+        ["chat", of(0, "id"), "Of Spain?", {"whatif": {"from_step": 9}}],
+        ["chat", of(0, "id"), "Of Spain?", {}],
+    )
+    check_whole(first)
+    for chat, said in ((edited, "1."), (anew, "2.")):
+        kinds = [each["kind"] for each in chat["events"]]
+        assert kinds[0] == "session:updated"
+        assert kinds[-1] == "chat:end"
+        assert (text_of(chat, "user"), text_of(chat)) == ("Of Italy?", said)
+        assert chat["events"][0]["payload"]["rolled_back_to"] == 0
+    assert refused["error"] == "BladeChatError"
+    assert "whatif.from_step: this session has no turn" in refused["message"]
+    assert text_of(more) == "3."
+    asked = [each["content"] for each in model.requests[3].shown]
+    assert asked == ["Of Italy?", "2.", "Of Spain?"]
+    model.assert_no_violations()

@@ -47,7 +47,7 @@ async def office() -> AsyncGenerator[Server]:
 @pytest.mark.parametrize(
     ("program", "output"),
     PROGRAMS,
-    ids=["async", "plain", "output", "approve", "decide", "questions"],
+    ids=["async", "plain", "output", "versions", "approve", "decide", "questions"],
 )
 async def test_a_program_prints_what_the_readme_shows(
     server: Server, cafe: Server, office: Server, program: str, output: str

@@ -13,10 +13,12 @@ from typing import Literal, TypeAlias
 from tests.faults.mock_model import MockModel, mock_model
 from tests.faults.retrying_client import ClientOptions, RetryingClient, retrying_client
 from tests.faults.workers import FOLDER_VARIABLE, WorkerConfig, Workers, running_workers, tool_log
+from tests.support.postgres_server import StoppablePostgres, stoppable_postgres
 from tests.support.proxies import LossyProxy, lossy_proxy
 from tests.support.redis_server import StoppableRedis, stoppable_redis
 
-StoreKind: TypeAlias = Literal["sqlite", "redis"]
+StoreKind: TypeAlias = Literal["sqlite", "redis", "postgres"]
+StoreServer: TypeAlias = StoppableRedis | StoppablePostgres
 
 LEASE = 2.0  # seconds
 RECOVERY_SLACK = 2.0  # seconds
@@ -31,7 +33,7 @@ class DeploymentPlan:
         store: where conversations are kept.
         workers: how many serve.
         lease: seconds, the setting of the workers.
-        proxied: whether each worker has a proxy to Redis, which can lose replies and cut it off.
+        proxied: whether each worker has a proxy to the store's server, which can lose replies and cut it off.
         recovery_slack: seconds beyond the lease within which a conversation has to accept a post.
         client_timeout: seconds that a client gives one post, its answer included.
         settings: further flags of `passback serve`.
@@ -57,7 +59,7 @@ class Deployment:
     model: MockModel
     random: Random
     folder: Path
-    redis: StoppableRedis | None
+    store: StoreServer | None
     proxies: tuple[LossyProxy, ...]
     _clients: AsyncExitStack
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -100,14 +102,13 @@ async def running_deployment(plan: DeploymentPlan, seed: int) -> AsyncGenerator[
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         model = await stack.enter_async_context(mock_model())
-        redis, proxies = None, list[LossyProxy]()
+        store, proxies = await _start_store(plan.store, folder, stack), list[LossyProxy]()
         stores = [f"sqlite:///{folder}/passback.db"]
-        if plan.store == "redis":
-            (folder / "redis").mkdir()
-            redis = await stack.enter_async_context(stoppable_redis(folder / "redis"))
+        if store is not None:
             for _ in range(plan.workers if plan.proxied else 0):
-                proxies.append(await stack.enter_async_context(lossy_proxy(redis.port)))
-            stores = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies] or [redis.url]
+                proxies.append(await stack.enter_async_context(lossy_proxy(store.port)))
+            ports = [proxy.port for proxy in proxies] or [store.port]
+            stores = [store.url_at(port) for port in ports]
         config = WorkerConfig(
             arguments=[
                 *("--timing", f"lease={plan.lease:g}", "--timing", "ping=1"),
@@ -122,7 +123,18 @@ async def running_deployment(plan: DeploymentPlan, seed: int) -> AsyncGenerator[
         workers = await stack.enter_async_context(running_workers(plan.workers, config))
         clients = await stack.enter_async_context(AsyncExitStack())
         random = Random(seed)
-        yield Deployment(plan, workers, model, random, folder, redis, tuple(proxies), clients)
+        yield Deployment(plan, workers, model, random, folder, store, tuple(proxies), clients)
+
+
+async def _start_store(kind: StoreKind, folder: Path, stack: AsyncExitStack) -> StoreServer | None:
+    match kind:
+        case "redis":
+            (folder / "redis").mkdir()
+            return await stack.enter_async_context(stoppable_redis(folder / "redis"))
+        case "postgres":
+            return await stack.enter_async_context(stoppable_postgres())
+        case _:
+            return None
 
 
 def _worker_environment(folder: Path) -> dict[str, str]:

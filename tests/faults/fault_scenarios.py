@@ -157,7 +157,7 @@ async def play_random_faults(deployment: Deployment, points: int, progress: Prog
         proxy.go_on()
     await deployment.workers.wait_until_ready()
     result.points = len(operations)
-    outcomes = COMPLETED | {"cancelled"} | (STORE_FAILED if deployment.redis else frozenset())
+    outcomes = COMPLETED | {"cancelled"} | (STORE_FAILED if deployment.store else frozenset())
     await check_operations(deployment, operations, Expectations(outcomes), result)
     return result
 

@@ -87,17 +87,25 @@ async def stop_worker(deployment: Deployment) -> InjectedFault:
 
 
 # ---------------------------------------------------------------- the store
-async def kill_redis(deployment: Deployment) -> InjectedFault:
-    """SIGKILL Redis, and restart it."""
-    assert deployment.redis is not None
-    await deployment.redis.kill()
+async def kill_store(deployment: Deployment) -> InjectedFault:
+    """SIGKILL the store's server, and start it again."""
+    assert deployment.store is not None
+    await deployment.store.kill()
     await pause(deployment.random.uniform(0, 0.3))
-    await deployment.redis.start()
+    await deployment.store.start()
+    return InjectedFault(monotonic())
+
+
+async def restart_store(deployment: Deployment) -> InjectedFault:
+    """Stop the store's server as an administrator does, and start it again."""
+    assert deployment.store is not None
+    await deployment.store.stop()
+    await deployment.store.start()
     return InjectedFault(monotonic())
 
 
 async def lose_replies(deployment: Deployment) -> InjectedFault:
-    """Drop some replies of Redis, one after the other: it did what it was asked."""
+    """Drop some replies of the store, one after the other: it did what it was asked."""
     began_at, proxy = monotonic(), deployment.random.choice(deployment.proxies)
     before = proxy.lost
     for _ in range(deployment.random.randint(1, 8)):
@@ -108,7 +116,7 @@ async def lose_replies(deployment: Deployment) -> InjectedFault:
 
 
 async def partition_worker(deployment: Deployment) -> InjectedFault:
-    """Cut a worker off from Redis for longer than its lease; then its writes arrive late."""
+    """Cut a worker off from the store for longer than its lease; then its writes arrive late."""
     worker = _choose_worker(deployment)
     proxy = deployment.proxies[worker.number % len(deployment.proxies)]
     worker.unreachable = True
@@ -126,8 +134,8 @@ async def inject_random_fault(deployment: Deployment) -> InjectedFault:
     choices: list[InjectFault] = [kill_worker]
     if deployment.plan.workers > 1:
         choices += [freeze_worker, stop_worker]
-    if deployment.redis:
-        choices.append(kill_redis)
+    if deployment.store:
+        choices += [kill_store, restart_store]
     if deployment.proxies:
         choices += [lose_replies, partition_worker]
     return await deployment.random.choice(choices)(deployment)

@@ -15,6 +15,7 @@ from tests.faults.deployment import Deployment
 from tests.faults.evidence import Post
 from tests.faults.results import Progress, Result
 from tests.faults.workers import Worker, task_count_file
+from tests.support.redis_server import StoppableRedis
 from tests.support.waiting import pause
 from tests.support.wire import DONE, Frame, FrameReader, client_of, text_of
 
@@ -160,7 +161,7 @@ class Resources:
 
 
 async def read_resources(deployment: Deployment, worker: Worker) -> Resources:
-    redis = deployment.redis
+    redis = deployment.store if isinstance(deployment.store, StoppableRedis) else None
     return Resources(
         tasks=await _count_tasks(deployment, worker),
         files=len([one async for one in anyio.Path(f"/proc/{worker.pid}/fd").iterdir()]),

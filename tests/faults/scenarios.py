@@ -1,6 +1,6 @@
 """The scenarios by name: what each does, in which deployment, and how long."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,10 +16,11 @@ from tests.faults.fault_scenarios import play_random_faults, play_rounds
 from tests.faults.faults import (
     InjectFault,
     freeze_worker,
-    kill_redis,
+    kill_store,
     kill_worker,
     lose_replies,
     partition_worker,
+    restart_store,
     stop_worker,
 )
 from tests.faults.many_readers import play_many_readers
@@ -87,6 +88,7 @@ def workers_on(
 KILL, FREEZE, STOP = map(rounds_with, (kill_worker, freeze_worker, stop_worker))
 KILL_ONLY, KILL_ONE = "kill -9 of the only worker", "kill -9 of one worker of two"
 KILL_TOOLS = "kill -9 while the server's tools run"
+STORE_AWAY = Expectations(COMPLETED | STORE_FAILED)
 FREEZE_LONG = "SIGSTOP for longer than the lease"
 ANY_FAULT = "8 clients, any fault at any time"
 # so short that most answers have to be handed over
@@ -94,67 +96,103 @@ SHORT_GRACE = ("--timing", "shutdown_grace=0.2")
 # the model's silence must not end the answer before nginx could
 LONG_SILENCE = ("--timing", "ping=15", "--model-timeout", "120")
 
+SERVERS: tuple[StoreKind, ...] = ("redis", "postgres")
+STORES: tuple[StoreKind, ...] = ("sqlite", *SERVERS)
+
+
+def on_each(
+    name: str, stores: Sequence[StoreKind], scenario: Callable[[StoreKind], Scenario]
+) -> dict[str, Scenario]:
+    return {f"{name}-{store}": scenario(store) for store in stores}
+
+
 SCENARIOS = {
-    "kill-1-sqlite": Scenario(KILL_ONLY, KILL, workers_on("sqlite", 1), 2, 250),
-    "kill-1-redis": Scenario(KILL_ONLY, KILL, workers_on("redis", 1), 2, 250),
-    "kill-2-sqlite": Scenario(KILL_ONE, KILL, workers_on("sqlite"), 2, 250),
-    "kill-2-redis": Scenario(KILL_ONE, KILL, workers_on("redis"), 2, 250),
-    "kill-tools-sqlite": Scenario(KILL_TOOLS, KILL, workers_on("sqlite", 2, AGENT), 2, 100),
-    "kill-tools-redis": Scenario(KILL_TOOLS, KILL, workers_on("redis", 2, AGENT), 2, 100),
-    "freeze-sqlite": Scenario(FREEZE_LONG, FREEZE, workers_on("sqlite"), 1, 100),
-    "freeze-redis": Scenario(FREEZE_LONG, FREEZE, workers_on("redis"), 1, 100),
-    "partition-redis": Scenario(
-        "a worker cut off from Redis for longer than the lease",
-        rounds_with(partition_worker),
-        workers_on("redis", 2, AGENT, proxied=True),
-        1,
-        100,
+    **on_each("kill-1", STORES, lambda on: Scenario(KILL_ONLY, KILL, workers_on(on, 1), 2, 250)),
+    **on_each("kill-2", STORES, lambda on: Scenario(KILL_ONE, KILL, workers_on(on), 2, 250)),
+    **on_each(
+        "kill-tools",
+        STORES,
+        lambda on: Scenario(KILL_TOOLS, KILL, workers_on(on, 2, AGENT), 2, 100),
     ),
-    "deploy-sqlite": Scenario(
-        "SIGTERM under load", STOP, workers_on("sqlite", 2, *SHORT_GRACE), 1, 50
+    **on_each("freeze", STORES, lambda on: Scenario(FREEZE_LONG, FREEZE, workers_on(on), 1, 100)),
+    **on_each(
+        "partition",
+        SERVERS,
+        lambda on: Scenario(
+            "a worker cut off from the store for longer than the lease",
+            rounds_with(partition_worker),
+            workers_on(on, 2, AGENT, proxied=True),
+            1,
+            100,
+        ),
     ),
-    "deploy-redis": Scenario(
-        "SIGTERM under load", STOP, workers_on("redis", 2, *SHORT_GRACE), 1, 50
+    **on_each(
+        "deploy",
+        STORES,
+        lambda on: Scenario("SIGTERM under load", STOP, workers_on(on, 2, *SHORT_GRACE), 1, 50),
     ),
-    "kill-store": Scenario(
-        "kill -9 of Redis, appendfsync always",
-        rounds_with(kill_redis, Expectations(COMPLETED | STORE_FAILED)),
-        workers_on("redis", 2, AGENT),
-        1,
-        200,
+    **on_each(
+        "kill-store",
+        SERVERS,
+        lambda on: Scenario(
+            "kill -9 of the store's server, which syncs each write",
+            rounds_with(kill_store, STORE_AWAY),
+            workers_on(on, 2, AGENT),
+            1,
+            200,
+        ),
     ),
-    "lost-replies": Scenario(
-        "replies of Redis get lost",
-        rounds_with(lose_replies),
-        workers_on("redis", 2, AGENT, proxied=True),
-        2,
-        500,
+    **on_each(
+        "restart-store",
+        SERVERS,
+        lambda on: Scenario(
+            "the store's server is stopped and started under load",
+            rounds_with(restart_store, STORE_AWAY),
+            workers_on(on, 2, AGENT),
+            1,
+            50,
+        ),
     ),
-    "jepsen-redis": Scenario(
-        ANY_FAULT, play_random_faults, workers_on("redis", proxied=True), 10, 4000
+    **on_each(
+        "lost-replies",
+        SERVERS,
+        lambda on: Scenario(
+            "replies of the store get lost",
+            rounds_with(lose_replies),
+            workers_on(on, 2, AGENT, proxied=True),
+            2,
+            500,
+        ),
     ),
-    "jepsen-sqlite": Scenario(ANY_FAULT, play_random_faults, workers_on("sqlite"), 10, 4000),
-    "policies-redis": Scenario(
-        "50 posts at once from 4 processes to 4 workers",
-        play_policies,
-        workers_on("redis", 4),
-        2,
-        50,
+    **on_each(
+        "jepsen",
+        STORES,
+        lambda on: Scenario(
+            ANY_FAULT, play_random_faults, workers_on(on, proxied=on in SERVERS), 10, 4000
+        ),
     ),
-    "policies-sqlite": Scenario(
-        "50 posts at once from 4 processes to 2 workers",
-        play_policies,
-        workers_on("sqlite"),
-        2,
-        50,
+    **on_each(
+        "policies",
+        STORES,
+        lambda on: Scenario(
+            "50 posts at once from 4 processes to 2 workers, or 4 on a server",
+            play_policies,
+            workers_on(on, 4 if on in SERVERS else 2),
+            2,
+            50,
+        ),
     ),
-    "repeats-redis": Scenario("one post eleven times", play_repeats, workers_on("redis"), 2, 200),
-    "repeats-sqlite": Scenario("one post eleven times", play_repeats, workers_on("sqlite"), 2, 200),
-    "disconnects-redis": Scenario(
-        "a disconnect after each event", play_disconnects, workers_on("redis"), 18, 360
+    **on_each(
+        "repeats",
+        STORES,
+        lambda on: Scenario("one post eleven times", play_repeats, workers_on(on), 2, 200),
     ),
-    "disconnects-sqlite": Scenario(
-        "a disconnect after each event", play_disconnects, workers_on("sqlite"), 18, 360
+    **on_each(
+        "disconnects",
+        STORES,
+        lambda on: Scenario(
+            "a disconnect after each event", play_disconnects, workers_on(on), 18, 360
+        ),
     ),
     "many-readers": Scenario(
         "readers of one run, visitors",

@@ -31,7 +31,12 @@ async def play(name: str) -> Result:
 
 @pytest.mark.promise("P6", "P10")
 @pytest.mark.parametrize(
-    "name", ["kill-1-sqlite", pytest.param("kill-2-redis", marks=pytest.mark.redis)]
+    "name",
+    [
+        "kill-1-sqlite",
+        pytest.param("kill-2-redis", marks=pytest.mark.redis),
+        pytest.param("kill-2-postgres", marks=pytest.mark.postgres),
+    ],
 )
 async def test_after_a_worker_was_killed_nothing_is_lost_or_doubled(name: str) -> None:
     result = await play(name)
@@ -60,16 +65,28 @@ async def test_a_rolling_deploy_is_not_noticed() -> None:
 
 
 @pytest.mark.promise("P15")
-@pytest.mark.redis
-@pytest.mark.parametrize("name", ["kill-store", "lost-replies"])
-async def test_faults_of_redis_lose_and_double_nothing(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("kill-store-redis", marks=pytest.mark.redis),
+        pytest.param("lost-replies-redis", marks=pytest.mark.redis),
+        pytest.param("lost-replies-postgres", marks=pytest.mark.postgres),
+    ],
+)
+async def test_faults_of_the_store_lose_and_double_nothing(name: str) -> None:
     await play(name)
 
 
 @pytest.mark.promise("P6", "P15")
-@pytest.mark.redis
-async def test_histories_are_append_only_lists_under_any_fault() -> None:
-    await play("jepsen-redis")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("jepsen-redis", marks=pytest.mark.redis),
+        pytest.param("jepsen-postgres", marks=pytest.mark.postgres),
+    ],
+)
+async def test_histories_are_append_only_lists_under_any_fault(name: str) -> None:
+    await play(name)
 
 
 @pytest.mark.parametrize("name", ["policies-sqlite"])

@@ -5,12 +5,17 @@ that is to land. `nightly` is for a proof: every kind of store, and many more ex
 """
 
 import os
-from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pytest
 from coverage import Coverage
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.support.postgres_server import PostgresServer
+    from tests.support.redis_server import RedisServer
 
 Lane: TypeAlias = Literal["quick", "ci", "nightly"]
 
@@ -22,6 +27,7 @@ _PERCENT: Final[dict[Lane, int]] = {"quick": 30, "ci": 100, "nightly": 2000}
 _STORES: Final = {
     "sqlite": pytest.param("sqlite"),
     "redis": pytest.param("redis", marks=pytest.mark.redis),
+    "postgres": pytest.param("postgres", marks=pytest.mark.postgres),
 }
 
 
@@ -47,6 +53,21 @@ def choose_stores(metafunc: pytest.Metafunc) -> None:
     names = ("redis",) if mark is None else mark.args
     names = tuple(_STORES) if LANE == "nightly" else names
     metafunc.parametrize("store_kind", [_STORES[name] for name in names], scope="module")
+
+
+def empty_store(kind: str, fixture: Callable[[str], Any], folder: Path) -> str:
+    """Return the URL of an empty store of a kind; `fixture` gives the servers by their names."""
+    match kind:
+        case "redis":
+            redis: RedisServer = fixture("shared_redis")
+            redis.command("FLUSHALL")
+            return redis.url
+        case "postgres":
+            postgres: PostgresServer = fixture("shared_postgres")
+            postgres.clear()
+            return postgres.url()
+        case _:
+            return f"sqlite:///{folder}/passback.db"
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,13 +13,14 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import anyio
 import asyncpg
 from tests.support.programs import missing
 
@@ -27,6 +28,12 @@ STOP_SECONDS = 20
 USER, PASSWORD = "tester", "a-password-of-tests"
 QUICK = ("fsync=off",)
 """Settings of a server whose data nobody wants back."""
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'pb' AND tablename <> 'layout'"
+CLEAR = (
+    f"DO $$ DECLARE name text; BEGIN FOR name IN {_TABLES} LOOP EXECUTE 'DELETE FROM pb.' || name;"
+    " END LOOP; END $$"
+)
+"""A statement that empties the store's tables, if they are there."""
 
 _SETTINGS = (
     "listen_addresses=127.0.0.1", "unix_socket_directories=", "lc_messages=C", "max_wal_size=256MB",
@@ -73,12 +80,7 @@ class PostgresServer:
 
     def clear(self) -> None:
         """Empty the tables of the database `postgres`: this takes less time than another one."""
-        names = "SELECT tablename FROM pg_tables WHERE schemaname = 'pb' AND tablename <> 'layout'"
-        delete = "EXECUTE 'DELETE FROM pb.' || name"
-        self.run(
-            f"DO $$ DECLARE name text; BEGIN FOR name IN {names} LOOP {delete}; END LOOP; END $$",
-            "SELECT 1",
-        )
+        self.run(CLEAR, "SELECT 1")
 
     def run(self, *statements: str, database: str = "postgres") -> list[Any]:
         """Run statements beside the store that is tested; return the first column of the last."""
@@ -123,10 +125,20 @@ class PostgresServer:
         self._process.send_signal(signal.SIGSTOP)  # no others begin meanwhile
         for pid in [self._process.pid, *self.backends()]:
             os.kill(pid, signal.SIGKILL)
+        self._await_end()
+
+    def _await_end(self) -> None:
+        assert self._process is not None
         self._process.wait(STOP_SECONDS)
         if self._drain and self._process.stdout:
             self._drain.join(STOP_SECONDS)
             self._process.stdout.close()
+
+    def stop(self) -> None:
+        """End it as an administrator does who does not wait for clients (a fast shutdown)."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._await_end()
 
     def backends(self) -> list[int]:
         """Return the processes that serve it."""
@@ -171,6 +183,42 @@ def postgres_server(*settings: str) -> Iterator[PostgresServer]:
             yield server
         finally:
             server.kill()
+
+
+class StoppablePostgres:
+    """Use `stoppable_postgres`."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.port = server.port
+
+    def url_at(self, port: int) -> str:
+        """Return the store's URL for those who reach the server at a port."""
+        return self.server.url(port=port)
+
+    async def start(self) -> None:
+        """Return when it answers, with all that it had acknowledged."""
+        await anyio.to_thread.run_sync(self.server.start)
+
+    async def kill(self) -> None:
+        """End it, and all its processes, as a crash would."""
+        await anyio.to_thread.run_sync(self.server.kill)
+
+    async def stop(self) -> None:
+        """End it as an administrator does who does not wait for clients."""
+        await anyio.to_thread.run_sync(self.server.stop)
+
+
+@asynccontextmanager
+async def stoppable_postgres() -> AsyncGenerator[StoppablePostgres]:
+    """A server that writes each change to the disk before it answers; ended on leaving."""
+    running = postgres_server()
+    server = await anyio.to_thread.run_sync(running.__enter__)
+    try:
+        yield StoppablePostgres(server)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(running.__exit__, None, None, None)
 
 
 def _program(name: str) -> str:

@@ -153,7 +153,11 @@ class StoppableRedis:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return self.url_at(self.port)
+
+    def url_at(self, port: int) -> str:
+        """Return the store's URL for those who reach the server at a port."""
+        return f"redis://127.0.0.1:{port}/0"
 
     @property
     def server(self) -> RedisServer:
@@ -171,6 +175,16 @@ class StoppableRedis:
         assert self._process is not None
         self.crashes += 1
         self._process.kill()
+        await self._await_end()
+
+    async def stop(self) -> None:
+        """End it as an administrator does."""
+        assert self._process is not None
+        self._process.terminate()
+        await self._await_end()
+
+    async def _await_end(self) -> None:
+        assert self._process is not None
         await anyio.to_thread.run_sync(self._process.wait)
         if self._process.stdout:
             self._process.stdout.close()

@@ -8,6 +8,7 @@ from passback_client.approvals import Approval, Decision
 from passback_client.calls import Call
 from passback_client.client import Client
 from passback_client.conversation import (
+    BranchPoint,
     ChildMessage,
     Conversation,
     ConversationPage,
@@ -73,6 +74,7 @@ __all__ = [
     "Approval",
     "BadAnswer",
     "BadSetup",
+    "BranchPoint",
     "Busy",
     "Call",
     "ChildMessage",

@@ -10,7 +10,7 @@ from typing import TypeVar
 import anyio
 
 from passback_client.contact import Contact
-from passback_client.errors import BadAnswer, PassbackError
+from passback_client.errors import BadAnswer, Busy, PassbackError
 from passback_client.limits import Retry
 
 _RANDOM = SystemRandom()
@@ -98,18 +98,20 @@ class Backoff:
         return pause * (0.5 + self._random() / 2)
 
 
-async def with_retry(backoff: Backoff, request: Callable[[], Awaitable[_T]]) -> _T:
+async def with_retry(
+    backoff: Backoff, request: Callable[[], Awaitable[_T]], *, waits_while_busy: bool = True
+) -> _T:
     """Make an idempotent request, with retries.
 
     Raises:
-        PassbackError: it was refused, or failed too often.
+        PassbackError: it was refused, or failed too often. Busy: at once, unless it waits for that.
     """
     backoff.begin()
     while True:
         try:
             return await request()
         except PassbackError as error:
-            if not error.retryable:
+            if not error.retryable or (isinstance(error, Busy) and not waits_while_busy):
                 raise
             await anyio.sleep(backoff.pause_after(error))
 

@@ -214,6 +214,15 @@ class Channel:
         path, content = _conversation_path(conversation_id), encode({"title": title})
         return await self._json(self._request("PATCH", path, _JSON, content=content))
 
+    async def switch_branch(self, conversation_id: str, message_id: str) -> JsonObject:
+        path, content = _conversation_path(conversation_id), encode({"message": message_id})
+        return await self._json(self._request("POST", f"{path}/leaf", _JSON, content=content))
+
+    async def fork(self, conversation_id: str, post: Post) -> JsonObject:
+        path = f"{_conversation_path(conversation_id)}/fork"
+        headers = {**_JSON, "idempotency-key": f'"{post.key}"'}
+        return await self._json(self._request("POST", path, headers, content=post.body))
+
     async def delete(self, conversation_id: str) -> None:
         path = _conversation_path(conversation_id)
         await self._send_without_body(self._request("DELETE", path, {}))

@@ -1,7 +1,7 @@
 """The client of a passback server."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, overload
 from uuid import uuid4
@@ -13,7 +13,7 @@ from passback_client.answer import Answer
 from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
 from passback_client.arguments import Rule, check_fields, is_a, optional
 from passback_client.backoff import Backoff, with_retry
-from passback_client.channel import ADDRESS, Channel, Post, RunRef, encode
+from passback_client.channel import ADDRESS, Channel, RunRef
 from passback_client.conversation import (
     Conversation,
     ConversationPage,
@@ -34,8 +34,10 @@ from passback_client.posts import (
     MessageContext,
     NewMessages,
     OutputSchema,
+    PostOptions,
     SendOptions,
     defined,
+    named_post,
     posted_messages,
 )
 from passback_client.questions import AskUser, questions_tool
@@ -205,6 +207,7 @@ class Client:
         message: NewMessages,
         *,
         conversation_id: str | None = None,
+        after: str | None = None,
         agent_id: str | None = None,
         structured_data: JsonValue = None,
         intent: str | None = None,
@@ -223,6 +226,8 @@ class Client:
         Args:
             message: a text, a list of parts, a `NewMessage`, or several of these.
             conversation_id: None begins a new one; `Stream.conversation_id` has its name.
+            after: the id of the message that this one follows; what stood behind stays as another
+                branch. Empty: it is the first one. None: it follows the last one.
             agent_id: the agent to ask, if the server has several.
             structured_data: data to work on.
             intent: what the user wants, in the program's words.
@@ -248,15 +253,41 @@ class Client:
             output_schema=output_schema,
             model=model,
         )
-        news: JsonObject = {
-            "messages": posted_messages(message),
-            "tools": [each.declaration for each in self._tools.values()],
-            **context.fields,
-            **defined(conversationId=conversation_id, onBusy=on_busy),
-        }
+        named = defined(conversationId=conversation_id, after=after, onBusy=on_busy)
+        said: JsonObject = {"messages": posted_messages(message), **context.fields}
         settings = self._settings(include, waits_while_busy=wait_while_busy)
-        options = _PostOptions(settings, on_disconnect, idempotency_key, agent_id)
-        return self._post(news, options)
+        options = PostOptions(settings, on_disconnect, idempotency_key, agent_id)
+        return self._post({**self._declared, **said, **named}, options)
+
+    def regenerate(
+        self,
+        conversation_id: str,
+        after: str,
+        *,
+        on_busy: OnBusy | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
+        wait_while_busy: bool = False,
+    ) -> Stream:
+        """Have a message answered anew, and continue as after `send`.
+
+        The answer so far stays as another branch. The stream is refused with the code
+        `nothing_to_do` if there is nothing to answer behind the message.
+
+        Args:
+            conversation_id: the conversation.
+            after: the id of a message of the user, or of the last of the results of tool calls.
+            on_busy: as for `send`, and so are those that follow.
+            on_disconnect: whether the run continues when nobody follows it.
+            include: more kinds of events.
+            idempotency_key: names the post.
+            wait_while_busy: whether to retry while another run goes on.
+        """
+        named = defined(conversationId=conversation_id, after=after, onBusy=on_busy)
+        settings = self._settings(include, waits_while_busy=wait_while_busy)
+        options = PostOptions(settings, on_disconnect, idempotency_key)
+        return self._post({**self._declared, **named}, options)
 
     def decide(
         self,
@@ -287,9 +318,8 @@ class Client:
         """
         answer = interrupt_answer(interrupt_id, Decision(approved, reason, always))
         news: JsonObject = {"conversationId": conversation_id, "resume": answer}
-        return self._post(
-            news, _PostOptions(self._settings(include), on_disconnect, idempotency_key)
-        )
+        settings = self._settings(include)
+        return self._post(news, PostOptions(settings, on_disconnect, idempotency_key))
 
     def answer(
         self,
@@ -319,9 +349,8 @@ class Client:
         """
         result = posted_result(ToolAnswer(call_id, "", content, is_error))
         news: JsonObject = {"conversationId": conversation_id, "messages": [result]}
-        return self._post(
-            news, _PostOptions(self._settings(include), on_disconnect, idempotency_key)
-        )
+        settings = self._settings(include)
+        return self._post(news, PostOptions(settings, on_disconnect, idempotency_key))
 
     def resume(
         self,
@@ -341,7 +370,7 @@ class Client:
                 follows them.
             include: more kinds of events; with `after`, the same as before.
         """
-        options = _PostOptions(self._settings(include), on_disconnect)
+        options = PostOptions(self._settings(include), on_disconnect)
         start = RunRef(conversation_id, cursor=after)
         exchange = Exchange(
             options.settings, self._toolbox(), start, options=options.options, is_resumed=True
@@ -402,8 +431,7 @@ class Client:
         return await self._cancel(conversation_id, run_id)
 
     async def retract(self, conversation_id: str, tool: str) -> None:
-        """Retract a permanent decision (`always`) about a tool of the server: its calls need
-        approval again.
+        """Retract a permanent decision (`always`) about a server's tool: its calls ask again.
 
         Raises PassbackError, with the code `conversation_busy` during a run.
         """
@@ -414,9 +442,7 @@ class Client:
     async def conversation(self, conversation_id: str) -> Conversation:
         """Return the state of a conversation. Raises PassbackError."""
         channel = self._channel
-        return read_conversation(
-            await with_retry(self._backoff(), lambda: channel.conversation(conversation_id))
-        )
+        return await self._state(lambda: channel.conversation(conversation_id))
 
     async def conversations(self, *, search: str = "") -> AsyncGenerator[ListedConversation]:
         """Yield the conversations of the key's owner, the one first that a client changed last.
@@ -456,9 +482,44 @@ class Client:
         Raises PassbackError.
         """
         channel = self._channel
-        return read_conversation(
-            await with_retry(self._backoff(), lambda: channel.rename(conversation_id, title))
-        )
+        return await self._state(lambda: channel.rename(conversation_id, title))
+
+    async def switch_branch(self, conversation_id: str, message_id: str) -> Conversation:
+        """Read another branch from now on; return the state of the conversation.
+
+        It is the one that ends with the newest message behind this one, such as one of
+        `BranchPoint.versions`. Calls that are owed on the branch that is left are closed.
+
+        Raises:
+            Busy: a run goes on, or messages wait.
+            PassbackError: no such message; no answer.
+        """
+        backoff, switch = self._backoff(), self._channel.switch_branch
+        switched = partial(switch, conversation_id, message_id)
+        return read_conversation(await with_retry(backoff, switched, waits_while_busy=False))
+
+    async def fork(
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        new_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Conversation:
+        """Copy a conversation into a new one; return the state of the copy.
+
+        Args:
+            conversation_id: the conversation.
+            after: the id of the last message that is copied, of any branch; empty: none is. None:
+                the last one of the branch that is read.
+            new_id: of the copy; None: the server makes one.
+            idempotency_key: names the copy instead, so that another process can repeat it.
+
+        Raises PassbackError, with the code `conflict` if there is another conversation of this id.
+        """
+        post = named_post(defined(after=after, conversationId=new_id), idempotency_key)
+        channel = self._channel
+        return await self._state(lambda: channel.fork(conversation_id, post))
 
     async def delete(self, conversation_id: str) -> None:
         """Delete a conversation. Raises PassbackError."""
@@ -493,7 +554,7 @@ class Client:
     ) -> None:
         await self.aclose()
 
-    def _post(self, news: JsonObject, options: "_PostOptions") -> Stream:
+    def _post(self, news: JsonObject, options: PostOptions) -> Stream:
         post = options.post({**options.options, **news})
         exchange = Exchange(options.settings, self._toolbox(), post, options=options.options)
         return Stream(exchange, self._cancel)
@@ -504,6 +565,13 @@ class Client:
         return StreamSettings(
             self._channel, self._retry, (*_INCLUDE, *include), waits_while_busy, self._claimant
         )
+
+    async def _state(self, request: Callable[[], Awaitable[JsonObject]]) -> Conversation:
+        return read_conversation(await with_retry(self._backoff(), request))
+
+    @property
+    def _declared(self) -> JsonObject:
+        return {"tools": [each.declaration for each in self._tools.values()]}
 
     def _backoff(self) -> Backoff:
         return Backoff(self._retry, self._channel.contact)
@@ -525,22 +593,3 @@ class Client:
                 raise
             return False
         return fields.get("cancelled") is True
-
-
-@dataclass(frozen=True, slots=True)
-class _PostOptions:
-    """The options of a post, whatever its content."""
-
-    settings: StreamSettings
-    on_disconnect: OnDisconnect | None = None
-    key: str | None = None
-    agent_id: str | None = None
-
-    @property
-    def options(self) -> JsonObject:
-        """Keys of the body that the posts of results repeat."""
-        return {"include": [*self.settings.include], **defined(onDisconnect=self.on_disconnect)}
-
-    def post(self, body: JsonObject) -> Post:
-        post = Post(encode(body), agent_id=self.agent_id)
-        return post if self.key is None else replace(post, key=self.key)

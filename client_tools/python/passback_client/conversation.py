@@ -48,6 +48,21 @@ class LastingPermission(FromJson):
 
 
 @dataclass(frozen=True, slots=True)
+class BranchPoint(FromJson):
+    """A place of a conversation with several versions of what follows.
+
+    Attributes:
+        after: the message before it; None at the beginning.
+        versions: the first message of each branch, oldest first.
+        current: the one of them that is read; None as long as it is not written.
+    """
+
+    after: Annotated[str | None, Field(default=None)]
+    versions: tuple[str, ...]
+    current: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ListedConversation(FromJson):
     """A conversation in a list.
 
@@ -105,6 +120,7 @@ class Conversation(FromJson):
         created_at: when its first message came, as an RFC 3339 time in UTC; None if the server does
             not send it, and so is the next.
         updated_at: when a client last posted something.
+        branches: where the branch that is read has other versions, from its beginning on.
     """
 
     id: str
@@ -122,6 +138,7 @@ class Conversation(FromJson):
     title: str = ""
     created_at: str | None = None
     updated_at: str | None = None
+    branches: tuple[BranchPoint, ...] = ()
 
 
 class Recorded(TypedDict):

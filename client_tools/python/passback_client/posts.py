@@ -1,13 +1,15 @@
-"""The content of a post with a user's message."""
+"""The content of a post with a user's message, and the options of any post."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypedDict, cast
 
 from pydantic import BaseModel, JsonValue, PydanticUserError
 
+from passback_client.channel import Post, encode
 from passback_client.errors import BadSetup
 from passback_client.events import Content, Include, JsonObject, OnBusy, OnDisconnect
+from passback_client.follow import StreamSettings
 
 OutputSchema: TypeAlias = JsonObject | type[BaseModel]
 """A JSON Schema of type object, or a pydantic model that has one."""
@@ -35,6 +37,7 @@ class SendOptions(TypedDict, total=False):
     """The keyword arguments of `Client.send`, which documents them, and of `ask`."""
 
     conversation_id: str | None
+    after: str | None
     agent_id: str | None
     structured_data: JsonValue
     intent: str | None
@@ -78,6 +81,30 @@ class MessageContext:
             outputSchema=_schema(self.output_schema),
             model=self.model,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PostOptions:
+    """The options of a post, whatever its content."""
+
+    settings: StreamSettings
+    on_disconnect: OnDisconnect | None = None
+    key: str | None = None
+    agent_id: str | None = None
+
+    @property
+    def options(self) -> JsonObject:
+        """Keys of the body that the posts of results repeat."""
+        return {"include": [*self.settings.include], **defined(onDisconnect=self.on_disconnect)}
+
+    def post(self, body: JsonObject) -> Post:
+        return named_post(body, self.key, agent_id=self.agent_id)
+
+
+def named_post(body: JsonObject, key: str | None, *, agent_id: str | None = None) -> Post:
+    """Return a post under its idempotency key; None: a new one. Raises BadSetup."""
+    post = Post(encode(body), agent_id=agent_id)
+    return post if key is None else replace(post, key=key)
 
 
 def posted_messages(messages: NewMessages) -> list[JsonValue]:

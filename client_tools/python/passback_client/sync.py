@@ -22,7 +22,7 @@ from passback_client.conversation import (
     ListedConversation,
     MessagePage,
 )
-from passback_client.events import Event, Include, Left, OnDisconnect
+from passback_client.events import Event, Include, Left, OnBusy, OnDisconnect
 from passback_client.functions import AnyTool
 from passback_client.limits import Limits, Retry
 from passback_client.loop import Loop
@@ -225,6 +225,29 @@ class Client:
         """Post a user's message: as `passback_client.Client.send`, with its keyword arguments."""
         return Stream(self._loop, self._client.send(message, **options))
 
+    def regenerate(
+        self,
+        conversation_id: str,
+        after: str,
+        *,
+        on_busy: OnBusy | None = None,
+        on_disconnect: OnDisconnect | None = None,
+        include: Sequence[Include] = (),
+        idempotency_key: str | None = None,
+        wait_while_busy: bool = False,
+    ) -> Stream:
+        """Have a message answered anew: as `passback_client.Client.regenerate`."""
+        stream = self._client.regenerate(
+            conversation_id,
+            after,
+            on_busy=on_busy,
+            on_disconnect=on_disconnect,
+            include=include,
+            idempotency_key=idempotency_key,
+            wait_while_busy=wait_while_busy,
+        )
+        return Stream(self._loop, stream)
+
     def resume(
         self,
         conversation_id: str,
@@ -337,6 +360,29 @@ class Client:
     def rename(self, conversation_id: str, title: str) -> Conversation:
         """Give a conversation another title; return its state."""
         return self._loop.run(partial(self._client.rename, conversation_id, title))
+
+    def switch_branch(self, conversation_id: str, message_id: str) -> Conversation:
+        """Read another branch: as `passback_client.Client.switch_branch`."""
+        return self._loop.run(partial(self._client.switch_branch, conversation_id, message_id))
+
+    def fork(
+        self,
+        conversation_id: str,
+        *,
+        after: str | None = None,
+        new_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Conversation:
+        """Copy a conversation into a new one: as `passback_client.Client.fork`."""
+        return self._loop.run(
+            partial(
+                self._client.fork,
+                conversation_id,
+                after=after,
+                new_id=new_id,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation."""

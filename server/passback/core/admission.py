@@ -74,7 +74,7 @@ BUSY = "a run of this conversation is going on"
 NOT_WAITING = "no such tool call is waiting in this conversation"
 NO_MESSAGE_HERE = "there is no such message in this conversation"
 NOT_WHOLE = (
-    "`after` names a message whose tool calls are answered only after it: "
+    "the tool calls of the message to go on after are answered only behind it: "
     "name the last answer, or a message before the calls"
 )
 _LEFT_BEHIND = (
@@ -283,8 +283,8 @@ def _refuse_place(
     asks_anew = not post.messages or (is_elsewhere and not others)
     if asks_anew and (is_open or not _asks_model(place)):
         raise NothingToDo(
-            "without messages, `after` has to name a message of the user, or the last result of a "
-            "tool call, to have it answered anew"
+            "without a new message, one is answered anew: go on after a message of the user, or "
+            "after the last result of a tool call"
         )
 
 

@@ -1,6 +1,6 @@
 """The kinds of store behind the door. One more kind is an opener and a line in `KINDS`."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -44,21 +44,34 @@ class Doors:
 
 
 @pytest.fixture
-async def doors(door_kind: DoorKind, request: pytest.FixtureRequest) -> AsyncGenerator[Doors]:
+def make(door_kind: DoorKind, request: pytest.FixtureRequest) -> OpenDoor:
+    return door_kind.prepare(request)
+
+
+@pytest.fixture
+async def doors(door_kind: DoorKind, make: OpenDoor) -> AsyncGenerator[Doors]:
     """No data is there yet."""
     async with AsyncExitStack() as stack:
-        yield Doors(door_kind, door_kind.prepare(request), stack)
+        yield Doors(door_kind, make, stack)
 
 
 @pytest.fixture
-async def door(doors: Doors) -> Store:
+def opened(door_kind: DoorKind, request: pytest.FixtureRequest) -> Sequence[Store]:
+    """The stores of the module's tests, if this kind has them."""
+    return door_kind.opened(request)
+
+
+@pytest.fixture
+async def door(doors: Doors, opened: Sequence[Store]) -> Store:
     """An empty store."""
-    return await doors.open()
+    return opened[0] if opened else await doors.open()
 
 
 @pytest.fixture
-async def peer(doors: Doors, door: Store) -> Store:
+async def peer(doors: Doors, opened: Sequence[Store], door: Store) -> Store:
     """The same store, opened by another worker; in memory there is but one."""
+    if opened:
+        return opened[1]
     return await doors.open() if doors.kind.is_shared else door
 
 

@@ -37,6 +37,7 @@ class DoorKind:
 
     Attributes:
         prepare: clear the data of this kind, and return what opens stores on it.
+        opened: the stores of two workers that a module's tests share; none where opening is quick.
         is_shared: several stores have the same data.
         has_hints: indexes are written beside the conversations: places may be too early or too new,
             and those of refused writes are in them.
@@ -47,6 +48,7 @@ class DoorKind:
 
     name: str
     prepare: Callable[[pytest.FixtureRequest], OpenDoor]
+    opened: Callable[[pytest.FixtureRequest], Sequence[Store]] = lambda _: ()
     is_shared: bool = True
     has_hints: bool = False
     damage: Damage | None = None
@@ -111,8 +113,14 @@ def _damage_sqlite(request: pytest.FixtureRequest, key: ConversationKey) -> None
 
 
 def _prepare_postgres(request: pytest.FixtureRequest) -> OpenDoor:
-    url: str = request.getfixturevalue("postgres_url")
-    return lambda options: PostgresStore(url, options)
+    request.getfixturevalue("empty_postgres")
+    server: PostgresServer = request.getfixturevalue("shared_postgres")
+    return partial(PostgresStore, server.url())
+
+
+def _postgres_stores(request: pytest.FixtureRequest) -> Sequence[Store]:
+    stores: Sequence[Store] = request.getfixturevalue("postgres_stores")
+    return stores
 
 
 def _damage_postgres(request: pytest.FixtureRequest, key: ConversationKey) -> None:
@@ -131,7 +139,13 @@ _ALL = [
     _Redis("single", "shared_redis").kind("redis", nightly=False),
     _Redis("single", "newest_redis").kind("newest"),
     _Redis("cluster", "shared_cluster").kind("cluster"),
-    DoorKind("postgres", _prepare_postgres, damage=_damage_postgres, marks=[pytest.mark.postgres]),
+    DoorKind(
+        "postgres",
+        _prepare_postgres,
+        opened=_postgres_stores,
+        damage=_damage_postgres,
+        marks=[pytest.mark.postgres],
+    ),
 ]
 
 KINDS = [kind for kind in _ALL if kind.is_in_lane]

@@ -39,6 +39,12 @@ subscribe = partial(about, "session:subscribe")
 send = partial(about, "chat:send")
 
 
+def what_if(*, askuser_answer: Any = None, tool_results: Any = None, **fields: Any) -> str:
+    return send(
+        message="a", whatif=fields, askuser_answer=askuser_answer, tool_results=tool_results
+    )
+
+
 def part(**fields: Any) -> str:
     return send(message=[fields])
 
@@ -172,7 +178,33 @@ MESSAGES = {
     "a busy policy that is none": Row(
         send(message="a", on_busy="wait"), "invalid_request", "on_busy"
     ),
-    "what if": Row(send(message="a", whatif={"from_step": 1}), "invalid_request", "whatif"),
+    "what if, without a step": Row(what_if(), "invalid_request", "whatif.from_step"),
+    "what if, as a text": Row(send(message="a", whatif="1"), "invalid_request", "whatif"),
+    "a step below 0": Row(what_if(from_step=-1), "invalid_request", "whatif.from_step"),
+    "a step that is a text": Row(what_if(from_step="1"), "invalid_request", "whatif.from_step"),
+    "a step that is true": Row(what_if(from_step=True), "invalid_request", "whatif.from_step"),
+    "a step that there is not": Row(
+        what_if(from_step=1), "message_not_found", "whatif.from_step: this session has no turn"
+    ),
+    "a huge step": Row(what_if(from_step=2**70), "message_not_found", "whatif.from_step"),
+    "quotes": Row(what_if(from_step=0, quotes=[{}]), "invalid_request", "whatif.quotes"),
+    "entries that are numbers": Row(
+        what_if(from_step=0, deprecate_entry_ids=[1]), "invalid_request", "deprecate_entry_ids.0"
+    ),
+    "what if, with an answer": Row(
+        what_if(from_step=0, askuser_answer={"tool_call_id": "c"}), "invalid_request", "whatif"
+    ),
+    "what if, with a result": Row(
+        what_if(from_step=0, tool_results=[{"tool_call_id": "c", "result": 1}]),
+        "invalid_request",
+        "whatif",
+    ),
+    "what if, with nothing to answer": Row(
+        send(message="", whatif={"from_step": 0}), "nothing_to_do"
+    ),
+    "what if, in an unknown session": Row(
+        send(session_id="nowhere", message="a", whatif={"from_step": 0}), "conversation_not_found"
+    ),
     "a decision of a replay": Row(
         send(message="a", replay_decision="ok"), "invalid_request", "replay_decision"
     ),

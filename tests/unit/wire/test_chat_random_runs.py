@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.lanes import examples
 from tests.support.ledgers import open_ledger
-from tests.support.runs import KEY, PAINT, worker
+from tests.support.runs import KEY, PAINT, record, worker
 from tests.unit.engine.sub_agents import erase, helper
 from tests.unit.wire.chat_watcher import HANG, Stop, Watcher, recorded_turns
 
 from passback.core.deltas import Finish, ReasoningBlock, ReasoningChunk, UsageChunk
-from passback.core.errors import ModelError
+from passback.core.errors import ModelError, UnknownMessage
 from passback.core.messages import (
     UNNAMED,
     ApprovalMessage,
@@ -33,6 +33,7 @@ from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel, Step, calls, says
 from passback.toolsets.agents import AgentTools
 from passback.toolsets.functions import ToolError, tool
+from passback.wire.chat.history import find_end_of_turn, project
 from passback.wire.chat.projections import JsonDict
 
 pytestmark = pytest.mark.anyio
@@ -136,6 +137,22 @@ async def _react(runs: RunService, owed: Sequence[Owed], reaction: str) -> RunRe
     return started
 
 
+async def check_ends_of_turns(runs: RunService) -> None:
+    """The messages up to the end of each turn have that turn, those before it, and no other."""
+    messages = await record(runs)
+    places = {message.id: place for place, message in enumerate(messages, 1)}
+    turns = project(messages)
+    for turn in turns:
+        if turn["parent_fork_tool_call_id"] is None:
+            end = await find_end_of_turn(runs, KEY, turn["sequence"])
+            kept = [each["id"] for each in project(messages[: places[end]])]
+            assert kept == [each["id"] for each in turns[: len(kept)]]
+            roots = [each for each in turns[: len(kept)] if not each["parent_fork_tool_call_id"]]
+            assert roots[-1] == turn
+    with pytest.raises(UnknownMessage):
+        await find_end_of_turn(runs, KEY, len(messages) + 1)
+
+
 @examples(60)
 @given(TURNS, TURNS, REACTIONS, STOPS)
 async def test_patches_add_up_to_turns_and_turns_to_the_record(
@@ -164,3 +181,4 @@ async def test_patches_add_up_to_turns_and_turns_to_the_record(
             assert watcher.client.kept == await recorded_turns(runs)
             if reaction:
                 run = await _react(runs, (await runs.status(KEY)).owed, reaction)
+        await check_ends_of_turns(runs)

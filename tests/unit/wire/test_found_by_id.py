@@ -102,6 +102,10 @@ async def test_the_agent_api_finds_the_session_of_a_result() -> None:
         for given in [output(call_id, "ok")], [said("paint"), output(call_id, "ok")]:
             answer = await client.post("/process", json={"input": given, "stream": False})
             assert (answer.status_code, answer.json()["session_id"]) == (200, conversation)
+        page = (await client.get(f"/conversations/{conversation}/messages")).json()["messages"]
+        anew = {"input": [], "after": page[2]["id"], "stream": False}
+        answer = await client.post("/process", json=anew)
+        assert (answer.status_code, answer.json()["session_id"]) == (200, conversation)
 
 
 async def test_a_run_is_found_by_its_id_in_the_conversations_of_its_owner() -> None:

@@ -130,6 +130,7 @@ class PostgresStore:
             return ()
         [settings] = await self._connections.fetch(STATEMENTS["settings"])
         check_server(settings["version"], read_only=settings["read_only"])
+        await self._connections.check_sessions()
         return [text for name, text in WARNINGS.items() if settings[name] == "off"]
 
     async def read(self, key: ConversationKey | ConversationTag, wanted: Wanted, /) -> Found:

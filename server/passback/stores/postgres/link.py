@@ -68,8 +68,8 @@ BROKEN = (asyncpg.PostgresError, *_LOST)
 """What the driver raises."""
 
 _POOLER = (
-    "a pooler mixes up prepared statements; PgBouncer has to be 1.21 or newer, with "
-    "max_prepared_statements set"
+    "a pooler gives connections of PostgreSQL to others between transactions: set pool_mode of "
+    "PgBouncer to session, or connect without it"
 )
 _ERRORS: Mapping[str, tuple[type[StoreError], str]] = {
     "53100": (StoreFull, "the disk of PostgreSQL is full"),
@@ -225,6 +225,24 @@ class Connections:
             else:
                 connection.terminate()
         return rows
+
+    async def check_sessions(self) -> None:
+        """Raise ConfigurationError if two connections are one of the server's, in turn.
+
+        Settings and prepared statements would be those of others, and notifications get lost.
+        """
+        connections: list[Connection] = []
+        try:
+            async with asyncio.timeout(self._timeout):
+                connections += [await self.connect() for _ in range(2)]
+                pids = {await each.fetchval("SELECT pg_backend_pid()") for each in connections}
+        except BROKEN as error:
+            raise store_error(_code(error)) from error
+        finally:
+            for each in connections:
+                each.terminate()
+        if len(pids) < len(connections):
+            raise ConfigurationError(_POOLER)
 
     def _drop_idle(self) -> None:
         while self._idle:

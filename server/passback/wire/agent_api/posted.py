@@ -194,6 +194,11 @@ class AgentRequest(PostedContext):
         description="The client's tools. They replace the session's; without the key those stay; "
         "`[]` clears.",
     )
+    after: OptionalId | None = Field(
+        None,
+        description="The id of the message that the new ones follow, as in `/send-message`, or of "
+        "a text or a reasoning in an answer. With an empty `input`, it is answered anew.",
+    )
     on_busy: OnBusy | None = Field(
         None, description="What a new message means while a run goes on, as in `/send-message`."
     )

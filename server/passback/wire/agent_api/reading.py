@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 
 from passback.core.errors import InvalidRequest, NothingToDo, PassbackError
+from passback.core.ids import is_server_made
 from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
     UNNAMED,
@@ -84,7 +85,7 @@ async def read_request(services: Services, request: Request, post: AgentRequest,
     if post.n not in {None, 1}:
         raise InvalidRequest("n has to be 1: there is one answer to a request")
     new = [(at, post.input[at]) for at in new_indexes([each.resent_role for each in post.input])]
-    if post.input and not new:
+    if post.input and not new and post.after is None:
         raise NothingToDo(
             "input has nothing new: add a user's message or a result after the agent's last one"
         )
@@ -92,11 +93,13 @@ async def read_request(services: Services, request: Request, post: AgentRequest,
         _read_at(f"input.{at}", _read_message, services, each, post.agent_id or "")
         for at, each in new
     ]
-    history, flaw = await _read_history(services, post)
+    # a client that names the place sends the history for itself, if at all
+    history, flaw = ((), "") if post.after is not None else await _read_history(services, post)
     continues = not history and any(each.is_from_agent for each in post.input)
-    answered = (each.call_id for each in messages if isinstance(each, Answer))
+    after = None if post.after is None else _read_place(post.after)
+    answered = [each.call_id for each in messages if isinstance(each, Answer)]
     conversation = await posted_conversation(
-        request, services.runs, post.session_id or None, answered
+        request, services.runs, post.session_id or None, [*answered, *filter(None, [after])]
     )
     return StartRun(
         conversation,
@@ -108,12 +111,23 @@ async def read_request(services: Services, request: Request, post: AgentRequest,
         named=frozenset(MessageId(each.id) for _, each in new if each.id and not each.is_answer),
         on_busy=post.on_busy or services.on_busy,
         on_disconnect=post.on_disconnect or "continue",
-        # a client of this protocol sends the conversation each time, and most give no ids
-        resends=True,
+        # a client of this protocol sends the conversation each time, and most give no ids; one that
+        # says which message the new ones follow repeats none
+        resends=post.after is None,
         continues=continues,
         history=history,
         flaw=flaw or (_NEEDS_CONVERSATION if continues else ""),
+        after=after,
     )
+
+
+def _read_place(after: str) -> MessageId:
+    """Return the message of the record that `after` names.
+
+    An answer shows the texts and the thoughts of one message as several: `msg_…`, `msg_…_2`.
+    """
+    first, _, _ = after.rpartition("_")
+    return MessageId(first if is_server_made(MessageId(first)) else after)
 
 
 async def _with_context(

@@ -1,14 +1,17 @@
 """Turns read from the record of a conversation."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
-from passback.core.errors import InvalidRequest
+from passback.core.errors import InvalidRequest, UnknownMessage
 from passback.core.messages import (
     ApprovalMessage,
     ChildMessage,
     ConversationKey,
     Message,
+    MessageId,
     SystemMessage,
+    ToolMessage,
     UserMessage,
 )
 from passback.core.runs import Runs
@@ -18,6 +21,7 @@ from passback.wire.chat.turns import Turns
 
 _PAGE = 100  # messages
 _LARGE_PAGE = 1_000  # messages, of a history that is read whole
+_ANSWERS = (ToolMessage, ApprovalMessage, ChildMessage)  # to the calls of the turn before them
 
 
 def project(
@@ -124,6 +128,43 @@ async def read_turns(
             # a turn with another one behind it does not change any more
             if is_whole or len(found) > (limit or 0):
                 return [turn for turns in found[:limit] for turn in turns]
+
+
+async def find_end_of_turn(runs: Runs, key: ConversationKey, sequence: int, /) -> MessageId:
+    """Return the last message of a turn of the main agent or the user: the results of its calls
+    belong to it. The empty id for the `sequence` 0, which is before the first turn.
+
+    Raises:
+        UnknownConversation: there is none.
+        UnknownMessage: it has no turn with this `sequence`.
+    """
+    status = await runs.status(key)
+    if not sequence:
+        return MessageId("")
+    messages, start = await _read_back(runs, key, min(sequence, status.message_count))
+    while not any(at >= sequence and is_input(each) for at, each in enumerate(messages, start)):
+        page = await runs.messages(key, start=start + len(messages), limit=_PAGE)
+        if not page.messages:
+            break
+        messages = (*messages, *page.messages)
+    end = _end_of_turn(messages, start, sequence)
+    if end is None:
+        raise UnknownMessage(f"this session has no turn with the sequence {sequence}")
+    return messages[end].id
+
+
+def _end_of_turn(messages: Sequence[Message], start: int, sequence: int) -> int | None:
+    """Return the index of the last message of a turn; None: there is no such turn."""
+    sequences = Turns.sequences(messages, start=start)
+    pairs = enumerate(pairwise([start, *sequences]))
+    begins = [at for at, (before, last) in pairs if before < last == sequence]
+    # a turn that came to nothing gives its place to the next one
+    if not begins or min(sequences[begins[-1] :]) < sequence:
+        return None
+    end = begins[-1]
+    while end + 1 < len(messages) and isinstance(messages[end + 1], _ANSWERS):
+        end += 1
+    return end
 
 
 def _text_size(message: Message) -> int:

@@ -5,7 +5,13 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from passback.core.errors import InvalidAnswer, InvalidRequest, NothingToDo, UnknownToolCall
+from passback.core.errors import (
+    InvalidAnswer,
+    InvalidRequest,
+    NothingToDo,
+    UnknownMessage,
+    UnknownToolCall,
+)
 from passback.core.messages import (
     UNNAMED,
     Answer,
@@ -47,6 +53,7 @@ from passback.native.parts import (
     read_media,
     read_result,
 )
+from passback.wire.chat.history import find_end_of_turn
 
 _LAST_MESSAGES = 1_000  # of the record, among which the call of a repeated answer is looked for
 _PAGE = 100  # messages
@@ -123,6 +130,18 @@ class ToolResultSent(SnakeCased):
     status: Literal["done", "error"] | None = None
 
 
+class WhatIf(SnakeCased):
+    """The turn that a message follows; what stood behind it is left on another branch.
+
+    `from_step` is the turn's `sequence`, in the loop `root`; 0: the message is the first one.
+    `deprecate_entry_ids` has no effect: what is left is not shown. `quotes` has to be empty.
+    """
+
+    from_step: _Sequence
+    quotes: list[JsonValue] | None = None
+    deprecate_entry_ids: Annotated[list[str], Field(max_length=MAX_ITEMS)] | None = None
+
+
 class ChatSend(PostedContext):
     """The payload of `chat:send`. Each optional field may be null. Unknown keys are ignored."""
 
@@ -141,7 +160,7 @@ class ChatSend(PostedContext):
         Annotated[list[ToolResultSent], Field(fail_fast=True, max_length=MAX_ITEMS)] | None
     ) = None
     on_busy: OnBusy | None = None
-    whatif: JsonValue = None
+    whatif: WhatIf | None = None
     replay_decision: JsonValue = None
 
 
@@ -165,9 +184,9 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
     Raises:
         ClientError: it is not legal. Nothing is stored.
     """
-    for name in ("whatif", "replay_decision"):
-        if getattr(sent, name) is not None:
-            raise InvalidRequest(f"{name}: this server cannot do that; leave it out, or null")
+    if sent.replay_decision is not None:
+        raise InvalidRequest("replay_decision: this server cannot do that; leave it out, or null")
+    after = await _read_place(services.runs, key, sent)
     limits = services.limits
     messages: list[PostedMessage] = [
         ToolMessage(
@@ -186,7 +205,7 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
         named = frozenset({message_id} if sent.message_id else ())
         content = check_content(_read_content(sent.message), limits.attachment_bytes)
         messages.append(UserMessage(message_id, content))
-    if not messages:
+    if not messages and after is None:
         raise NothingToDo("message: it is empty, and neither answers nor results come with it")
     context = _with_extras(sent, await read_context(sent, limits, key), has_text=bool(sent.message))
     return StartRun(
@@ -196,7 +215,29 @@ async def read_send(services: Services, key: ConversationKey, sent: ChatSend, /)
         named=named,
         on_busy=sent.on_busy or services.on_busy,
         continues=True,  # sessions are created before the first message
+        after=after,
     )
+
+
+async def _read_place(runs: Runs, key: ConversationKey, sent: ChatSend) -> MessageId | None:
+    """Return the message that those of a `chat:send` follow, if it says so.
+
+    Raises:
+        UnknownConversation, UnknownMessage: there is none.
+        InvalidRequest: it asks for what this server cannot do.
+    """
+    if sent.whatif is None:
+        return None
+    if sent.whatif.quotes:
+        raise InvalidRequest("whatif.quotes: this server cannot do that; leave it out, or empty")
+    if sent.askuser_answer is not None or sent.tool_results:
+        raise InvalidRequest(
+            "whatif: answers and results wait where they are: send them without it"
+        )
+    try:
+        return await find_end_of_turn(runs, key, sent.whatif.from_step)
+    except UnknownMessage as error:
+        raise UnknownMessage(f"whatif.from_step: {error.message}") from None
 
 
 def _with_extras(sent: ChatSend, context: MessageContext, *, has_text: bool) -> MessageContext:

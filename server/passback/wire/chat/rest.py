@@ -259,6 +259,11 @@ class _Rest:
         body = await read_object(request, services.limits, services.bodies)
         sent = validate_model(HeadlessChat, {**body, "session_id": key.id, "headless": True})
         await self._runs.status(key)  # of an unknown session the client is told so
+        if sent.whatif is not None and not sent.message:
+            raise InvalidRequest(
+                "message: it is missing: send it again to have it answered anew, with the turn "
+                "before it in whatif"
+            )
         post = await read_send(services, key, sent)
         started = await self._runs.start(replace(post, idempotency_key=idempotency_key(headers)))
         if isinstance(started, Parked):

@@ -90,6 +90,21 @@ class Turns(TurnBook):
             turn.status = "streaming" if running and status == "paused" else status
         self._muted = False
 
+    @classmethod
+    def sequences(cls, messages: Sequence[Message], /, *, start: int = 0) -> list[int]:
+        """Return the `sequence` of the last turn of the main agent or the user behind each message.
+
+        Args:
+            messages: of the record, from one of the user on, or from its beginning.
+            start: the position in the record of the first of them.
+        """
+        turns, found = cls(start=start), list[int]()
+        turns._muted = True
+        for index, message in enumerate(messages, start):
+            turns._read(message, index)
+            found.append(turns._loops[()].sequence)
+        return found
+
     def feed(self, run: RunRef, logged: Logged, posted: Sequence[Message] = (), /) -> list[Said]:
         """Return the events that an event of a run becomes.
 
