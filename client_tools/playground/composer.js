@@ -2,7 +2,7 @@
 
 import { need } from "./dom.js";
 
-/** @typedef {"enqueue" | "interrupt"} OnBusy */
+/** @typedef {import("./editor.js").OnBusy} OnBusy */
 
 const OFFER = "An answer is coming. Queue the message behind it, or interrupt it?";
 
@@ -56,6 +56,12 @@ export class Composer {
   set text(text) {
     this.#field.value = text;
     this.#fit();
+  }
+
+  /** @param {string} text to follow what is written */
+  add(text) {
+    this.text = [this.#words, text].filter(Boolean).join("\n");
+    this.focus();
   }
 
   /** @param {boolean} busy shows the stop button; the field stays open for the next message */

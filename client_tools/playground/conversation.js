@@ -9,6 +9,7 @@ import { watchWhileVisible } from "../js/src/watch.js";
 import { ToolRunner } from "./toolrunner.js";
 import { loadHistory } from "./history.js";
 import { OwedCalls, resultOf, shownResult } from "./owed.js";
+import { Edit, Message, QueuedPosts } from "./posts.js";
 import { Run } from "./run.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
@@ -18,6 +19,9 @@ import { Run } from "./run.js";
 /** @typedef {import("../js/src/index.js").Sending} Sending */
 /** @typedef {import("../js/src/index.js").TraceStep} TraceStep */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
+/** @typedef {import("./posts.js").Again} Again */
+/** @typedef {import("./posts.js").Post} Post */
+/** @typedef {import("./run.js").ConversationView} ConversationView */
 /** @typedef {import("./tools.js").PageActions} PageActions */
 
 /**
@@ -34,26 +38,16 @@ import { Run } from "./run.js";
  *   user's answer to a call
  */
 
-/**
- * @typedef {object} ChatView
- * @property {() => void} clear
- * @property {(text: string) => void} addUser
- * @property {(texts: readonly string[]) => void} setQueued messages that the user has sent during
- *   the current answer
- * @property {(message: PastMessage) => void} addPast
- * @property {(id: string) => void} settle called when the server has accepted this page's answer
- * @property {(activity: Activity) => void} setActivity
- * @property {(error: unknown, again: () => void) => void} addError
- * @property {(conversationId: string, isNews: boolean) => void} accepted the server has this
- *   conversation now; `isNews` says that a post of this page has begun something there
- */
-
 /** Rounds of tool calls that may follow one message. */
 export const MAX_ROUNDS = 25;
 /** Kinds of events that this page shows, beyond those that the library needs. */
 const INCLUDE = [
   ...["agents", "context", "message-ids", "plan", "progress", "reasoning", "tools", "usage"],
 ];
+
+/** Attempts that post a user's message, and others. */
+const MESSAGE = { refuse: () => false, isMessage: true };
+const NO_MESSAGE = { refuse: () => false, isMessage: false };
 
 export class Conversation {
   #connect;
@@ -79,9 +73,7 @@ export class Conversation {
   #replying = "";
   /** Aborted when this conversation is left. */
   #leaving = new AbortController();
-  /** Messages sent during an answer, by id, until the history has them.
-   * @type {Map<string, string>} */
-  #queued = new Map();
+  #queued;
   /** True once the server has accepted a message of this page that follows the current run. */
   #isQueuedMine = false;
   /** True if the server has this conversation, as far as this page knows. */
@@ -93,6 +85,8 @@ export class Conversation {
   #shownRun = null;
   /** The last event that is shown; "" if it is in the history. */
   #cursor = "";
+  /** True if there may be versions that are not shown yet. */
+  #isBranched = false;
   /** True while a refusal is shown, which must not disappear before the user has read it. */
   #isRefused = false;
   /** Aborted when this page has something to do. */
@@ -102,7 +96,7 @@ export class Conversation {
    * @param {string} id
    * @param {object} parts
    * @param {Connect} parts.connect
-   * @param {ChatView & import("./run.js").RunView} parts.view
+   * @param {ConversationView} parts.view
    * @param {PageActions} parts.actions
    * @param {() => boolean} parts.mayRun whether this browser runs the tools of this conversation
    */
@@ -111,6 +105,7 @@ export class Conversation {
     this.#connect = connect;
     this.#view = view;
     this.#mayRun = mayRun;
+    this.#queued = new QueuedPosts(view);
     this.#toolRunner = new ToolRunner(view, actions, () => this.#setActivity("working"));
   }
 
@@ -124,48 +119,57 @@ export class Conversation {
    * @param {string} text
    */
   async send(text) {
-    const [id, key] = [randomId(), randomId()];
+    const message = new Message(text);
     if (this.#isDeleted) this.#view.clear();
     this.#isDeleted = false;
-    this.#view.addUser(text);
+    this.#view.addUser(text, message.id);
     await this.#attempt(
-      (signal) => this.#post({ id, text, key }, signal),
-      () => void this.#sendUnlessKnown({ id, text, key }),
+      (signal) => this.#post(message, signal),
+      () => void this.#repeat(message),
     );
   }
 
   /**
-   * Send a message during an answer. Errors are shown, not thrown.
+   * Post an edit, or ask for another answer: what stood there becomes another version. Errors are
+   * shown, not thrown.
    *
-   * @param {string} text
+   * @param {Edit | Again} post
+   */
+  async postAnew(post) {
+    await this.#attempt(
+      (signal) => this.#postAnew(post, signal),
+      () => void this.#repeat(post),
+      post,
+    );
+  }
+
+  /**
+   * Post during an answer. Errors are shown, not thrown.
+   *
+   * @param {Post} post
    * @param {"enqueue" | "interrupt"} onBusy effect on that answer
    */
-  async sendMeanwhile(text, onBusy) {
-    const [id, key] = [randomId(), randomId()];
-    this.#setQueued(id, text);
+  async postMeanwhile(post, onBusy) {
+    const isEdit = post instanceof Edit;
+    if (!isEdit) this.#queued.add(post, null);
     const tools = this.#mayRun() ? this.#toolRunner.tools : this.#toolRunner.declared;
-    const options = {
-      conversationId: this.id,
-      include: INCLUDE,
-      idempotencyKey: key,
-      onBusy,
-      signal: this.#leaving.signal,
-    };
+    const options = { include: INCLUDE, onBusy, signal: this.#leaving.signal };
     let isQueued = false;
     try {
+      const sending = await post.send(this.#connect({ tools }), this.id, options);
       // acceptance is enough: its answer is read after the current one
-      for await (const event of this.#connect({ tools }).send(
-        { role: "user", content: text, id },
-        options,
-      )) {
+      for await (const event of sending) {
         isQueued = event.type === "run-queued";
+        this.#queued.add(post, sending.runId);
         break;
       }
     } catch (error) {
-      if (this.#closed) return;
-      this.#setQueued(id, null);
-      return this.#view.addError(error, () => void this.#sendUnlessKnown({ id, text, key }));
+      if (this.#closed) return void post.refuse(null);
+      this.#queued.delete(post.id);
+      if (post.refuse(error)) return;
+      return this.#view.addError(error, () => void this.#repeat(post), post.isMessage);
     }
+    if (isEdit) post.accept();
     if (this.#closed) return;
     this.#view.accepted(this.id, true);
     this.#isQueuedMine = true;
@@ -173,13 +177,23 @@ export class Conversation {
   }
 
   /**
-   * @param {string} id of a message
-   * @param {string | null} text null: it is not queued any more
+   * Read another version from now on: that of this message. Errors are shown, not thrown.
+   *
+   * @param {string} messageId
    */
-  #setQueued(id, text) {
-    if (text === null) this.#queued.delete(id);
-    else this.#queued.set(id, text);
-    this.#view.setQueued([...this.#queued.values()]);
+  async switchTo(messageId) {
+    const work = async (/** @type {AbortSignal} */ signal) => {
+      this.#setActivity("loading");
+      await this.#client(false).switchBranch(this.id, messageId, { signal });
+      await this.#resume(signal);
+    };
+    const workLater = async (/** @type {AbortSignal} */ signal) => {
+      // the answer that is in its way is shown first
+      await this.#resume(signal, { answers: false });
+      await work(signal);
+    };
+    const again = () => void this.#attempt(workLater, again, NO_MESSAGE);
+    await this.#attempt(work, again, NO_MESSAGE);
   }
 
   /** Show the history, and follow the current run. */
@@ -288,25 +302,28 @@ export class Conversation {
   /**
    * Try again after an error, unless the message has arrived.
    *
-   * @param {{id: string, text: string, key: string}} message
+   * @param {Post} post
    */
-  async #sendUnlessKnown(message) {
+  async #repeat(post) {
     await this.#attempt(
       async (signal) => {
         const past = await this.#resume(signal, { mayBeMissing: true });
-        if (past.some(({ id }) => id === message.id)) return;
-        this.#view.addUser(message.text);
-        await this.#post(message, signal);
+        if (past.some(({ id }) => id === post.id)) return;
+        if (!(post instanceof Message)) return this.#postAnew(post, signal);
+        this.#view.addUser(post.text, post.id);
+        await this.#post(post, signal);
       },
-      () => void this.#sendUnlessKnown(message),
+      () => void this.#repeat(post),
+      post,
     );
   }
 
   /**
    * @param {(signal: AbortSignal) => Promise<unknown>} work
    * @param {() => void} again
+   * @param {Pick<Post, "refuse" | "isMessage">} [post] what it posts
    */
-  async #attempt(work, again) {
+  async #attempt(work, again, post = MESSAGE) {
     this.#abort.abort();
     const abort = (this.#abort = new AbortController());
     this.#stopped = false;
@@ -314,9 +331,10 @@ export class Conversation {
     try {
       await work(abort.signal);
     } catch (error) {
+      const isShown = post.refuse(isAbort(error) ? null : error);
       if (this.#closed || abort !== this.#abort) return;
-      this.#isRefused = error instanceof ApiError;
-      if (!isAbort(error)) this.#view.addError(error, again);
+      this.#isRefused = error instanceof ApiError && !isShown;
+      if (!isAbort(error) && !isShown) this.#view.addError(error, again, post.isMessage);
       else if (this.#stopped) this.#view.addNote("Stopped.");
     } finally {
       if (!this.#closed && abort === this.#abort) this.#finish();
@@ -327,9 +345,22 @@ export class Conversation {
   #finish() {
     this.#setActivity("idle");
     if (this.#isQueuedMine) return void this.load();
+    if (this.#isBranched) void this.#readVersions();
     const [reply] = this.#replies.values();
     if (reply) void this.#reply(reply);
     else if (this.#isKnown && !this.#isRefused) void this.#watchOthers();
+  }
+
+  /** Show the versions that there are after an answer. */
+  async #readVersions() {
+    const abort = this.#abort;
+    const state = await this.#connect({ quiet: true })
+      .conversation(this.id, { signal: abort.signal })
+      .catch(() => null);
+    if (!state || this.#closed || abort !== this.#abort) return;
+    this.#isBranched = false;
+    this.#view.setVersions(state.branches ?? []);
+    this.#view.setPlan(state.plan ?? []);
   }
 
   /** Wait for what other clients do in this conversation, and show it. */
@@ -384,13 +415,16 @@ export class Conversation {
     const past = state ? await loadHistory(client, this.id, state, signal) : [];
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
-    this.#showQueued(past, state?.queued ?? []);
+    this.#queued.update(past, this.#isQueuedMine ? null : (state?.queued ?? []));
     if (!state) return past;
     this.#isKnown = true;
     [this.#shownRun, this.#cursor] = [state.runId, ""];
     if (state.plan?.length) this.#view.setPlan(state.plan);
     this.#view.accepted(this.id, false);
+    this.#view.setVersions(state.branches ?? []);
     const { running, owed } = state;
+    // the version that is being written has no message yet
+    this.#isBranched = Boolean(running && state.branches);
     const next = state.queued?.[0];
     const resume = (/** @type {string} */ runId) =>
       client.resume(this.id, { runId, include: INCLUDE, signal });
@@ -413,25 +447,32 @@ export class Conversation {
   }
 
   /**
-   * @param {readonly PastMessage[]} past messages of the history
-   * @param {readonly string[]} runs that are queued
+   * @param {Message} message
+   * @param {AbortSignal} signal
    */
-  #showQueued(past, runs) {
-    for (const { id } of past) this.#queued.delete(id);
-    // a message that is in neither was removed from the queue
-    if (runs.length === 0 && !this.#isQueuedMine) this.#queued.clear();
-    if (this.#queued.size > 0) this.#view.setQueued([...this.#queued.values()]);
+  async #post(message, signal) {
+    const sending = await message.send(this.#client(), this.id, { include: INCLUDE, signal });
+    await this.#follow(sending, { superseded: this.#owing });
   }
 
   /**
-   * @param {{id: string, text: string, key: string}} message
+   * @param {Post} post an edit, or the wish for another answer
    * @param {AbortSignal} signal
    */
-  async #post({ id, text, key }, signal) {
-    const options = { conversationId: this.id, include: INCLUDE, idempotencyKey: key, signal };
-    await this.#follow(this.#client().send({ role: "user", content: text, id }, options), {
-      superseded: this.#owing,
-    });
+  async #postAnew(post, signal) {
+    this.#setActivity("sending");
+    const sending = await post.send(this.#client(), this.id, { include: INCLUDE, signal });
+    let isShown = false;
+    let isBegun = false;
+    this.#onAccepted = () => (isShown = post.show(this.#view));
+    const until = (/** @type {Event} */ { type }) => {
+      isBegun ||= type === "run-start";
+      return isBegun && !isShown;
+    };
+    await this.#follow(sending, { superseded: this.#owing, until });
+    this.#isBranched = true;
+    // its place is on another branch, or it was removed from the queue
+    if (!isBegun || !isShown) await this.#resume(signal);
   }
 
   /**

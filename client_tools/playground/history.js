@@ -14,7 +14,8 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  */
 
 /**
- * @typedef {{role: "user", id: string, text: string}} PastUser
+ * @typedef {{role: "user", id: string, text: string, words?: string, kept?: string[]}} PastUser a
+ *   message with other parts than text has `words`, its text alone, and `kept`, the names of those
  * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean,
  *   model: string | null}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic:
@@ -22,7 +23,9 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
  * @typedef {{role: "child", id: string, callId: string, message: PastMessage}} PastChild a message
  *   of the sub-agent that works on a call
- * @typedef {PastUser | PastAnswer | PastResult | PastDecision | PastChild} PastMessage
+ * @typedef {{role: "hidden", id: string}} HiddenMessage one that the page does not show
+ * @typedef {PastUser | PastAnswer | PastResult | PastDecision | PastChild | HiddenMessage}
+ *   PastMessage
  */
 
 /** Number of messages that are shown of a long conversation. */
@@ -42,10 +45,10 @@ export async function loadHistory(client, conversationId, { running, messageCoun
   const first = Math.max(0, (running?.firstMessage ?? messageCount) - SHOWN_MESSAGES);
   const end = Math.min(messageCount, first + 2 * SHOWN_MESSAGES);
   const raw = await loadBetween(client, conversationId, [first, end], signal);
-  if (!running) return raw.flatMap(readMessage);
+  if (!running) return raw.map(readMessage);
   const ofRun = raw.splice(running.firstMessage - first);
   const said = ofRun.findIndex(isSaid);
-  return [...raw, ...(said < 0 ? ofRun : ofRun.slice(0, said))].flatMap(readMessage);
+  return [...raw, ...(said < 0 ? ofRun : ofRun.slice(0, said))].map(readMessage);
 }
 
 /**
@@ -79,56 +82,62 @@ export async function loadBetween(client, conversationId, [first, end], signal) 
 
 /**
  * @param {Record<string, unknown>} message
- * @returns {PastMessage[]} one message, or none if the page cannot show it
+ * @returns {PastMessage}
  */
 export function readMessage(message) {
   const id = String(message.id ?? "");
   const text = contentText(message.content);
   switch (message.role) {
     case "user":
-      return [{ role: "user", id, text }];
+      return { role: "user", id, text, ...editable(message.content) };
     case "assistant":
-      return [
-        {
-          role: "assistant",
-          id,
-          text,
-          calls: list(message.toolCalls).map(readCall),
-          partial: message.partial === true,
-          model: textOrNull(message.model),
-        },
-      ];
+      return {
+        role: "assistant",
+        id,
+        text,
+        calls: list(message.toolCalls).map(readCall),
+        partial: message.partial === true,
+        model: textOrNull(message.model),
+      };
     case "tool":
-      return [
-        {
-          role: "tool",
-          id,
-          text,
-          callId: String(message.toolCallId ?? ""),
-          isError: message.isError === true,
-          synthetic: textOrNull(message.synthetic),
-          durationMs: Number(message.durationMs ?? 0),
-        },
-      ];
+      return {
+        role: "tool",
+        id,
+        text,
+        callId: String(message.toolCallId ?? ""),
+        isError: message.isError === true,
+        synthetic: textOrNull(message.synthetic),
+        durationMs: Number(message.durationMs ?? 0),
+      };
     case "approval":
-      return [
-        {
-          role: "approval",
-          id,
-          callId: String(message.toolCallId ?? ""),
-          approved: message.approved === true,
-        },
-      ];
+      return {
+        role: "approval",
+        id,
+        callId: String(message.toolCallId ?? ""),
+        approved: message.approved === true,
+      };
     case "child":
-      return readMessage(asRecord(message.message)).map((inner) => ({
+      return {
         role: "child",
         id,
         callId: String(message.toolCallId ?? ""),
-        message: inner,
-      }));
+        message: readMessage(asRecord(message.message)),
+      };
     default:
-      return [];
+      return { role: "hidden", id };
   }
+}
+
+/**
+ * @param {unknown} content of a user's message
+ * @returns {{words?: string, kept?: string[]}} what can be edited of it, and what cannot, if there
+ *   is any such
+ */
+export function editable(content) {
+  const isText = (/** @type {unknown} */ part) => typeof asRecord(part).text === "string";
+  const kept = list(content).filter((part) => !isText(part));
+  if (kept.length === 0) return {};
+  return { words: contentText(list(content).filter(isText)), kept: kept.map(partText) };
 }
 
 /**

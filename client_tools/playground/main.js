@@ -9,6 +9,7 @@ import { ConversationList } from "./conversations.js";
 import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { Poller } from "./poller.js";
+import { Message } from "./posts.js";
 import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
@@ -60,11 +61,12 @@ const actions = {
   confirm: (question, signal) => confirm.ask(question, signal),
 };
 
-const toEnd = keepAtEnd(need("#scroll", HTMLElement), need("#jump", HTMLElement));
+const scroller = need("#scroll", HTMLElement);
+const { toEnd, keepPlace } = keepAtEnd(scroller, need("#jump", HTMLElement));
 let onKey = () => {};
 const composer = new Composer({
   onSend: send,
-  onMeanwhile: (text, onBusy) => void conversation.sendMeanwhile(text, onBusy),
+  onMeanwhile: (text, onBusy) => void conversation.postMeanwhile(new Message(text), onBusy),
   onStop: () => void conversation.stop(),
 });
 const poller = new Poller(() => conversation.checkOwed());
@@ -74,15 +76,30 @@ const onRun = () => {
   runnable.add(conversation.id);
   void conversation.load();
 };
+const onAnew = (
+  /** @type {import("./posts.js").Edit | import("./posts.js").Again} */ post,
+  /** @type {import("./editor.js").OnBusy | undefined} */ onBusy,
+) => void (onBusy ? conversation.postMeanwhile(post, onBusy) : conversation.postAnew(post));
+const transcript = new Transcript(transcriptRoot, new PlanList(), need("#queued", HTMLElement), {
+  onRemedy,
+  onReply,
+  onRun,
+  onCut: toEnd,
+  turns: {
+    onEdit: onAnew,
+    onAgain: onAnew,
+    onSwitch: (id, topOf) => keepPlace(topOf, () => conversation.switchTo(id)),
+    onWords: (text) => composer.add(text),
+    onFocusLost: () => composer.focus(),
+  },
+});
+const showActivity = transcript.setActivity.bind(transcript);
 const view = Object.assign(
-  new Transcript(transcriptRoot, new PlanList(), need("#queued", HTMLElement), {
-    onRemedy,
-    onReply,
-    onRun,
-  }),
+  transcript,
   {
     /** @param {Activity} activity */
     setActivity(activity) {
+      showActivity(activity);
       composer.busy = activity !== "idle" && activity !== "elsewhere";
       composer.taken = ["waiting", "answering", "working"].includes(activity);
       if (activity === "idle") {
@@ -178,7 +195,7 @@ function show(id) {
 function leaveList() {
   if (!list.isOpen || !NARROW.matches) return;
   list.close();
-  need("#scroll", HTMLElement).focus();
+  scroller.focus();
 }
 
 function startNew() {

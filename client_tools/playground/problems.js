@@ -26,6 +26,16 @@ import {
  * @property {string | null} requestId
  */
 
+/** @type {Record<Remedy, string>} labels of their buttons */
+export const REMEDIES = {
+  again: "Try again",
+  reload: "Show what the server has",
+  key: "",
+  new: "New conversation",
+  edit: "Edit the message",
+  none: "",
+};
+
 /** @type {Record<string, {title: string, advice: string, remedy: Remedy}>} */
 const KNOWN = {
   unauthenticated: {
@@ -52,6 +62,11 @@ const KNOWN = {
     title: "The agent is still answering here",
     advice: "Another tab may have asked. Try again: the running answer is shown first.",
     remedy: "again",
+  },
+  message_not_found: {
+    title: "This message is not there any more",
+    advice: "Another tab or device may have another version open. Show what the server has.",
+    remedy: "reload",
   },
   tool_result_conflict: {
     title: "Somebody else answered first",
@@ -110,9 +125,17 @@ const KNOWN = {
 
 /**
  * @param {unknown} error
+ * @param {boolean} [isMessage] whether a message was posted, which can be changed
  * @returns {Problem}
  */
-export function fromError(error) {
+export function fromError(error, isMessage = true) {
+  const found = explain(error);
+  if (isMessage || found.remedy !== "edit") return found;
+  return { ...found, advice: "The conversation is as it was.", remedy: "reload" };
+}
+
+/** @param {unknown} error */
+function explain(error) {
   if (error instanceof ApiError) return fromApi(error);
   if (error instanceof RunFailed) return fromRun(error);
   if (

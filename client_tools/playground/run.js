@@ -6,12 +6,14 @@ import { isOurs } from "./tools.js";
 /** @typedef {import("../js/src/index.js").Event} Event */
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
 /** @typedef {import("../js/src/index.js").PlanEntry} PlanEntry */
+/** @typedef {import("./conversation.js").Activity} Activity */
+/** @typedef {import("./history.js").PastMessage} PastMessage */
 
 /**
  * @typedef {object} RunView the view of a run's events
  * @property {() => void} beginRun mark the start of a run
  * @property {() => void} dropRun remove everything since the start of the run
- * @property {() => void} beginAnswer start another message
+ * @property {(messageId?: string) => void} beginAnswer start another message
  * @property {(text: string) => void} addText
  * @property {(text: string) => void} addReasoning
  * @property {(id: string, name: string, parent?: string) => void} beginCall `parent`: the call that
@@ -35,6 +37,28 @@ import { isOurs } from "./tools.js";
  * @property {(text: string) => void} addNote
  * @property {(id: string) => void} supersede a call that needs no answer any more
  */
+
+/**
+ * @typedef {object} ChatView the view of a conversation's messages
+ * @property {() => void} clear
+ * @property {(text: string, id?: string, parts?: {words?: string, kept?: string[]}) => void}
+ *   addUser `parts`: what can be edited of a message with more than text
+ * @property {(id: string) => boolean} cutFrom remove a message and all behind it; false: it is not
+ *   shown
+ * @property {(id: string) => boolean} cutAfter remove all behind a message; false: it is not shown
+ * @property {(branches: readonly import("../js/src/index.js").BranchPoint[]) => void} setVersions
+ *   called when the whole history is shown, and when its versions have changed
+ * @property {(texts: readonly string[]) => void} setQueued messages that the user has sent during
+ *   the current answer
+ * @property {(message: PastMessage) => void} addPast
+ * @property {(id: string) => void} settle called when the server has accepted this page's answer
+ * @property {(activity: Activity) => void} setActivity
+ * @property {(error: unknown, again: () => void, isMessage?: boolean) => void} addError
+ *   `isMessage`: the user's last message may be changed and sent again; default: true
+ * @property {(conversationId: string, isNews: boolean) => void} accepted the server has this
+ *   conversation now; `isNews` says that a post of this page has begun something there
+ */
+/** @typedef {ChatView & RunView} ConversationView */
 
 /**
  * @typedef {"writing" | "waiting" | "running" | "skipped" | "elsewhere" | "answered" | "approval" |
@@ -156,7 +180,7 @@ export class Run {
    * @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "usage" | "context"}>} event
    */
   #showOwn(event) {
-    if (event.type === "message") this.#view.beginAnswer();
+    if (event.type === "message") this.#view.beginAnswer(event.messageId);
     else if (event.type === "reasoning") this.#view.addReasoning(event.delta);
     else if (event.type === "plan") this.#view.setPlan(event.entries);
     else if (event.type === "usage") this.#nameModel(event);

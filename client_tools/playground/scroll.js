@@ -6,15 +6,18 @@ const NEAR = 48; // pixels
 /**
  * @param {HTMLElement} scroller
  * @param {HTMLElement} jump the button back to the end
- * @returns {() => void} scrolls to the end
+ * @returns {{toEnd: () => void, keepPlace: (topOf: () => number, work: () => Promise<void>) =>
+ *   Promise<void>}} `toEnd` scrolls to the end; `keepPlace` leaves what `topOf` measures where it
+ *   is on the screen, while other messages come in the place of those that are shown
  */
 export function keepAtEnd(scroller, jump) {
   let atEnd = true;
   let lastTop = 0;
+  let isKept = false;
 
   const isNear = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR;
   const settle = () => {
-    if (atEnd) scroller.scrollTo({ top: scroller.scrollHeight, behavior: "instant" });
+    if (atEnd && !isKept) scroller.scrollTo({ top: scroller.scrollHeight, behavior: "instant" });
     jump.hidden = atEnd || isNear();
   };
   const toEnd = () => {
@@ -22,7 +25,26 @@ export function keepAtEnd(scroller, jump) {
     settle();
   };
 
+  const keepPlace = async (
+    /** @type {() => number} */ topOf,
+    /** @type {() => Promise<void>} */ work,
+  ) => {
+    const top = topOf();
+    isKept = true;
+    await work();
+    scroller.scrollTop += topOf() - top;
+    // the events of this scrolling, and of the new size, come with the next frame
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() => {
+        isKept = false;
+        atEnd = isNear();
+        jump.hidden = atEnd;
+      }),
+    );
+  };
+
   scroller.addEventListener("scroll", () => {
+    if (isKept) return;
     // only the reader scrolls up; growing content moves the end down
     if (isNear()) atEnd = true;
     else if (scroller.scrollTop < lastTop) atEnd = false;
@@ -33,5 +55,5 @@ export function keepAtEnd(scroller, jump) {
   const sizes = new ResizeObserver(settle);
   sizes.observe(scroller);
   for (const child of scroller.children) sizes.observe(child);
-  return toEnd;
+  return { toEnd, keepPlace };
 }

@@ -1,26 +1,16 @@
 /** The view of the conversation: its messages in order, and its tool calls by id. */
 
 import { button, el, icon } from "./dom.js";
-import { fromError } from "./problems.js";
+import { REMEDIES, fromError } from "./problems.js";
 import { ToolCard } from "./toolcard.js";
+import { Turns } from "./turns.js";
 
-/** @typedef {import("./conversation.js").ChatView} ChatView */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./plan.js").PlanList} PlanList */
 /** @typedef {import("./problems.js").Problem} Problem */
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
 /** @typedef {import("./conversation.js").Reply} Reply */
 /** @typedef {import("./run.js").CallState} CallState */
-
-/** @type {Record<import("./problems.js").Remedy, string>} */
-const REMEDIES = {
-  again: "Try again",
-  reload: "Show what the server has",
-  key: "",
-  new: "New conversation",
-  edit: "Edit the message",
-  none: "",
-};
 
 /** Labels of calls that the server closed. */
 const SYNTHETIC = {
@@ -42,6 +32,9 @@ export class Transcript {
   #onRemedy;
   #onReply;
   #onRun;
+  #onCut;
+  #onFocusLost;
+  #turns;
   /** @type {HTMLElement | null} */
   #answer = null;
   /** @type {Text | null} */
@@ -64,19 +57,25 @@ export class Transcript {
    * @param {(remedy: import("./problems.js").Remedy, again: () => void) => void} on.onRemedy
    * @param {(reply: Reply) => void} on.onReply
    * @param {() => void} on.onRun called when the tools of this conversation may run
+   * @param {() => void} on.onCut called when another version has begun
+   * @param {Omit<import("./turns.js").TurnsHandlers, "onRemedy">} on.turns
    */
-  constructor(root, plan, queued, { onRemedy, onReply, onRun }) {
+  constructor(root, plan, queued, { onRemedy, onReply, onRun, onCut, turns }) {
     this.#root = root;
     this.#plan = plan;
     this.#queued = queued;
     this.#onRemedy = onRemedy;
     this.#onReply = onReply;
     this.#onRun = onRun;
+    this.#onCut = onCut;
+    this.#turns = new Turns(root, { ...turns, onRemedy });
+    this.#onFocusLost = turns.onFocusLost;
   }
 
   /** Remove what is shown; the same conversation follows. */
   clear() {
     for (const [id, { draft }] of this.#cards) if (draft) this.#drafts.set(id, draft);
+    this.#turns.clear();
     this.#root.replaceChildren();
     this.#queued.replaceChildren();
     this.#plan.show([]);
@@ -86,15 +85,75 @@ export class Transcript {
 
   /** Remove what is shown; another conversation follows. */
   leave() {
+    this.#turns.leave();
     this.clear();
     this.#drafts.clear();
   }
 
-  /** @param {string} text */
-  addUser(text) {
-    this.lastWords = text;
+  /**
+   * @param {string} text
+   * @param {string} [id]
+   * @param {{words?: string, kept?: readonly string[], isStored?: boolean}} [more] what can be
+   *   edited, if the message has more than text; whether the server has it
+   */
+  addUser(text, id = "", { words = text, kept = [], isStored = false } = {}) {
+    this.lastWords = words;
     this.#dropProblems();
-    this.#add(el("article", { class: "message user", label: "You" }, text));
+    const article = el("article", { class: "message user", label: "You" }, text);
+    this.#addTurn(article, { role: "user", id, words, kept, isStored });
+  }
+
+  /**
+   * Remove a message and all that is behind it: another one takes its place.
+   *
+   * @param {string} id
+   * @returns {boolean} false if it is not shown
+   */
+  cutFrom(id) {
+    const found = this.#turns.find(id);
+    if (found) this.#removeFrom(found.article);
+    return found !== null;
+  }
+
+  /**
+   * Remove all that is behind a message: another answer takes its place.
+   *
+   * @param {string} id
+   * @returns {boolean} false if it is not shown
+   */
+  cutAfter(id) {
+    const found = this.#turns.find(id);
+    if (found) this.#removeFrom(found.row.nextSibling);
+    return found !== null;
+  }
+
+  /** @param {ChildNode | null} first */
+  #removeFrom(first) {
+    const hadFocus = this.#root.contains(document.activeElement);
+    for (let node = first; node; node = first) {
+      first = node.nextSibling;
+      node.remove();
+    }
+    for (const [id, { draft, element }] of this.#cards) {
+      if (element.isConnected) continue;
+      if (draft) this.#drafts.set(id, draft);
+      this.#cards.delete(id);
+    }
+    this.#close();
+    this.#turns.refresh();
+    this.lastWords = this.#turns.lastWords;
+    if (hadFocus && !this.#root.contains(document.activeElement)) this.#onFocusLost();
+    this.#onCut();
+  }
+
+  /** @param {readonly import("../js/src/index.js").BranchPoint[]} branches */
+  setVersions(branches) {
+    this.#turns.branches = branches;
+  }
+
+  /** @param {import("./conversation.js").Activity} activity */
+  setActivity(activity) {
+    this.#turns.activity = activity;
   }
 
   /**
@@ -116,15 +175,20 @@ export class Transcript {
 
   /** @param {PastMessage} message */
   addPast(message) {
-    if (message.role === "user") return this.addUser(message.text);
-    if (message.role === "child") return this.#addChild(message.callId, message.message);
+    if (message.role === "user") {
+      return this.addUser(message.text, message.id, { ...message, isStored: true });
+    }
     if (message.role === "assistant") {
-      this.beginAnswer();
+      this.beginAnswer(message.id);
       if (message.text) this.addText(message.text);
       for (const call of message.calls) this.#addPastCall(call);
       if (message.model !== null) this.setModel(message.model);
       if (message.partial) this.addNote("This answer was cut short.");
-    } else this.#addReply(message);
+      return;
+    }
+    this.#turns.skip(message.id);
+    if (message.role === "child") this.#addChild(message.callId, message.message);
+    else this.#addReply(message);
   }
 
   /**
@@ -141,8 +205,9 @@ export class Transcript {
     } else if (message.role !== "user") this.#addReply(message);
   }
 
-  /** @param {import("./history.js").PastResult | import("./history.js").PastDecision} message */
+  /** @param {Exclude<PastMessage, {role: "user" | "assistant" | "child"}>} message */
   #addReply(message) {
+    if (message.role === "hidden") return;
     if (message.role === "approval") return this.setDecision(message.callId, message.approved);
     this.setResult(message.callId, message.text, message.isError, message.synthetic);
     if (message.durationMs) this.setDuration(message.callId, message.durationMs);
@@ -171,12 +236,14 @@ export class Transcript {
     this.#close();
     this.#plan.takeBack();
     for (const element of this.#ofRun.splice(0)) element.remove();
+    this.#turns.refresh();
   }
 
-  beginAnswer() {
+  /** @param {string} [id] */
+  beginAnswer(id = "") {
     this.#close();
     this.#answer = el("article", { class: "message answer", label: "The agent" });
-    this.#add(this.#answer);
+    this.#addTurn(this.#answer, { role: "answer", id });
   }
 
   /** @param {string} text */
@@ -337,9 +404,12 @@ export class Transcript {
   /**
    * @param {unknown} error
    * @param {() => void} again
+   * @param {boolean} [isMessage] whether the user's last message may be changed and sent again
    */
-  addError(error, again) {
-    this.addProblem(fromError(error), again);
+  addError(error, again, isMessage = true) {
+    this.addProblem(fromError(error, isMessage), again);
+    // the user looks at the place where it was tried
+    if (!isMessage) this.#root.lastElementChild?.scrollIntoView({ block: "nearest" });
   }
 
   /**
@@ -387,6 +457,15 @@ export class Transcript {
     this.#answer = null;
     this.#text = null;
     this.#reasoning = null;
+  }
+
+  /**
+   * @param {HTMLElement} article
+   * @param {import("./turns.js").Shown} shown
+   */
+  #addTurn(article, shown) {
+    for (const element of this.#turns.add(article, shown)) this.#add(element);
+    this.#turns.refresh();
   }
 
   /** @param {HTMLElement} element */

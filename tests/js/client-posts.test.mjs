@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Answer, Chat, InvalidArgument } from "../../client_tools/js/src/index.js";
-import { collect, handsBack, json, scripted, stream, text } from "./client-support.mjs";
+import { collect, handsBack, json, scripted, shown, stream, text } from "./client-support.mjs";
 
 const INCLUDE = ["owed", "rewind", "run", "output"];
 const CONTEXT = {
@@ -163,7 +163,7 @@ test("a chat says all that a post can say, and shows the output", async (t) => {
     onDisconnect: "cancel",
     include: [...INCLUDE, "usage"],
   });
-  const [asked, answered] = chat.getSnapshot().entries;
+  const [asked, answered] = shown(chat.getSnapshot());
   assert.deepEqual(asked, { role: "user", text: "Who\nis it?", parts });
   assert.deepEqual(answered, {
     role: "assistant",
@@ -173,7 +173,7 @@ test("a chat says all that a post can say, and shows the output", async (t) => {
     output: OUTPUT.value,
   });
   await chat.send({ role: "user", content: "hi" }, { onDisconnect: "continue" });
-  assert.deepEqual(chat.getSnapshot().entries.slice(2), [
+  assert.deepEqual(shown(chat.getSnapshot()).slice(2), [
     { role: "user", text: "hi" },
     { role: "assistant", text: "Hello", reasoning: "", calls: [] },
   ]);

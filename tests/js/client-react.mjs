@@ -33,7 +33,7 @@ await act(async () => {
   page = create(createElement(StrictMode, null, createElement(Page)));
 });
 await act(() => chat.send("count to 3"));
-const { entries } = chat;
+const said = chat.entries.map(({ id, ...entry }) => entry);
 await act(() => chat.send("use get-time-zone"));
 const { calls, text } = chat.entries.at(-1);
 
@@ -57,7 +57,7 @@ await act(async () => page.unmount());
 await leaving;
 const { status: left } = await client.conversation(chat.conversationId);
 console.log(
-  JSON.stringify({ entries, text, results: calls.map(({ result }) => result), asked, left }),
+  JSON.stringify({ entries: said, text, results: calls.map(({ result }) => result), asked, left }),
 );
 
 function withResolvers() {

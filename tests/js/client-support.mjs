@@ -1,5 +1,6 @@
 /** A real HTTP server that answers by a test's script, request by request. */
 
+import assert from "node:assert/strict";
 import { createServer } from "node:http";
 
 import { Client } from "../../client_tools/js/src/index.js";
@@ -153,4 +154,12 @@ export function withResolvers() {
   let resolve;
   const promise = new Promise((done) => (resolve = done));
   return { promise, resolve };
+}
+
+/** The entries of a chat's state without the ids of the messages, which each has. */
+export function shown({ entries }) {
+  return entries.map(({ id, ...entry }) => {
+    assert.equal(typeof id, entry.role === "user" ? "string" : "undefined");
+    return entry;
+  });
 }

@@ -10,10 +10,14 @@ import {
   escapeProse,
   formatArguments,
   readQuestions,
+  reword,
 } from "passback";
 import type {
   Answers,
   Approval,
+  BranchPoint,
+  FoundMessage,
+  Reworded,
   MessageContext,
   Call,
   ClientTools,
@@ -107,6 +111,24 @@ export async function main(
     ...answer.calls.map(within),
   );
   return [done, owed.map((call) => call.arguments.length), await client.resume(id).text()];
+}
+
+export async function branch(client: Client, id: string): Promise<string> {
+  const branches: BranchPoint[] = (await client.conversation(id)).branches ?? [];
+  const nowhere: BranchPoint = { after: "", versions: [], current: null };
+  const [{ after: place, versions, current } = nowhere] = branches;
+  const { message, after }: FoundMessage = await client.findMessage(id, current ?? "");
+  const { content, ...additions }: Reworded = reword(message, "other words");
+  const edited = { role: "user", content } as const;
+  await client.send(edited, { ...additions, conversationId: id, after, onBusy: "enqueue" }).text();
+  await client.regenerate(id, place ?? "", { include: ["usage"], onBusy: "interrupt" }).text();
+  const { queued } = await client.switchBranch(id, versions[0] ?? "");
+  const copy = await client.fork(id, { after: message.id, conversationId: "copy" });
+  // @ts-expect-error another answer needs the message that is answered
+  void client.regenerate(id);
+  // @ts-expect-error an answer to the same message has its additions already
+  void client.regenerate(id, after, { intent: "to remind" });
+  return [copy.id, ...queued].join();
 }
 
 function show(event: Event): string {
@@ -206,7 +228,8 @@ void new Client({ url: "http://x", tools: [{ execute: "later" }] });
 void new Client({ url: "http://x", tools: { empty: {} } });
 
 export function Page({ client }: { client: Client }): string {
-  const { entries, status, owed, error, send, decide, answer, stop } = useChat(client);
+  const { entries, status, owed, error, send, edit, regenerate, decide, answer, stop } =
+    useChat(client);
   void [stop, new Chat(client, { onDisconnect: "cancel" }).getSnapshot().status];
   void send(
     { role: "user", content: [{ type: "text", text: "hi" }] },
@@ -215,6 +238,11 @@ export function Page({ client }: { client: Client }): string {
   if (status === "running") void send("and this", { onBusy: "enqueue" }).then(() => undefined);
   const begun: Promise<Event | undefined> = client.send("hi").start();
   void begun;
+  const [first] = entries;
+  if (first?.role === "user") {
+    void edit(first.id, "better", { onBusy: "interrupt" });
+    void regenerate(first.id).then(() => undefined);
+  }
   // @ts-expect-error a chat is one conversation
   void send("hi", { conversationId: "other" });
   for (const { id, kind, reason, arguments: text } of owed) {

@@ -92,7 +92,7 @@ test("a tool's title and its time are shown, in the stream and in the history", 
   const [asks, done] = [
     { id: "a", role: "assistant", content: "", toolCalls: [{ ...call, title: "Edit a file" }] },
     { id: "t", role: "tool", toolCallId: "1", content: "done", durationMs: 7 },
-  ].flatMap(readMessage);
+  ].map(readMessage);
   assert.deepEqual([asks.calls[0].title, done.durationMs], ["Edit a file", 7]);
 });
 
@@ -136,7 +136,9 @@ test("the history has what sub-agents did, and the conversation its plan", async
         message: { role: "child", id: "m", callId: "2", message: allowed },
       },
     ],
+    ["addPast", { role: "child", id: "x", callId: "1", message: { role: "hidden", id: "m" } }],
     ["setPlan", PLAN],
+    ["setVersions", []],
   ]);
 });
 

@@ -346,6 +346,7 @@ test("after a reload, a running answer is shown from its start, behind its messa
   assert.deepEqual(shown, [
     ["clear", undefined],
     ...["before", "done", "one", "two"].map((said) => ["addPast", said]),
+    ["setVersions", []],
     ["beginAnswer", undefined],
     ["addText", "Hello"],
   ]);

@@ -120,10 +120,8 @@ export function recordingView() {
       void log.push([name, ...args]);
   const names = [
     "clear",
-    "addUser",
     "addPast",
     "dropRun",
-    "beginAnswer",
     "addText",
     "addReasoning",
     "beginCall",
@@ -140,6 +138,7 @@ export function recordingView() {
     "setResult",
     "setQueued",
     "supersede",
+    "setVersions",
     "showOwed",
     "askToRun",
     "addNote",
@@ -150,6 +149,10 @@ export function recordingView() {
       log.push(["addError", error.code ?? error.name]);
       again = repeat;
     },
+    addUser: (words) => void log.push(["addUser", words]),
+    beginAnswer: () => void log.push(["beginAnswer"]),
+    cutFrom: (id) => log.push(["cutFrom", id]) > 0,
+    cutAfter: (id) => log.push(["cutAfter", id]) > 0,
     setActivity: (activity) => void activities.push(activity),
     beginRun() {},
     accepted() {},

@@ -1,5 +1,6 @@
 /** A conversation for a user interface: an immutable state, and a subscription to its changes. */
 
+import { reword } from "./branches.js";
 import { InvalidArgument, RunFailed, isSettled } from "./errors.js";
 import { readResults, unansweredCalls } from "./calls.js";
 import { Live } from "./live.js";
@@ -15,8 +16,9 @@ import { randomId } from "./wire.js";
 /** @typedef {import("./thread.js").Exchange} Exchange */
 
 /**
- * @typedef {{readonly role: "user", readonly text: string, readonly parts?: readonly
- *   import("./client.js").Part[]}} UserEntry `parts` if the message has more than text
+ * @typedef {{readonly role: "user", readonly id: string, readonly text: string, readonly parts?:
+ *   readonly import("./client.js").Part[]}} UserEntry `id` of the message; `parts` if it has more
+ *   than text
  */
 /**
  * @typedef {object} AssistantEntry
@@ -51,6 +53,13 @@ import { randomId } from "./wire.js";
  */
 
 /**
+ * @typedef {object} ChatPost
+ * @property {(signal: AbortSignal) => import("./sending.js").Sending} send
+ * @property {Exchange["asked"]} asked
+ * @property {string | null} replaces
+ */
+
+/**
  * @typedef {object} ChatOptions
  * @property {string} [conversationId] default: a new one
  * @property {SendOptions["include"]} [include]
@@ -58,6 +67,10 @@ import { randomId } from "./wire.js";
  *   nobody follows them
  * @property {boolean} [live] whether the chat shows what other clients do in its conversation while
  *   somebody subscribes to it; default: true
+ */
+
+/**
+ * @typedef {Omit<SendOptions, "conversationId" | "include" | "signal" | "after">} ChatSendOptions
  */
 
 /** Values of `onBusy` with which a message may be sent during an answer. */
@@ -147,21 +160,54 @@ export class Chat {
 
   /**
    * @param {string | import("./client.js").UserMessage} message
-   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] during an answer,
-   *   `onBusy` must be "enqueue" or "interrupt"
+   * @param {ChatSendOptions} [options] during an answer, `onBusy` must be "enqueue" or "interrupt"
    * @returns {Promise<void>} resolves when the answer has ended; an error is in the state
    * @throws {InvalidArgument} during an answer, without `onBusy`
    */
-  send = (message, options) => {
-    if (this.#sending && WHILE_RUNNING.has(options?.onBusy ?? "")) {
-      return this.#sendWhileRunning(message, options);
+  send = (message, options) => this.#dispatch(this.#postOf(message, options), options);
+
+  /**
+   * Put another message in the place of one of the user's: what stood behind that stays as another
+   * branch.
+   *
+   * @param {string} id of the message
+   * @param {string | import("./client.js").UserMessage} message a text takes the place of the text
+   *   alone: attachments and additions stay
+   * @param {ChatSendOptions} [options] as of `send`
+   * @returns {Promise<void>} as `send`
+   */
+  edit = async (id, message, options = {}) => {
+    this.#refuseUnless(options);
+    const { conversationId } = this.#state;
+    let found;
+    try {
+      found = await this.#client.findMessage(conversationId, id);
+    } catch (raised) {
+      return this.#change({ error: errorOf(raised) });
     }
-    // behind or instead of the answer to another client's message
-    if (!WHILE_RUNNING.has(options?.onBusy ?? "")) this.#refuseWhileRunning();
-    if (this.#state.status === "deleted") this.#thread.clear();
-    const signal = this.#newSignal();
-    const { sending, exchange } = this.#post(message, { ...options, signal });
-    return this.#show(sending, exchange);
+    const { after } = found;
+    if (typeof message === "string") {
+      const { content, ...additions } = reword(found.message, message);
+      const post = this.#postOf({ role: "user", content }, { ...additions, ...options, after }, id);
+      return this.#dispatch(post, options);
+    }
+    return this.#dispatch(this.#postOf(message, { ...options, after }, id), options);
+  };
+
+  /**
+   * Answer a message of the user again: the earlier answer, and what followed it, stay as another
+   * branch.
+   *
+   * @param {string} id of the message
+   * @param {Omit<import("./client.js").RegenerateOptions, "include" | "signal">} [options] `onBusy`
+   *   as of `send`
+   * @returns {Promise<void>} as `send`
+   */
+  regenerate = (id, options) => {
+    const { conversationId } = this.#state;
+    const send = (/** @type {AbortSignal} */ signal) =>
+      this.#client.regenerate(conversationId, id, { ...this.#postOptions, ...options, signal });
+    return this.#dispatch({ send, asked: this.#thread.find(id), replaces: id }, options);
   };
 
   /** Continue after a reload: follow the current run, and answer the calls that are owed.
@@ -235,15 +281,41 @@ export class Chat {
   }
 
   /**
-   * Post at once; show the answer when the current one has ended.
+   * @param {{onBusy?: SendOptions["onBusy"]}} [options] `onBusy`: behind or instead of an answer,
+   *   perhaps to another client's message
+   */
+  #refuseUnless({ onBusy = "reject" } = {}) {
+    if (!WHILE_RUNNING.has(onBusy)) this.#refuseWhileRunning();
+  }
+
+  /**
+   * Post, and show the answer.
    *
-   * @param {string | import("./client.js").UserMessage} message
-   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
+   * @param {ChatPost} post
+   * @param {{onBusy?: SendOptions["onBusy"]}} [options]
    * @returns {Promise<void>}
    */
-  #sendWhileRunning(message, options) {
-    const reading = new Aborter(this.#leaving.signal);
-    const { sending, exchange } = this.#post(message, { ...options, signal: reading.signal });
+  #dispatch({ send, asked, replaces }, options) {
+    this.#refuseUnless(options);
+    if (this.#sending) {
+      const reading = new Aborter(this.#leaving.signal);
+      const sending = send(reading.signal);
+      return this.#sendWhileRunning(sending, reading, this.#thread.begin(asked, replaces));
+    }
+    if (this.#state.status === "deleted") this.#thread.clear();
+    const sending = send(this.#newSignal());
+    return this.#show(sending, this.#thread.begin(asked, replaces));
+  }
+
+  /**
+   * Post at once; show the answer when the current one has ended.
+   *
+   * @param {import("./sending.js").Sending} sending
+   * @param {Aborter} reading
+   * @param {Exchange} exchange
+   * @returns {Promise<void>}
+   */
+  #sendWhileRunning(sending, reading, exchange) {
     return new Promise((shown) => {
       const next = { sending, reading, exchange, isAccepted: false, shown: () => shown() };
       this.#queued.push(next);
@@ -260,19 +332,22 @@ export class Chat {
 
   /**
    * @param {string | import("./client.js").UserMessage} message
-   * @param {Omit<SendOptions, "conversationId">} options
+   * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
+   * @param {string | null} [replaces]
+   * @returns {ChatPost}
    */
-  #post(message, options) {
+  #postOf(message, options, replaces = null) {
     const { conversationId } = this.#state;
     /** @type {import("./client.js").UserMessage} */
     const said = typeof message === "string" ? { role: "user", content: message } : message;
     // the same message comes to those who watch
-    const { id = randomId() } = said;
-    const sending = this.#client.send(
-      { ...said, id },
-      { ...this.#postOptions, ...options, conversationId },
-    );
-    return { sending, exchange: this.#thread.begin([{ id, entry: entryOf(said.content) }]) };
+    const { id = randomId(), content } = said;
+    const send = (/** @type {AbortSignal} */ signal) =>
+      this.#client.send(
+        { ...said, id },
+        { ...this.#postOptions, ...options, conversationId, signal },
+      );
+    return { send, asked: [{ id, entry: entryOf({ id, content }) }], replaces };
   }
 
   /**
@@ -320,10 +395,10 @@ export class Chat {
       // the watch, which was first with this run, may be behind
       await this.#live.ended(this.#sending.runId);
     } catch (raised) {
-      if (!this.#reading.signal.aborted) {
-        error = raised instanceof Error ? raised : new Error(String(raised));
-      }
+      if (!this.#reading.signal.aborted) error = errorOf(raised);
     }
+    // it was refused, and nothing has taken its place
+    if (exchange.replaces !== null && exchange.runs.length === 0) this.#thread.remove(exchange);
     this.#setAccepted();
     exchange.isWaiting = false;
     this.#live.release(isWhole);
@@ -353,6 +428,7 @@ export class Chat {
       this.#setAccepted();
       if (ownEvent) this.#thread.add(ownEvent, exchange);
       ownEvent = undefined;
+      if (event.type === "run-start") this.#thread.replace(exchange);
       if (this.#live.claim(event, exchange)) this.#thread.add(event, exchange);
       this.#track(event);
       this.#change({ owed: common(this.#state.owed, this.#owed) });
@@ -449,6 +525,11 @@ export class Chat {
     this.#state = { ...this.#state, entries: this.#thread.entries, ...change };
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/** @param {unknown} raised */
+function errorOf(raised) {
+  return raised instanceof Error ? raised : new Error(String(raised));
 }
 
 /** @param {OwedCall} call */

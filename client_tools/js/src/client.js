@@ -1,5 +1,6 @@
 /** The client of one server. */
 
+import { findMessage } from "./branches.js";
 import { Claims } from "./claims.js";
 import { Contact } from "./contact.js";
 import { InvalidArgument } from "./errors.js";
@@ -88,7 +89,12 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  *   conversation, until `retract`
  */
 
-/** @typedef {MessageContext & PostOptions} SendOptions */
+/**
+ * @typedef {MessageContext & PostOptions & {after?: string}} SendOptions `after`: the id of the
+ *   message that the new ones follow, "" for the beginning; what stood behind it stays as another
+ *   branch. Default: the last message
+ */
+/** @typedef {Omit<PostOptions, "conversationId" | "agentId">} RegenerateOptions */
 
 /** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 
@@ -132,6 +138,8 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  *   server does not send them
  * @property {string} [createdAt] when its first message came, RFC 3339 in UTC
  * @property {string} [updatedAt] when a client last posted something
+ * @property {import("./branches.js").BranchPoint[]} [branches] the places with several versions,
+ *   from the beginning on, if there are any
  */
 
 /**
@@ -187,12 +195,27 @@ export class Client {
    * @param {SendOptions} [options]
    * @returns {Sending}
    */
-  send(message, { conversationId = randomId(), ...options } = {}) {
+  send(message, { conversationId = randomId(), after, ...options } = {}) {
     const messages = messagesOf(message);
     // results alone leave the declared tools unchanged: the calls may be of another client's tools
     const declares = messages.some(({ role }) => role !== "tool");
     const tools = declares ? this.#parts.toolbox.declarations : undefined;
-    return this.#post(conversationId, { messages, tools }, options);
+    return this.#post(conversationId, { messages, tools, after }, options);
+  }
+
+  /**
+   * Answer a message again, and yield the events of that answer, as `send` does. The earlier
+   * answer, and what followed it, stay as another branch.
+   *
+   * @param {string} conversationId
+   * @param {string} after the id of the user's message that is to be answered, or of the last
+   *   result of the tool calls
+   * @param {RegenerateOptions} [options]
+   * @returns {Sending}
+   */
+  regenerate(conversationId, after, options = {}) {
+    const news = { messages: [], tools: this.#parts.toolbox.declarations, after };
+    return this.#post(conversationId, news, options);
   }
 
   /**
@@ -308,6 +331,48 @@ export class Client {
   }
 
   /**
+   * Find a message of the branch that is read, from its end, and what it follows.
+   *
+   * @param {string} conversationId
+   * @param {string} messageId
+   * @param {RequestOptions} [options]
+   * @returns {Promise<import("./branches.js").FoundMessage>}
+   * @throws {import("./errors.js").ApiError} `message_not_found`: the branch does not have it
+   */
+  async findMessage(conversationId, messageId, options) {
+    return findMessage(this, conversationId, messageId, options);
+  }
+
+  /**
+   * Read another branch from now on: the one that ends with the newest message behind this one.
+   *
+   * @param {string} conversationId
+   * @param {string} messageId such as one of the `versions` of a place
+   * @param {RequestOptions} [options]
+   * @returns {Promise<ConversationView>} its state
+   * @throws {import("./errors.js").ApiError} `conversation_busy`: there is a run, or one waits
+   */
+  async switchBranch(conversationId, messageId, options) {
+    const path = `${conversationPath(conversationId)}/leaf`;
+    const body = { message: messageId };
+    return /** @type {any} */ (await this.#json(path, { ...options, method: "POST", body }));
+  }
+
+  /**
+   * Copy the messages of a branch into a new conversation.
+   *
+   * @param {string} conversationId
+   * @param {RequestOptions & {after?: string, conversationId?: string}} [options] the last message
+   *   to copy, of any branch, default: the last one; and the id of the copy, default: a new one
+   * @returns {Promise<ConversationView>} the state of the copy
+   */
+  async fork(conversationId, { after, conversationId: copy = randomId(), ...options } = {}) {
+    const path = `${conversationPath(conversationId)}/fork`;
+    const body = { after, conversationId: copy };
+    return /** @type {any} */ (await this.#json(path, { ...options, method: "POST", body }));
+  }
+
+  /**
    * Stop a run: the named one, else the current one, else the first that is queued.
    *
    * @param {string} conversationId
@@ -349,7 +414,7 @@ export class Client {
   /**
    * @param {string} conversationId
    * @param {Record<string, unknown>} news
-   * @param {Omit<SendOptions, "conversationId">} options
+   * @param {Omit<SendOptions, "conversationId" | "after">} options
    */
   #post(
     conversationId,

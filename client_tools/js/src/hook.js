@@ -14,7 +14,8 @@ import { Chat } from "./chat.js";
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
 
-/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">} ChatView */
+/** @typedef {"send" | "edit" | "regenerate" | "resume" | "decide" | "answer" | "stop"} Methods */
+/** @typedef {ChatState & Pick<Chat, Methods>} ChatView */
 
 /**
  * @param {Hooks} hooks
@@ -36,7 +37,7 @@ export function createUseChat({ useSyncExternalStore, useRef, useCallback }) {
       [chat],
     );
     const state = useSyncExternalStore(subscribe, chat.getSnapshot, chat.getSnapshot);
-    const { send, resume, decide, answer, stop } = chat;
-    return { ...state, send, resume, decide, answer, stop };
+    const { send, edit, regenerate, resume, decide, answer, stop } = chat;
+    return { ...state, send, edit, regenerate, resume, decide, answer, stop };
   };
 }

@@ -1,6 +1,7 @@
 /** Client of passback, the agent server whose tools run in the client's hands. */
 
 export { Answer } from "./answer.js";
+export { reword } from "./branches.js";
 export { Chat } from "./chat.js";
 export { Client } from "./client.js";
 export { isBehind } from "./events.js";
@@ -20,6 +21,9 @@ export { escapeInvisible, escapeProse, formatArguments } from "./visible.js";
 export { randomId } from "./wire.js";
 
 /**
+ * @typedef {import("./branches.js").BranchPoint} BranchPoint
+ * @typedef {import("./branches.js").FoundMessage} FoundMessage
+ * @typedef {import("./branches.js").Reworded} Reworded
  * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
@@ -34,6 +38,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./client.js").ListedConversation} ListedConversation
  * @typedef {import("./client.js").MessagePage} MessagePage
  * @typedef {import("./client.js").Part} Part
+ * @typedef {import("./client.js").RegenerateOptions} RegenerateOptions
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
  * @typedef {import("./client.js").SendOptions} SendOptions
  * @typedef {import("./client.js").ToolMessage} ToolMessage

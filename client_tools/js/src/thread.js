@@ -26,6 +26,8 @@ import { unansweredCalls, withResults } from "./calls.js";
  * @property {Readonly<AssistantEntry> | null} said the answer so far
  * @property {ShownRun[]} runs
  * @property {boolean} isWaiting whether this chat sends it, and no run of it has begun
+ * @property {string | null} replaces the id of the message that it takes the place of, with all
+ *   behind that, as soon as its run begins
  */
 
 export class Thread {
@@ -58,12 +60,46 @@ export class Thread {
 
   /**
    * @param {Exchange["asked"]} asked messages that this chat sends
+   * @param {string | null} [replaces]
    * @returns {Exchange}
    */
-  begin(asked) {
-    const exchange = { asked, answer: new Answer(), said: null, runs: [], isWaiting: true };
-    this.#exchanges.push(exchange);
-    return exchange;
+  begin(asked, replaces = null) {
+    const own = { asked, replaces, answer: new Answer(), said: null, runs: [], isWaiting: true };
+    this.#exchanges.push(own);
+    return own;
+  }
+
+  /**
+   * @param {string} id
+   * @returns {Exchange["asked"]} the message of a user, if it is shown
+   */
+  find(id) {
+    const all = this.#exchanges.flatMap(({ asked }) => asked);
+    return all.filter((each) => each.id === id).slice(0, 1);
+  }
+
+  /**
+   * Let an exchange take the place of the message that it replaces; those that wait stay.
+   *
+   * @param {Exchange} own
+   */
+  replace(own) {
+    const { replaces } = own;
+    own.replaces = null;
+    const isIt = (/** @type {{id: string}} */ { id }) => id === replaces;
+    const index = this.#exchanges.findIndex((each) => each !== own && each.asked.some(isIt));
+    const old = this.#exchanges[index];
+    if (replaces === null || !old) return;
+    const asked = old.asked.slice(0, old.asked.findIndex(isIt));
+    const left = asked.length > 0 ? [{ ...old, asked, said: null, runs: [] }] : [];
+    const behind = this.#exchanges.slice(index);
+    const stay = behind.filter((each) => each === own || each.isWaiting);
+    this.#exchanges = [...this.#exchanges.slice(0, index), ...left, ...stay];
+  }
+
+  /** @param {Exchange} exchange whose message was refused */
+  remove(exchange) {
+    this.#exchanges = this.#exchanges.filter((each) => each !== exchange);
   }
 
   /**
@@ -74,7 +110,7 @@ export class Thread {
    * @returns {boolean} whether this reader is the one
    */
   claim(id, own) {
-    const found = this.#find(id);
+    const found = this.#findRun(id);
     // a post that is repeated under its key has the same run
     const isRepeated = own !== null && found?.run.isOwn === true && found.exchange !== own;
     if (found && !isRepeated) {
@@ -95,7 +131,7 @@ export class Thread {
    * @param {string} id
    */
   release(id) {
-    const run = this.#find(id)?.run;
+    const run = this.#findRun(id)?.run;
     if (!run?.isOpen) return;
     run.isOwn = null;
     run.isAgain = run.first === null;
@@ -106,7 +142,7 @@ export class Thread {
    * @returns {boolean} whether the watch has come to this run
    */
   isReached(id) {
-    return (this.#find(id)?.run.first ?? null) !== null;
+    return (this.#findRun(id)?.run.first ?? null) !== null;
   }
 
   /**
@@ -114,7 +150,7 @@ export class Thread {
    * @param {Exchange} [exchange] default: that of its run
    */
   add(event, exchange) {
-    const found = event.runId === null ? null : this.#find(event.runId);
+    const found = event.runId === null ? null : this.#findRun(event.runId);
     if (found && event.type === "run-end") found.run.isOpen = false;
     this.#add(found?.exchange ?? exchange ?? this.last, event);
   }
@@ -136,7 +172,7 @@ export class Thread {
     if (sent && !sent.runs.some((run) => run.id === id)) {
       this.#addRun(sent, { id, first, isOwn: null });
     }
-    const found = this.#find(id);
+    const found = this.#findRun(id);
     const isFirst = found?.exchange.runs[0] === found?.run;
     if (!found) {
       const exchange = asked.length > 0 ? this.#insert(asked) : this.last;
@@ -192,7 +228,7 @@ export class Thread {
   }
 
   /** @param {string} id */
-  #find(id) {
+  #findRun(id) {
     const exchange = this.#exchanges.findLast(({ runs }) => runs.some((run) => run.id === id));
     const run = exchange?.runs.find((each) => each.id === id);
     return exchange && run ? { exchange, run } : null;
@@ -270,15 +306,20 @@ export class Thread {
 }
 
 /**
- * @param {import("./client.js").UserMessage["content"]} content
+ * @param {{id: string, content: import("./client.js").UserMessage["content"]}} message
  * @returns {UserEntry}
  */
-export function entryOf(content) {
-  if (typeof content === "string") return { role: "user", text: content };
-  const text = content
+export function entryOf({ id, content }) {
+  if (typeof content === "string") return { role: "user", id, text: content };
+  return { role: "user", id, text: textOf(content), parts: content };
+}
+
+/** @param {import("./client.js").UserMessage["content"]} content */
+function textOf(content) {
+  if (typeof content === "string") return content;
+  return content
     .flatMap((part) => (part.type === "text" && "text" in part ? [String(part.text)] : []))
     .join("\n");
-  return { role: "user", text, parts: content };
 }
 
 /**
@@ -287,7 +328,7 @@ export function entryOf(content) {
  */
 function askedIn(messages) {
   return messages.flatMap((message) =>
-    message.role === "user" ? [{ id: message.id, entry: entryOf(message.content) }] : [],
+    message.role === "user" ? [{ id: message.id, entry: entryOf(message) }] : [],
   );
 }
 
@@ -316,7 +357,7 @@ function eventsOf(message) {
     return [resultEvent({ toolCallId, content, isError, ...(synthetic && { synthetic }) })];
   }
   if (message.role !== "assistant") return [];
-  const { text } = entryOf(message.content);
+  const text = textOf(message.content);
   const calls = (message.toolCalls ?? []).flatMap(({ id, function: { name, arguments: args } }) => {
     const toolCallId = id;
     /** @type {Event[]} */

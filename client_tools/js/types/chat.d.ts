@@ -8,6 +8,7 @@ export type OwedCall = import("./events.js").OwedCall;
 export type Exchange = import("./thread.js").Exchange;
 export type UserEntry = {
     readonly role: "user";
+    readonly id: string;
     readonly text: string;
     readonly parts?: readonly import("./client.js").Part[];
 };
@@ -67,6 +68,11 @@ export type QueuedMessage = {
      */
     shown: () => void;
 };
+export type ChatPost = {
+    send: (signal: AbortSignal) => import("./sending.js").Sending;
+    asked: Exchange["asked"];
+    replaces: string | null;
+};
 export type ChatOptions = {
     /**
      * default: a new one
@@ -84,6 +90,7 @@ export type ChatOptions = {
      */
     live?: boolean;
 };
+export type ChatSendOptions = Omit<SendOptions, "conversationId" | "include" | "signal" | "after">;
 export declare class Chat {
     #private;
     /**
@@ -101,12 +108,32 @@ export declare class Chat {
     subscribe: (listener: () => void) => () => void;
     /**
      * @param {string | import("./client.js").UserMessage} message
-     * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options] during an answer,
-     *   `onBusy` must be "enqueue" or "interrupt"
+     * @param {ChatSendOptions} [options] during an answer, `onBusy` must be "enqueue" or "interrupt"
      * @returns {Promise<void>} resolves when the answer has ended; an error is in the state
      * @throws {InvalidArgument} during an answer, without `onBusy`
      */
-    send: (message: string | import("./client.js").UserMessage, options?: Omit<SendOptions, "conversationId" | "include" | "signal">) => Promise<void>;
+    send: (message: string | import("./client.js").UserMessage, options?: ChatSendOptions) => Promise<void>;
+    /**
+     * Put another message in the place of one of the user's: what stood behind that stays as another
+     * branch.
+     *
+     * @param {string} id of the message
+     * @param {string | import("./client.js").UserMessage} message a text takes the place of the text
+     *   alone: attachments and additions stay
+     * @param {ChatSendOptions} [options] as of `send`
+     * @returns {Promise<void>} as `send`
+     */
+    edit: (id: string, message: string | import("./client.js").UserMessage, options?: ChatSendOptions) => Promise<void>;
+    /**
+     * Answer a message of the user again: the earlier answer, and what followed it, stay as another
+     * branch.
+     *
+     * @param {string} id of the message
+     * @param {Omit<import("./client.js").RegenerateOptions, "include" | "signal">} [options] `onBusy`
+     *   as of `send`
+     * @returns {Promise<void>} as `send`
+     */
+    regenerate: (id: string, options?: Omit<import("./client.js").RegenerateOptions, "include" | "signal">) => Promise<void>;
     /** Continue after a reload: follow the current run, and answer the calls that are owed.
      * @returns {Promise<void>} as `send` */
     resume: () => Promise<void>;

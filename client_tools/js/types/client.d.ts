@@ -151,7 +151,10 @@ export type Decision = {
      */
     always?: boolean;
 };
-export type SendOptions = MessageContext & PostOptions;
+export type SendOptions = MessageContext & PostOptions & {
+    after?: string;
+};
+export type RegenerateOptions = Omit<PostOptions, "conversationId" | "agentId">;
 export type DecideOptions = Omit<PostOptions, "conversationId" | "agentId" | "onBusy">;
 export type ResumeOptions = {
     /**
@@ -246,6 +249,11 @@ export type ConversationView = {
      * when a client last posted something
      */
     updatedAt?: string;
+    /**
+     * the places with several versions,
+     * from the beginning on, if there are any
+     */
+    branches?: import("./branches.js").BranchPoint[];
 };
 export type ListedConversation = {
     id: string;
@@ -359,7 +367,12 @@ export type MessagePage = {
  * @property {boolean} [always] whether it holds for all later calls of this tool in this
  *   conversation, until `retract`
  */
-/** @typedef {MessageContext & PostOptions} SendOptions */
+/**
+ * @typedef {MessageContext & PostOptions & {after?: string}} SendOptions `after`: the id of the
+ *   message that the new ones follow, "" for the beginning; what stood behind it stays as another
+ *   branch. Default: the last message
+ */
+/** @typedef {Omit<PostOptions, "conversationId" | "agentId">} RegenerateOptions */
 /** @typedef {Omit<PostOptions, "conversationId" | "agentId" | "onBusy">} DecideOptions */
 /**
  * @typedef {object} ResumeOptions
@@ -398,6 +411,8 @@ export type MessagePage = {
  *   server does not send them
  * @property {string} [createdAt] when its first message came, RFC 3339 in UTC
  * @property {string} [updatedAt] when a client last posted something
+ * @property {import("./branches.js").BranchPoint[]} [branches] the places with several versions,
+ *   from the beginning on, if there are any
  */
 /**
  * @typedef {object} ListedConversation
@@ -433,7 +448,18 @@ export declare class Client {
      * @param {SendOptions} [options]
      * @returns {Sending}
      */
-    send(message: string | UserMessage | (UserMessage | ToolMessage)[], { conversationId, ...options }?: SendOptions): Sending;
+    send(message: string | UserMessage | (UserMessage | ToolMessage)[], { conversationId, after, ...options }?: SendOptions): Sending;
+    /**
+     * Answer a message again, and yield the events of that answer, as `send` does. The earlier
+     * answer, and what followed it, stay as another branch.
+     *
+     * @param {string} conversationId
+     * @param {string} after the id of the user's message that is to be answered, or of the last
+     *   result of the tool calls
+     * @param {RegenerateOptions} [options]
+     * @returns {Sending}
+     */
+    regenerate(conversationId: string, after: string, options?: RegenerateOptions): Sending;
     /**
      * Decide on calls of the server's tools that wait for approval, and yield the events that follow,
      * as `send` does. The first decision on a call counts. While other calls are owed, only an `owed`
@@ -509,6 +535,38 @@ export declare class Client {
         after?: number;
         limit?: number;
     }): Promise<MessagePage>;
+    /**
+     * Find a message of the branch that is read, from its end, and what it follows.
+     *
+     * @param {string} conversationId
+     * @param {string} messageId
+     * @param {RequestOptions} [options]
+     * @returns {Promise<import("./branches.js").FoundMessage>}
+     * @throws {import("./errors.js").ApiError} `message_not_found`: the branch does not have it
+     */
+    findMessage(conversationId: string, messageId: string, options?: RequestOptions): Promise<import("./branches.js").FoundMessage>;
+    /**
+     * Read another branch from now on: the one that ends with the newest message behind this one.
+     *
+     * @param {string} conversationId
+     * @param {string} messageId such as one of the `versions` of a place
+     * @param {RequestOptions} [options]
+     * @returns {Promise<ConversationView>} its state
+     * @throws {import("./errors.js").ApiError} `conversation_busy`: there is a run, or one waits
+     */
+    switchBranch(conversationId: string, messageId: string, options?: RequestOptions): Promise<ConversationView>;
+    /**
+     * Copy the messages of a branch into a new conversation.
+     *
+     * @param {string} conversationId
+     * @param {RequestOptions & {after?: string, conversationId?: string}} [options] the last message
+     *   to copy, of any branch, default: the last one; and the id of the copy, default: a new one
+     * @returns {Promise<ConversationView>} the state of the copy
+     */
+    fork(conversationId: string, { after, conversationId: copy, ...options }?: RequestOptions & {
+        after?: string;
+        conversationId?: string;
+    }): Promise<ConversationView>;
     /**
      * Stop a run: the named one, else the current one, else the first that is queued.
      *

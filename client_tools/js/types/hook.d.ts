@@ -10,7 +10,8 @@ export type Hooks = {
     };
     useCallback: <T extends Function>(callback: T, dependencies: unknown[]) => T;
 };
-export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">;
+export type Methods = "send" | "edit" | "regenerate" | "resume" | "decide" | "answer" | "stop";
+export type ChatView = ChatState & Pick<Chat, Methods>;
 /** @typedef {import("./chat.js").ChatOptions} ChatOptions */
 /** @typedef {import("./chat.js").ChatState} ChatState */
 /** @typedef {import("./client.js").Client} Client */
@@ -21,7 +22,8 @@ export type ChatView = ChatState & Pick<Chat, "send" | "resume" | "decide" | "an
  * @property {<T>(initial: T) => {current: T}} useRef
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
-/** @typedef {ChatState & Pick<Chat, "send" | "resume" | "decide" | "answer" | "stop">} ChatView */
+/** @typedef {"send" | "edit" | "regenerate" | "resume" | "decide" | "answer" | "stop"} Methods */
+/** @typedef {ChatState & Pick<Chat, Methods>} ChatView */
 /**
  * @param {Hooks} hooks
  * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as

@@ -1,5 +1,6 @@
 /** Client of passback, the agent server whose tools run in the client's hands. */
 export { Answer } from "./answer.js";
+export { reword } from "./branches.js";
 export { Chat } from "./chat.js";
 export { Client } from "./client.js";
 export { isBehind } from "./events.js";
@@ -8,6 +9,9 @@ export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
 export { escapeInvisible, escapeProse, formatArguments } from "./visible.js";
 export { randomId } from "./wire.js";
+export type BranchPoint = import("./branches.js").BranchPoint;
+export type FoundMessage = import("./branches.js").FoundMessage;
+export type Reworded = import("./branches.js").Reworded;
 export type Call = import("./calls.js").Call;
 export type AssistantEntry = import("./chat.js").AssistantEntry;
 export type ChatOptions = import("./chat.js").ChatOptions;
@@ -22,6 +26,7 @@ export type Decision = import("./client.js").Decision;
 export type ListedConversation = import("./client.js").ListedConversation;
 export type MessagePage = import("./client.js").MessagePage;
 export type Part = import("./client.js").Part;
+export type RegenerateOptions = import("./client.js").RegenerateOptions;
 export type ResumeOptions = import("./client.js").ResumeOptions;
 export type SendOptions = import("./client.js").SendOptions;
 export type ToolMessage = import("./client.js").ToolMessage;
@@ -55,6 +60,9 @@ export type Trace = import("./trace.js").Trace;
 export type TraceStep = import("./trace.js").TraceStep;
 export type ShownArguments = import("./visible.js").ShownArguments;
 /**
+ * @typedef {import("./branches.js").BranchPoint} BranchPoint
+ * @typedef {import("./branches.js").FoundMessage} FoundMessage
+ * @typedef {import("./branches.js").Reworded} Reworded
  * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
  * @typedef {import("./chat.js").ChatOptions} ChatOptions
@@ -69,6 +77,7 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./client.js").ListedConversation} ListedConversation
  * @typedef {import("./client.js").MessagePage} MessagePage
  * @typedef {import("./client.js").Part} Part
+ * @typedef {import("./client.js").RegenerateOptions} RegenerateOptions
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
  * @typedef {import("./client.js").SendOptions} SendOptions
  * @typedef {import("./client.js").ToolMessage} ToolMessage

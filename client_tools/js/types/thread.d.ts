@@ -43,6 +43,11 @@ export type Exchange = {
      * whether this chat sends it, and no run of it has begun
      */
     isWaiting: boolean;
+    /**
+     * the id of the message that it takes the place of, with all
+     * behind that, as soon as its run begins
+     */
+    replaces: string | null;
 };
 /** @typedef {import("./chat.js").AssistantEntry} AssistantEntry */
 /** @typedef {import("./chat.js").UserEntry} UserEntry */
@@ -65,6 +70,8 @@ export type Exchange = {
  * @property {Readonly<AssistantEntry> | null} said the answer so far
  * @property {ShownRun[]} runs
  * @property {boolean} isWaiting whether this chat sends it, and no run of it has begun
+ * @property {string | null} replaces the id of the message that it takes the place of, with all
+ *   behind that, as soon as its run begins
  */
 export declare class Thread {
     #private;
@@ -77,9 +84,23 @@ export declare class Thread {
     clear(): void;
     /**
      * @param {Exchange["asked"]} asked messages that this chat sends
+     * @param {string | null} [replaces]
      * @returns {Exchange}
      */
-    begin(asked: Exchange["asked"]): Exchange;
+    begin(asked: Exchange["asked"], replaces?: string | null): Exchange;
+    /**
+     * @param {string} id
+     * @returns {Exchange["asked"]} the message of a user, if it is shown
+     */
+    find(id: string): Exchange["asked"];
+    /**
+     * Let an exchange take the place of the message that it replaces; those that wait stay.
+     *
+     * @param {Exchange} own
+     */
+    replace(own: Exchange): void;
+    /** @param {Exchange} exchange whose message was refused */
+    remove(exchange: Exchange): void;
     /**
      * Note who reads a run: the first one to ask does, for the whole run.
      *
@@ -123,7 +144,10 @@ export declare class Thread {
     addResults(results: import("./calls.js").Results): void;
 }
 /**
- * @param {import("./client.js").UserMessage["content"]} content
+ * @param {{id: string, content: import("./client.js").UserMessage["content"]}} message
  * @returns {UserEntry}
  */
-export declare function entryOf(content: import("./client.js").UserMessage["content"]): UserEntry;
+export declare function entryOf({ id, content }: {
+    id: string;
+    content: import("./client.js").UserMessage["content"];
+}): UserEntry;
