@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from tests.e2e.asking import AGENT, ROOT
 from tests.e2e.workers import broken_off
-from tests.support import agent_api
+from tests.support import agent_api, ai_sdk
 from tests.support.model_server import ModelServer, calls, says
 from tests.support.server import running_server
 from tests.support.wire import PATH, ZONE, Client, Json, client_of, keyed, result, user
@@ -123,6 +123,7 @@ class Way:
     path: str
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    unknown: int = 404  # the status for what there is not
 
 
 STREAM = "/conversations/{conversation}/stream"
@@ -138,6 +139,14 @@ def _processes(*messages: Json) -> Way:
     return Way("POST", agent_api.PATH, {"session_id": "{conversation}", "input": list(messages)})
 
 
+def _answers(part: Json, **more: Any) -> Way:
+    """Post a message of the agent with an answer, by the AI SDK."""
+    part = {**part, "type": "tool-x", "toolCallId": "{call}"}
+    message = {"id": "m", "role": "assistant", "parts": [part]}
+    return Way("POST", ai_sdk.API, {"id": "{conversation}", "message": message, **more})
+
+
+APPROVED = {"id": "{approval}", "approved": True}
 SESSION = "/api/sessions/{conversation}"
 
 
@@ -187,6 +196,25 @@ WAYS = {
     "approve a call by the Agent API": _processes(agent_api.decision("{approval}", True)),
     "post a result by its call, by the Agent API": Way(
         "POST", agent_api.PATH, {"input": [agent_api.output("{call}", "UTC")]}
+    ),
+    "resume it by the AI SDK": Way("GET", f"{ai_sdk.API}/{{conversation}}/stream", unknown=204),
+    "stop it by the AI SDK": Way("POST", f"{ai_sdk.API}/{{conversation}}/stop"),
+    "post a result by the AI SDK": _answers({"state": "output-available", "output": "UTC"}),
+    "approve a call by the AI SDK": _answers({"state": "approval-responded", "approval": APPROVED}),
+    "post a result by its call, by the AI SDK": _answers(
+        {"state": "output-available", "output": "UTC"}, id=""
+    ),
+    "edit a message by the AI SDK": Way(
+        "POST",
+        ai_sdk.API,
+        {
+            "id": "{conversation}",
+            "messages": [ai_sdk.agent(message_id="{run}"), ai_sdk.user("hi", "m")],
+            "messageId": "m",
+        },
+    ),
+    "regenerate an answer by the AI SDK": Way(
+        "POST", ai_sdk.API, {"id": "{conversation}", "trigger": "regenerate-message"}
     ),
     "look at it as a session": Way("GET", SESSION),
     "rename it as a session": Way("PATCH", SESSION, {"intent": "mine"}),
@@ -261,7 +289,7 @@ async def test_an_id_of_another_owner_is_as_one_that_never_was(
         for ids in (owners.waiting, owners.running):
             stolen, unknown = await answer_to(bob, way, ids), await answer_to(bob, way, ids.unknown)
             assert stolen == unknown
-            assert stolen[0] == 404
+            assert stolen[0] == way.unknown
     assert await owners.state() == untouched
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.attacks.raw import HOST, Connection, Response, connected
-from tests.support import agent_api
+from tests.support import agent_api, ai_sdk
 from tests.support.server import running_server
 from tests.support.wire import PATH, client_tool, result, user
 
@@ -59,6 +59,19 @@ BASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         {"session_id": "m-3", "input": [agent_api.output("call_1", "x")], "stream": False},
     ),
     ("POST", "/process", {"session_id": "m-1", "input": [agent_api.decision("call_1", True)]}),
+    ("POST", ai_sdk.API, {"id": "m-5", "messages": [ai_sdk.user("hi")], "tools": [{"name": "a"}]}),
+    (
+        "POST",
+        ai_sdk.API,
+        {
+            "id": "m-5",
+            "message": ai_sdk.agent(
+                ai_sdk.tool_part("output-available", output=1),
+                ai_sdk.tool_part("approval-responded", approval={"id": "call_1", "approved": True}),
+            ),
+        },
+    ),
+    ("POST", ai_sdk.API, {"id": "m-1", "trigger": "regenerate-message", "messageId": "run_1"}),
     ("POST", "/conversations/m-1/tool-calls/call_1/claim", {"claimant": "me", "seconds": 5}),
     ("POST", "/conversations/m-1/cancel", {"runId": "run_1"}),
     ("GET", "/conversations/m-1/messages?after=0&limit=10", {}),

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
-from tests.support import agent_api
+from tests.support import agent_api, ai_sdk
 from tests.support.mcp_servers import serving
 from tests.support.model_server import ModelServer, fails, listening, model_server, says
 from tests.support.server import Server, running_server
@@ -68,6 +68,10 @@ ATTACHED: dict[str, tuple[str, Json]] = {
     "an image of the Agent API": ("/process", process(type="image", image_url="TRAP/a.png")),
     "a file of the Agent API": ("/process", process(type="file", file_url="TRAP/a.pdf")),
     "a video of the Agent API": ("/process", process(type="video", video_url="TRAP/a.mp4")),
+    "an image of the AI SDK": (
+        ai_sdk.API,
+        {"message": {**ai_sdk.user("a"), "parts": [ai_sdk.file_part("TRAP/a.png")]}},
+    ),
     "structured data": (
         PATH,
         {"messages": [user("look")], "structuredData": {"$ref": "TRAP/a", "src": "TRAP/b"}},

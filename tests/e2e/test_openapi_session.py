@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from pydantic import JsonValue
 from tests.e2e.workers import broken_off, worker
+from tests.support import ai_sdk
 from tests.support.model_server import (
     Act,
     ModelServer,
@@ -95,6 +96,7 @@ OF_CONVERSATIONS = {"posted", "deleted"}
 SIMPLE = (
     ("GET", "{here}?include=structuredData"),
     ("GET", "{here}/runs/none"),
+    ("GET", "/runs/none"),
     ("GET", "{here}/export"),
     ("POST", "/conversations/import"),
     ("DELETE", "{here}/permissions/price"),
@@ -135,6 +137,9 @@ class Described:
         elif media_type == "text/event-stream":
             for frame in FrameReader().feed(answer.content):
                 self._check_event(frame.data, described["content"][media_type]["x-event-schema"])
+        elif media_type == "text/plain":
+            assert described["content"][media_type]["schema"] == {"type": "string"}
+            assert answer.headers["x-error-code"] in described["x-codes"]
         else:
             assert "content" not in described
             assert answer.content == b""
@@ -159,9 +164,8 @@ class Described:
     def _check_event(self, data: str, schema: Json) -> None:
         value: Any = data if data == DONE else json.loads(data)
         self._fits(value, schema)
-        if (
-            isinstance(value, str) or "object" not in value
-        ):  # those of the Agent API have schemas of their own
+        # those of the Agent API and of the AI SDK have schemas of their own
+        if isinstance(value, str) or ("object" not in value and "UiChunk" not in str(schema)):
             self.events.add(DONE if isinstance(value, str) else value["type"])
 
     def _fits(self, value: object, schema: Json) -> None:
@@ -214,12 +218,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await say(user("think"))
     called = await say(user("set color, price of tea"), tools=[COLOR])
     owed = re.findall(r"call_[0-9A-Za-z]{34}", called.text)
-    await ask("GET", here)
-    for method, call_id, who in CLAIMS:
-        await ask(method, f"{here}/tool-calls/{call_id or owed[0]}/claim", json={"claimant": who})
-    found = f"/runs/{called.headers['x-run-id']}"
-    for path in ("/tool-calls?status=owed", "/tool-calls", found, "/runs/none"):
-        await ask("GET", path)
+    await _lookups(ask, here, owed[0], called.headers["x-run-id"])
     await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
     await say(result(owed[0], "red"))
     await say(user("fail"))
@@ -254,9 +253,19 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await ask("GET", f"{here}/stream?wait=1", headers={"accept": "text/event-stream"})
     await _branches(ask, conversation)
     await _agent_api(ask, f"{conversation}-2")
+    await _chats(ask, f"{conversation}-3")
     await _sessions(ask)
     await _to_the_end(ask, here, last.id)
     described.check_completeness()
+
+
+async def _lookups(
+    ask: Callable[..., Coroutine[Any, Any, object]], here: str, owed: str, run_id: str
+) -> None:
+    for method, call_id, who in CLAIMS:
+        await ask(method, f"{here}/tool-calls/{call_id or owed}/claim", json={"claimant": who})
+    for path in (here, "/tool-calls?status=owed", "/tool-calls", f"/runs/{run_id}", "/runs/none"):
+        await ask("GET", path)
 
 
 async def _agent_api(ask: Callable[..., Coroutine[Any, Any, object]], session: str) -> None:
@@ -267,6 +276,14 @@ async def _agent_api(ask: Callable[..., Coroutine[Any, Any, object]], session: s
             await ask("POST", "/process", json=posted)
     for query in ("", "?stream=false", "?stream=perhaps"):
         await ask("GET", f"/process/{session}/stream{query}")
+
+
+async def _chats(ask: Callable[..., Coroutine[Any, Any, object]], chat: str) -> None:
+    for asked in ("/help", " "):  # a command needs no model, and blanks are no message
+        await ask("POST", ai_sdk.API, json={"id": chat, "message": ai_sdk.user(asked)})
+    for here in (chat, "no", "%20{"):
+        await ask("GET", f"{ai_sdk.API}/{here}/stream")
+        await ask("POST", f"{ai_sdk.API}/{here}/stop")
 
 
 async def _branches(

@@ -140,7 +140,17 @@ class _Order:
         params = message.get("params") or {}
         if "id" in message:
             return self._request(message, params)
+        if message["method"] == "$/cancel_request":
+            self._withdraw(params.get("requestId"))
         return self._update(params) if message["method"] == "session/update" else iter(())
+
+    def _withdraw(self, key: object) -> None:
+        """Take note that the agent waits no more for a permission; what is answered now is late."""
+        asked = self._theirs.get(key)
+        if asked is not None and asked["method"] == "session/request_permission":
+            del self._theirs[key]
+            params = asked["params"]
+            self._sessions[params["sessionId"]].asked.discard(params["toolCall"]["toolCallId"])
 
     def _answer(self, message: Json) -> Iterator[str]:
         key = message.get("id")

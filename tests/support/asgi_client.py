@@ -35,7 +35,7 @@ class Answer:
     @property
     def code(self) -> str:
         """The code of an error."""
-        code: str = self.json["code"]
+        code: str = self.headers.get("x-error-code") or self.json["code"]
         return code
 
 

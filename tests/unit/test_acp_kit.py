@@ -112,6 +112,9 @@ RUNS = (becomes("in_progress"), becomes("completed"))
 PERMISSION = Frame(
     False, asks("session/request_permission", 9, toolCall={"toolCallId": "c"}, options=OPTIONS)
 )
+WITHDRAWN = Frame(
+    False, {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 9}}
+)
 READS = Frame(False, asks("fs/read_text_file", 8, path="/a"))
 CREATES = Frame(False, asks("terminal/create", 7, command="ls"))
 CREATED = Frame(True, answer({"terminalId": "t"}, key=7))
@@ -134,6 +137,8 @@ def chosen(option: str) -> Frame:
         [announced(), PERMISSION, chosen("no"), becomes("failed"), SAYS, END],
         [announced(), becomes("in_progress"), READS, becomes("completed"), END],
         [announced(), becomes("failed"), CANCELS, CANCELLED],
+        [announced(), PERMISSION, WITHDRAWN, becomes("failed"), chosen("yes"), END],
+        [announced(), PERMISSION, WITHDRAWN, chosen("no"), *RUNS, END],
         [announced(), *RUNS, END, LOADS, announced(), becomes("completed"), SAYS, LOADED],
     ],
 )
@@ -154,6 +159,7 @@ def test_a_turn_in_order_has_no_faults(frames: list[Frame]) -> None:
         ([announced(), END], "before its calls have ended"),
         ([announced(), PERMISSION, becomes("in_progress")], "while it asks for permission"),
         ([announced(), PERMISSION, chosen("no"), becomes("in_progress")], "was refused"),
+        ([announced(), WITHDRAWN, PERMISSION, becomes("failed")], "while it asks for permission"),
         ([announced(), becomes("in_progress"), PERMISSION], "which is in_progress"),
         ([PERMISSION], "which is None"),
         ([READS], "while no call is open"),

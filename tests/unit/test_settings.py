@@ -21,6 +21,7 @@ from passback.settings import (
 )
 from passback.wire.acp import AcpSettings
 from passback.wire.agent_api import AgentApiSettings
+from passback.wire.ai_sdk import AiSdkSettings
 
 KEY = "0123456789abcdef"
 
@@ -150,7 +151,11 @@ def test_roles_are_added_to_user_and_tool(text: str, more: set[str]) -> None:
 def test_a_setting_of_a_wire_is_passed_to_that_wire() -> None:
     settings = load_settings({"PASSBACK_PROCESS_PATH": "/agents/v1.0/process"})
     assert settings.of_wires["agent_api"] == AgentApiSettings("/agents/v1.0/process")
-    defaults = {"agent_api": AgentApiSettings("/process"), "acp": AcpSettings()}
+    defaults = {
+        "agent_api": AgentApiSettings("/process"),
+        "ai_sdk": AiSdkSettings("/api/chat"),
+        "acp": AcpSettings(),
+    }
     assert load_settings({}).of_wires == defaults
 
 

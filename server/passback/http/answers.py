@@ -140,8 +140,11 @@ class ErrorView:
     details: Mapping[str, object] | None = None
 
 
-ErrorBody: TypeAlias = Callable[[ErrorView], Mapping[str, object]]
-"""The form of a protocol's errors: returns the JSON body of one."""
+ErrorBody: TypeAlias = Callable[[ErrorView], Mapping[str, object] | str]
+"""The form of a protocol's errors: returns the JSON body of one, or its text.
+
+A text is for people; its code is in the header `X-Error-Code`.
+"""
 
 _ERROR_BODY_KEY = "passback.error_body"
 _REQUEST_ID_KEY = "passback.request_id"
@@ -368,7 +371,12 @@ def view_answer(scope: Scope, view: ErrorView, headers: Mapping[str, str], /) ->
     scope[_CODE_KEY] = view.code
     form: ErrorBody | None = scope.get(_ERROR_BODY_KEY)
     if form is not None:
-        return json_answer(scope, form(view), status=view.status, headers=headers)
+        own = form(view)
+        if isinstance(own, str):
+            known = {**_UNCACHED_HEADERS, "x-request-id": view.request_id, **headers}
+            known["x-error-code"] = view.code
+            return Response(own, view.status, known, media_type="text/plain")
+        return json_answer(scope, own, status=view.status, headers=headers)
     details = {"details": view.details} if view.details else {}
     body = {"code": view.code, "message": view.message, **details, "request_id": view.request_id}
     return json_answer(scope, body, status=view.status, headers=headers)

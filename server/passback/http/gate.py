@@ -50,7 +50,8 @@ _OPAQUE_ORIGIN = "null"
 _MAX_WARNINGS = 100  # hosts that a process names in its log, and as many origins
 _EXPOSED_HEADERS = (
     "X-Conversation-Id, X-Run-Id, X-Request-Id, X-Owed-Tool-Calls, X-Budget-Left-Tokens, "
-    "X-Budget-Left-Seconds, X-Budget-Left-Cost, Retry-After, Location"
+    "X-Budget-Left-Seconds, X-Budget-Left-Cost, X-Error-Code, Retry-After, "
+    "Location"
 )
 _PREFLIGHT_HEADERS = {
     "access-control-allow-headers": (

@@ -3,7 +3,8 @@
 import mimetypes
 import re
 import string
-from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, assert_never, cast
 
 from pydantic import (
     AfterValidator,
@@ -18,10 +19,17 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
-from passback.core.errors import AttachmentTooLarge, InvalidRequest, ResultTooLarge
+from passback.core.errors import (
+    AttachmentTooLarge,
+    InvalidRequest,
+    PassbackError,
+    ResultTooLarge,
+)
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 from passback.core.questions import Answers
 from passback.core.values import DEFERRED
+
+ResultT = TypeVar("ResultT")
 
 _MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
 # a provider's request can hold neither control characters nor an address without a host
@@ -268,6 +276,25 @@ def read_media(part: PostedMedia, /) -> MediaPart:
 
 def _build_data_url(media_type: str, data: str) -> str:
     return f"data:{media_type};base64,{data}"
+
+
+def read_at(place: str, read: Callable[..., ResultT], /, *given: object) -> ResultT:
+    """Return `read(*given)`. An error that it raises gets the place in front of its text."""
+    try:
+        return read(*given)
+    except PassbackError as error:
+        if type(error) is not InvalidRequest:  # keep the type: its code says more
+            raise type(error)(f"{place}: {error.message}", details=error.details) from None
+        found = cast(
+            "Sequence[Mapping[str, JsonValue]]",
+            error.details.get("problems") or [{"problem": error.message}],
+        )
+        # a problem may have a place of its own, which is below this one
+        problems = [
+            {**each, "at": f"{place}.{each['at']}" if each.get("at") else place} for each in found
+        ]
+        first = f"{problems[0]['at']}: {problems[0]['problem']}"
+        raise InvalidRequest(first, details={"problems": list[JsonValue](problems)}) from None
 
 
 def show_content(content: Content, /) -> JsonValue:

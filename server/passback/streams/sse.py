@@ -6,7 +6,8 @@ one, which works per batch.
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 
 from starlette.types import Message, Receive, Scope, Send
@@ -58,6 +59,9 @@ class ResponseFormat:
         ping: text sent after a silence. Empty if the format has none.
         cut: text that ends a response whose run goes on. None: the format has none, and the
             transfer is broken off, also when the run was cancelled or failed.
+        breaks_off: the transfer is broken off behind `cut`, because clients take the end of a
+            transfer for the end of the run.
+        headers: more headers of the response.
     """
 
     media_type: str
@@ -65,6 +69,8 @@ class ResponseFormat:
     opening: Callable[[ConversationId], str] | None = None
     ping: str = ""
     cut: str | None = None
+    breaks_off: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 EVENTS = ResponseFormat(
@@ -142,6 +148,7 @@ class EventStream:
         self._left_headers = left_headers(services.runs.left(run))
         self._framer = SseFramer(encoder, run.run_id, since, frame=form.frame, remembers=remembers)
         self._begun = False
+        self._is_cut = False
         self._outcome: Outcome | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,13 +233,14 @@ class EventStream:
         self._begun = True
         key, media_type = self._run.key, self._form.media_type
         headers = stream_headers(self._scope, key.id, self._run.run_id, media_type=media_type)
-        headers |= self._left_headers
+        headers |= {**self._left_headers, **self._form.headers}
         raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         start: Message = {"type": "http.response.start", "status": 200, "headers": raw}
         return await self._writer.send_head(start, opening)
 
     def _cut_short(self, error: PassbackError) -> str:
         """Record the error, and return the last chunk of a response that ends before its run."""
+        self._is_cut = error.retryable  # otherwise the client sees an end
         self._outcome = Failed(error.code, error.message, error.retryable)
         return self._form.cut or ""
 
@@ -246,5 +254,6 @@ class EventStream:
             return
         if not self._begun:
             await self._begin_response()
-        is_whole = isinstance(outcome, Completed | HandedBack)
-        await self._writer.send_last(last_chunk, whole=is_whole or self._form.cut is not None)
+        is_whole = isinstance(outcome, Completed | HandedBack) or self._form.cut is not None
+        breaks = self._is_cut and self._form.breaks_off
+        await self._writer.send_last(last_chunk, whole=is_whole and not breaks)

@@ -195,7 +195,11 @@ async def test_an_unknown_parameter_is_refused(method: str, route: Endpoint) -> 
     answer = await ask(APP, method, f"{route.path.replace('{', '').replace('}', '')}?order=desc")
     assert answer.status == 422
     if method != "HEAD":
-        assert (answer.code, answer.json["details"]["parameter"]) == ("invalid_request", "order")
+        assert answer.code == "invalid_request"
+        if answer.headers["content-type"].startswith("text/plain"):
+            assert b"no query parameter 'order'" in answer.body
+        else:
+            assert answer.json["details"]["parameter"] == "order"
         assert (
             PATHS[route.path][method.lower()]["responses"]["422"]["x-codes"].count(
                 "invalid_request"

@@ -3,15 +3,15 @@
 Messages and parts of the protocol become those of core.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from pydantic import JsonValue
 from starlette.requests import Request
 
-from passback.core.errors import InvalidRequest, NothingToDo, PassbackError
+from passback.core.errors import InvalidRequest, NothingToDo
 from passback.core.ids import is_server_made
 from passback.core.imported import PlacedMessage, imported_arguments, split_history
 from passback.core.messages import (
@@ -46,6 +46,7 @@ from passback.native.parts import (
     check_content,
     data_url,
     guess_media_type,
+    read_at,
     read_media,
     read_result,
 )
@@ -66,7 +67,6 @@ from passback.wire.agent_api.posted import (
     SnakeCased,
 )
 
-T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=SnakeCased)
 
 _AUDIO_TYPES: Final = {"mp3": "audio/mpeg"}
@@ -90,7 +90,7 @@ async def read_request(services: Services, request: Request, post: AgentRequest,
             "input has nothing new: add a user's message or a result after the agent's last one"
         )
     messages = [
-        _read_at(f"input.{at}", _read_message, services, each, post.agent_id or "")
+        read_at(f"input.{at}", _read_message, services, each, post.agent_id or "")
         for at, each in new
     ]
     # a client that names the place sends the history for itself, if at all
@@ -225,25 +225,6 @@ def _is_address(text: str) -> bool:
     return text.startswith(("http://", "https://", "data:"))
 
 
-def _read_at(place: str, read: Callable[..., T], *given: object) -> T:
-    """Return `read(*given)`. An error that it raises gets the place in front of its text."""
-    try:
-        return read(*given)
-    except PassbackError as error:
-        if type(error) is not InvalidRequest:  # keep the type: its code says more
-            raise type(error)(f"{place}: {error.message}", details=error.details) from None
-        found = cast(
-            "Sequence[Mapping[str, JsonValue]]",
-            error.details.get("problems") or [{"problem": error.message}],
-        )
-        # a problem may have a place of its own, which is below this one
-        problems = [
-            {**each, "at": f"{place}.{each['at']}" if each.get("at") else place} for each in found
-        ]
-        first = f"{problems[0]['at']}: {problems[0]['problem']}"
-        raise InvalidRequest(first, details={"problems": list[JsonValue](problems)}) from None
-
-
 def _read_message(services: Services, message: AgentInput, agent: str, /) -> PostedMessage:
     """Return a message of the user, a result or a decision.
 
@@ -273,7 +254,7 @@ def _read_text_message(
     if role not in services.allow_roles:
         raise InvalidRequest(f"the role {role!r} is not allowed here (PASSBACK_ALLOW_ROLES)")
     parts = tuple(
-        _read_at(f"content.{at}", _read_part, part) for at, part in enumerate(message.content or ())
+        read_at(f"content.{at}", _read_part, part) for at, part in enumerate(message.content or ())
     )
     content = check_content(parts, services.limits.attachment_bytes)
     message_id = MessageId(message.id) if message.id else UNNAMED
@@ -302,7 +283,7 @@ def _read_body(message: AgentInput, form: type[BodyT], /) -> BodyT:
     if len(found) != 1:
         raise InvalidRequest(f"{message.type} needs one part of type 'data', and has {len(found)}")
     [(at, data)] = found
-    return _read_at(f"content.{at}.data", partial(validate_model, form), data)
+    return read_at(f"content.{at}.data", partial(validate_model, form), data)
 
 
 async def _read_history(
@@ -332,9 +313,9 @@ def _add_to_history(
 ) -> None:
     """Append a message to the history. Calls go to the agent's message before them."""
     if message.type in RESULT_TYPES:
-        read.append((place, _read_at(place, _read_result_message, services, message)))
+        read.append((place, read_at(place, _read_result_message, services, message)))
     elif message.type in CALL_TYPES:
-        given = _read_at(place, _read_body, message, CallData)
+        given = read_at(place, _read_body, message, CallData)
         call = ToolCall(CallId(given.call_id), given.name, given.arguments)
         first, turn = read[-1] if read else (place, None)
         # the protocol sends each call as a message; core keeps a turn's text and calls together
@@ -345,20 +326,20 @@ def _add_to_history(
             read.append((place, AssistantMessage(UNNAMED, "", (call,))))
     elif message.is_from_agent:
         spoken = (
-            _read_at(place, _read_agent_text, services, message)
+            read_at(place, _read_agent_text, services, message)
             if message.type == "message"
             else None
         )
         if spoken is not None:  # reasoning and requests for approval are not stored
             read.append((place, spoken))
     elif message.type not in IGNORED_TYPES and message.type != APPROVAL_TYPE:
-        read.append((place, _read_at(place, _read_text_message, services, message, "")))
+        read.append((place, read_at(place, _read_text_message, services, message, "")))
 
 
 def _read_agent_text(services: Services, message: AgentInput) -> AssistantMessage | None:
     """Return a message of the agent, or None if its text is blank."""
     parts = tuple(
-        _read_at(f"content.{at}", _read_part, part) for at, part in enumerate(message.content or ())
+        read_at(f"content.{at}", _read_part, part) for at, part in enumerate(message.content or ())
     )
     if not as_text(parts, media=lambda part: part.url).strip():
         return None
