@@ -55,6 +55,7 @@ PATHS = (
     *("/tool-calls?status=owed", "/commands", "/openapi.json", "/conversations/c"),
     *("/conversations", "/conversations?limit=1"),
     *("/conversations/c/messages", "/conversations/c/stream", "/process/c/stream", "/nowhere"),
+    *("/ag-ui/threads/c/stream", "/ag-ui", "/ag-ui/a"),
     *("//tool-calls", "/./tool-calls", "/x/../tool-calls", "/healthz/../tool-calls", "/TOOL-CALLS"),
     *("/%74ool-calls", "/tool%2Dcalls", "/tool-calls/", "/tool-calls%00", "/tool-calls;a=b"),
     *("/tool-calls%20", "/tool-calls.json", "/tool-calls%2e", "/tool-calls%3Fstatus=owed"),

@@ -72,7 +72,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("fragment", UNREADABLE.values(), ids=UNREADABLE)
 async def test_a_body_that_is_no_json_is_refused(client: Client, fragment: bytes) -> None:
-    for path in (PATH, "/process"):
+    for path in (PATH, "/process", "/ag-ui"):
         answer = await client.http.post(path, content=body_with(fragment), headers=JSON)
         check_refusal(answer, 400, "bad_request")
 

@@ -147,6 +147,14 @@ def _answers(part: Json, **more: Any) -> Way:
 
 
 APPROVED = {"id": "{approval}", "approved": True}
+THREAD = "/ag-ui/threads/{conversation}/stream"
+
+
+def _runs(*messages: Json, **more: Any) -> Way:
+    body = {"threadId": "{conversation}", "runId": "r", "messages": list(messages), **more}
+    return Way("POST", "/ag-ui", body)
+
+
 SESSION = "/api/sessions/{conversation}"
 
 
@@ -216,6 +224,15 @@ WAYS = {
     "regenerate an answer by the AI SDK": Way(
         "POST", ai_sdk.API, {"id": "{conversation}", "trigger": "regenerate-message"}
     ),
+    "stream it by AG-UI": Way("GET", THREAD),
+    "stream from an event by AG-UI": Way("GET", THREAD, None, {"last-event-id": "{event}"}),
+    "post a result by AG-UI": _runs(
+        {"role": "tool", "id": "t", "toolCallId": "{call}", "content": "UTC"}
+    ),
+    "approve a call by AG-UI": _runs(
+        resume=[{"interruptId": "{approval}", "status": "resolved", "payload": True}]
+    ),
+    "deny a call by AG-UI": _runs(resume=[{"interruptId": "{approval}", "status": "cancelled"}]),
     "look at it as a session": Way("GET", SESSION),
     "rename it as a session": Way("PATCH", SESSION, {"intent": "mine"}),
     "delete it as a session": Way("DELETE", SESSION),
@@ -303,6 +320,17 @@ async def test_what_was_tried_would_have_worked_for_its_owner(owners: Owners) ->
         assert (await answer_to(owners.alice, way, owners.waiting))[0] == 200
         dropped = Way("DELETE", f"{way.path}?claimant=bob")
         assert (await answer_to(owners.alice, dropped, owners.waiting))[0] == 204
+
+
+async def test_the_history_of_another_owners_thread_is_that_of_none(owners: Owners) -> None:
+    way = _runs()
+    for ids in (owners.waiting, owners.running):
+        for bob in owners.bob:
+            stolen, unknown = await answer_to(bob, way, ids), await answer_to(bob, way, ids.unknown)
+            assert stolen == unknown
+            assert '"messages":[]}' in stolen[2]
+    own = await answer_to(owners.alice, way, owners.waiting)
+    assert '"messages":[{' in own[2]
 
 
 # ---------------------------------------------------------------- names that both have

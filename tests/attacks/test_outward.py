@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from starlette.applications import Starlette
@@ -54,6 +55,15 @@ def process(**fields: object) -> Json:
     return {"input": [{"role": "user", "content": [agent_api.text("look"), fields]}]}
 
 
+def url_source(url: str) -> Json:
+    return {"type": "url", "value": url}
+
+
+def thread(**fields: object) -> Json:
+    message = {"id": "u", "role": "user", "content": [{"type": "text", "text": "look"}, fields]}
+    return {"threadId": f"thread-{uuid4()}", "runId": "r", "messages": [message]}
+
+
 ATTACHED: dict[str, tuple[str, Json]] = {
     "an image": (PATH, part(type="image", url="TRAP/a.png")),
     "an image with a type": (PATH, part(type="image", url="TRAP/a", mediaType="image/png")),
@@ -72,6 +82,8 @@ ATTACHED: dict[str, tuple[str, Json]] = {
         ai_sdk.API,
         {"message": {**ai_sdk.user("a"), "parts": [ai_sdk.file_part("TRAP/a.png")]}},
     ),
+    "an image of AG-UI": ("/ag-ui", thread(type="image", source=url_source("TRAP/a.png"))),
+    "a video of AG-UI": ("/ag-ui", thread(type="video", source=url_source("TRAP/a.mp4"))),
     "structured data": (
         PATH,
         {"messages": [user("look")], "structuredData": {"$ref": "TRAP/a", "src": "TRAP/b"}},
@@ -145,6 +157,7 @@ async def test_an_attachment_of_another_kind_of_address_is_refused(
     for path, body in (
         (PATH, part(type="image", url=url)),
         ("/process", process(type="image", image_url=url)),
+        ("/ag-ui", thread(type="image", source=url_source(url))),
     ):
         check_refusal(await client.http.post(path, json=body), 422, "invalid_request")
     assert model.requests == []

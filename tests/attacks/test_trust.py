@@ -348,6 +348,7 @@ async def test_no_name_of_a_clients_tool_passes_for_a_servers(
             for path, posted in (
                 (PATH, {"conversationId": conversation, **body}),
                 ("/process", _declared(conversation, name)),
+                ("/ag-ui", _thread(conversation, name)),
             ):
                 answer = await stage.one.http.post(path, json=posted)
                 code = answer.json()["code"]
@@ -359,6 +360,12 @@ async def test_no_name_of_a_clients_tool_passes_for_a_servers(
 def _declared(session: str, name: str) -> Json:
     tools = [agent_api.function(name)]
     return {"session_id": session, "input": [agent_api.user("hi")], "tools": tools}
+
+
+def _thread(thread: str, name: str) -> Json:
+    said = {**user("hi"), "id": "u"}
+    tools = [client_tool(name)]
+    return {"threadId": thread, "runId": "r", "messages": [said], "tools": tools}
 
 
 # ---------------------------------------------------------------- tags of the prompt

@@ -103,7 +103,10 @@ SIMPLE = (
     ("PATCH", "{here}"),
     *(("GET", f"/conversations{query}") for query in ("?limit=1", "?after=x", "?search=none")),
     *[("DELETE", "{here}")] * 2,
-    *(("GET", path) for path in ("/healthz", "/readyz", "/openapi.json", "/commands")),
+    *(
+        ("GET", path)
+        for path in ("/healthz", "/readyz", "/openapi.json", "/commands", "/runs/none")
+    ),
 )
 
 BODIES: Mapping[str, Json] = {
@@ -164,8 +167,11 @@ class Described:
     def _check_event(self, data: str, schema: Json) -> None:
         value: Any = data if data == DONE else json.loads(data)
         self._fits(value, schema)
-        # those of the Agent API and of the AI SDK have schemas of their own
-        if isinstance(value, str) or ("object" not in value and "UiChunk" not in str(schema)):
+        # those of the Agent API, AG-UI and the AI SDK have schemas of their own
+        foreign = "UiChunk" in str(schema) or (
+            isinstance(value, dict) and ("object" in value or not value["type"].islower())
+        )
+        if not foreign:
             self.events.add(DONE if isinstance(value, str) else value["type"])
 
     def _fits(self, value: object, schema: Json) -> None:
@@ -254,6 +260,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await _branches(ask, conversation)
     await _agent_api(ask, f"{conversation}-2")
     await _chats(ask, f"{conversation}-3")
+    await _ag_ui(ask, f"{conversation}-4")
     await _sessions(ask)
     await _to_the_end(ask, here, last.id)
     described.check_completeness()
@@ -284,6 +291,19 @@ async def _chats(ask: Callable[..., Coroutine[Any, Any, object]], chat: str) -> 
     for here in (chat, "no", "%20{"):
         await ask("GET", f"{ai_sdk.API}/{here}/stream")
         await ask("POST", f"{ai_sdk.API}/{here}/stop")
+
+
+async def _ag_ui(ask: Callable[..., Coroutine[Any, Any, object]], thread: str) -> None:
+    for path in ("/ag-ui", "/ag-ui/agent"):
+        for number, said in enumerate(("/help", " ")):
+            message = {"role": "user", "id": "u", "content": said}
+            run_id = f"run-{number}"
+            posted = {"threadId": thread, "runId": run_id, "messages": [message]}
+            await ask("POST", path, json=posted)
+        await ask("POST", path, json={"threadId": thread, "runId": "r", "messages": []})
+    for query in ("", "?runId=r", "?runId=", "?lastEventId=no"):
+        await ask("GET", f"/ag-ui/threads/{thread}/stream{query}")
+    await ask("GET", "/ag-ui/threads/unknown/stream")
 
 
 async def _branches(

@@ -259,7 +259,7 @@ def test_a_window_may_be_the_agents_own(window: int | None) -> None:
         (
             "WIRES",
             "send_message,nosuchwire",
-            "PASSBACK_WIRES: there is no wire called 'nosuchwire'; the wires are acp, agent_api, ai_sdk, ",
+            "PASSBACK_WIRES: there is no wire called 'nosuchwire'; the wires are acp, ag_ui, agent_api, ai_sdk, ",
         ),
         ("WIRES", "agentapi", r"called 'agentapi' \(did you mean agent_api\?\)"),
         ("WIRES", "os.path", "PASSBACK_WIRES: there is no wire called 'os.path'"),

@@ -67,6 +67,8 @@ class StartRun:
         after: the message that the new ones follow, on any branch of the conversation; the empty
             text: they are its first ones. Without messages, what comes after it is answered
             anew. None: they follow the last message.
+        digest: of the whole request, where it depends on the stored messages what of it is new:
+            two requests with one key are equal if their digests are.
     """
 
     key: ConversationKey
@@ -81,10 +83,13 @@ class StartRun:
     history: tuple[HistoryMessage, ...] = ()
     flaw: str = ""
     after: MessageId | None = None
+    digest: str = ""
 
     @property
     def fingerprint(self) -> str:
         """Equal for posts with equal content, whatever ids were made for them."""
+        if self.digest:
+            return _digest_json({"request": self.digest})
         messages: list[JsonValue] = [_message_content(message) for message in self.messages]
         tools = None if self.tools is None else [_plain_fields(tool) for tool in self.tools]
         # a client that resends its history may send less of it the next time

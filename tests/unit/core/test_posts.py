@@ -346,3 +346,10 @@ def test_a_message_gets_an_id_if_it_has_none() -> None:
     assert recorded(unnamed) == recorded(replace(unnamed, imported=True)) == "made"
     assert recorded(ChildMessage(CallId("p"), unnamed)) == "made"
     assert recorded(user("hi", "u7")) == "u7"
+
+
+def test_posts_with_digests_are_equal_if_these_are() -> None:
+    one = replace(post(user("a")), digest="1")
+    assert one.fingerprint == replace(post(user("b"), tools=(PAINT,)), digest="1").fingerprint
+    assert one.fingerprint != replace(one, digest="2").fingerprint
+    assert one.fingerprint != post(user("a")).fingerprint

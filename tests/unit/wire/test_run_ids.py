@@ -15,7 +15,7 @@ from passback.core.signals import Signal
 from passback.http.gate import Access
 from passback.http.site import build_site
 from passback.http.wires import Services
-from passback.wire import agent_api, rest, send_message
+from passback.wire import ag_ui, agent_api, rest, send_message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("P13")]
 
@@ -60,7 +60,7 @@ class _RecordingRuns(LoggedRuns):
 
 def _app(runs: LoggedRuns) -> ASGIApp:
     services = Services(runs, Signal())
-    wires = [wire.build(services) for wire in (send_message, agent_api, rest)]
+    wires = [wire.build(services) for wire in (send_message, agent_api, ag_ui, rest)]
     return build_site(wires, Access())
 
 
@@ -93,7 +93,7 @@ async def test_a_run_with_an_impossible_id_is_not_followed(
         await server.check("GET", path, {**headers, "last-event-id": f"{run}.1-1"})
 
 
-@pytest.mark.parametrize("path", ["/send-message", "/process"])
+@pytest.mark.parametrize("path", ["/send-message", "/process", "/ag-ui"])
 async def test_a_post_with_an_impossible_event_id_starts_nothing(path: str) -> None:
     server = _RefusingServer()
     for run in SENT.values():

@@ -28,6 +28,7 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
+from passback.native.earlier import Calls, earlier_calls
 from passback.native.responses import DOCUMENT_TYPE, EVENTS_TYPE, FOLLOW_QUERY, followed_run
 from passback.setting_forms import PATH, setting
 from passback.streams.frames import EventId
@@ -51,7 +52,6 @@ from passback.wire.agent_api.encoder import (
 )
 from passback.wire.agent_api.posted import ID_CHARACTERS, AgentRequest
 from passback.wire.agent_api.reading import read_request
-from passback.wire.agent_api.tracks import Calls, earlier_calls
 
 
 @dataclass(frozen=True, slots=True)

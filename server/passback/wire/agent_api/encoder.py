@@ -48,9 +48,9 @@ from passback.core.messages import (
     as_text,
 )
 from passback.core.runs import Runs
+from passback.native.earlier import Calls
 from passback.streams.frames import EventId, SseEncoder
 from passback.wire.agent_api.tracks import (
-    Calls,
     CallTrack,
     MessageTrack,
     TextTrack,

@@ -1,28 +1,17 @@
-"""The messages of an answer: their order, how they are built, and calls of earlier runs.
+"""The messages of an answer: their order, and how they are built.
 
 Clients of this protocol add what comes to the last message, whereas the engine may report several
 calls at once.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
 from passback.builders import ContentBuilder, Event, MessageBuilder, ResponseBuilder, encode
 from passback.builders.message import MessageEnd, Role
-from passback.core.errors import UnknownConversation
-from passback.core.messages import (
-    AssistantMessage,
-    CallId,
-    ChildMessage,
-    ConversationKey,
-    Message,
-    RunRef,
-    ToolCall,
-)
-from passback.core.runs import Runs
 
 FrameT = TypeVar("FrameT", covariant=True)
 TrackT = TypeVar("TrackT", bound="Track[str]")
@@ -78,58 +67,6 @@ class TrackQueue(Generic[TrackT]):
             frames += track.end_events()
             self._tracks.popleft()
         return frames
-
-
-_PAGE_MESSAGES = 100  # messages per read of the store
-_MOST_MESSAGES = 2_000  # messages that are searched for calls, from the end
-
-Calls = Mapping[CallId, ToolCall]
-
-
-async def earlier_calls(runs: Runs, run: RunRef, /) -> Calls:
-    """Return the calls that a run may have results of, though an earlier run made them.
-
-    For the newest run the first message is known: the calls are those of the last turn before. For
-    any other run, all calls in the last messages of the conversation are returned. Without such a
-    conversation there are none.
-
-    Raises:
-        StoreError: the messages cannot be read.
-    """
-    calls: dict[CallId, ToolCall] = {}
-    try:
-        status = await runs.status(run.key)
-        is_newest = status.run_id == run.run_id
-        end = status.run_start if is_newest else status.message_count
-        first = max(0, end - _MOST_MESSAGES)
-        while end > first:
-            messages = await _read_range(runs, run.key, max(first, end - _PAGE_MESSAGES), end)
-            calls.update((call.id, call) for call in _iterate_calls(messages))
-            if is_newest and any(isinstance(each, AssistantMessage) for each in messages):
-                break
-            end -= _PAGE_MESSAGES
-    except UnknownConversation:
-        return {}
-    return calls
-
-
-async def _read_range(runs: Runs, key: ConversationKey, start: int, end: int) -> Sequence[Message]:
-    """Return the messages from `start` to `end`, with several reads where they are large."""
-    found: list[Message] = []
-    while len(found) < end - start:
-        page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
-        if not page.messages:  # the conversation was deleted, or a rollback has shortened it
-            break
-        found += page.messages
-    return found
-
-
-def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
-    for message in messages:
-        if isinstance(message, ChildMessage):
-            yield from _iterate_calls([message.message])
-        elif isinstance(message, AssistantMessage):
-            yield from message.tool_calls
 
 
 class MessageTrack:

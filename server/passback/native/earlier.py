@@ -1,0 +1,69 @@
+"""Reading of messages that are recorded already, and of the calls of earlier runs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from passback.core.errors import UnknownConversation
+from passback.core.messages import (
+    AssistantMessage,
+    CallId,
+    ChildMessage,
+    ConversationKey,
+    Message,
+    RunRef,
+    ToolCall,
+)
+from passback.core.runs import Runs
+
+PAGE_MESSAGES = 100  # messages per read of the store
+_MOST_MESSAGES = 2_000  # messages that are searched for calls, from the end
+
+Calls: TypeAlias = Mapping[CallId, ToolCall]
+
+
+async def earlier_calls(runs: Runs, run: RunRef, /) -> Calls:
+    """Return the calls that a run may have results of, though an earlier run made them.
+
+    For the newest run the first message is known: the calls are those of the last turn before. For
+    any other run, all calls in the last messages of the conversation are returned. Without such a
+    conversation there are none.
+
+    Raises:
+        StoreError: the messages cannot be read.
+    """
+    calls: dict[CallId, ToolCall] = {}
+    try:
+        status = await runs.status(run.key)
+        is_newest = status.run_id == run.run_id
+        end = status.run_start if is_newest else status.message_count
+        first = max(0, end - _MOST_MESSAGES)
+        while end > first:
+            messages = await read_range(runs, run.key, max(first, end - PAGE_MESSAGES), end)
+            calls.update((call.id, call) for call in _iterate_calls(messages))
+            if is_newest and any(isinstance(each, AssistantMessage) for each in messages):
+                break
+            end -= PAGE_MESSAGES
+    except UnknownConversation:
+        return {}
+    return calls
+
+
+async def read_range(
+    runs: Runs, key: ConversationKey, start: int, end: int, /
+) -> Sequence[Message]:
+    """Return the messages from `start` to `end`, with several reads where they are large."""
+    found: list[Message] = []
+    while len(found) < end - start:
+        page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
+        if not page.messages:  # the conversation was deleted, or a rollback has shortened it
+            break
+        found += page.messages
+    return found
+
+
+def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:
+    for message in messages:
+        if isinstance(message, ChildMessage):
+            yield from _iterate_calls([message.message])
+        elif isinstance(message, AssistantMessage):
+            yield from message.tool_calls
