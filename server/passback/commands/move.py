@@ -3,23 +3,20 @@
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from time import monotonic
 from typing import IO, Final
 
 from passback.backend import named_in_errors
 from passback.core.conversation.store import Store
 from passback.core.errors import ConfigurationError
-from passback.core.messages import ConversationKey
-from passback.engine.moving import Moved, Phase, move_conversations
+from passback.engine.moving import Moved, Named, Phase, move_conversations
 from passback.logs import print_warning
 from passback.settings import Settings
-from passback.stores.open import open_store
+from passback.stores.open import open_filled_store, open_store
 from passback.workers import EXIT_FAILED
 
 FROM: Final = "FROM_URL"
 TO: Final = "TO_URL"
-_FILE: Final = "sqlite:///"  # the beginning of the location of a store that is one file
 _LOOK_AGAIN = 1.0  # seconds between looks at conversations whose runs go on
 _MAX_SHOWN = 20  # conversations that are named with the reason why they are not moved
 _BAR_WIDTH = 30  # characters
@@ -36,10 +33,9 @@ async def move(source_url: str, target_url: str, settings: Settings, *, wait: bo
         StoreError: a store that cannot be used.
     """
     with named_in_errors(FROM):
-        source = _open(source_url, settings)
-        _refuse_missing_file(source.location)
+        source = open_filled_store(source_url, options=settings.store_options)
     with named_in_errors(TO):
-        target = _open(target_url, settings)
+        target = _open_target(target_url, settings)
     if source.location == target.location:
         raise ConfigurationError(f"{FROM} and {TO} are the same store: {source.location}")
     print(f"from  {source.location}\nto    {target.location}", flush=True)
@@ -47,6 +43,7 @@ async def move(source_url: str, target_url: str, settings: Settings, *, wait: bo
     async with AsyncExitStack() as stack:
         with named_in_errors(FROM):
             await stack.enter_async_context(source)
+            await source.check()  # its warnings are about what is written to it
         with named_in_errors(TO):
             await stack.enter_async_context(target)
             for warning in await target.check():
@@ -59,17 +56,11 @@ async def move(source_url: str, target_url: str, settings: Settings, *, wait: bo
     return 0 if moved.is_whole else EXIT_FAILED
 
 
-def _open(url: str, settings: Settings) -> Store:
+def _open_target(url: str, settings: Settings) -> Store:
     store = open_store(url, options=settings.store_options)
     if store.location == "memory:":
-        raise ConfigurationError("a store in memory belongs to one process: nothing can be moved")
+        raise ConfigurationError("a store in memory belongs to one process: give another one")
     return store
-
-
-def _refuse_missing_file(location: str) -> None:
-    """Raise ConfigurationError for a file that is not there: opening it would make one."""
-    if location.startswith(_FILE) and not Path(location.removeprefix(_FILE)).exists():
-        raise ConfigurationError(f"there is no such file: {location.removeprefix(_FILE)}")
 
 
 class Progress:
@@ -140,6 +131,8 @@ def _some(lines: Iterable[str]) -> Iterable[str]:
         yield f"          {line}"
 
 
-def _name(key: ConversationKey) -> str:
+def _name(key: Named) -> str:
+    if isinstance(key, str):
+        return f"the one with the tag {key!a}"
     # escaped: a client has chosen the id
     return f"{key.id!a} of {key.owner!a}"

@@ -43,10 +43,12 @@ from passback.core.posts import (
     StartRun,
     call_receipt_name,
     count_resent,
+    is_said_again,
     key_receipt_name,
     message_fingerprint,
     message_receipt_name,
     new_messages,
+    placed_fingerprint,
     result_conflict,
     run_by_key,
     run_of_last_message,
@@ -172,7 +174,8 @@ def decide_post(snapshot: ConversationSnapshot, post: StartRun, mint: MintMessag
         InvalidRequest: it cannot begin a conversation (`StartRun.flaw`), or adds too many lasting
             denials. Or `after` names a place within a turn, or leaves calls that it answers.
         NothingToDo: it has no message, and nothing is to be answered anew.
-        Reused: its idempotency key, or the id of one of its messages, was used with other content.
+        Reused: its idempotency key, or the id of one of its messages, was used with other content
+            or for another place.
         UnknownToolCall: an answer to a call that is neither owed nor answered.
         InvalidAnswer: an answer that does not fit the call's questions.
         ResultConflict: an answer that differs from another to the same call, or one that is too
@@ -423,7 +426,7 @@ def _make_receipts(
 ) -> dict[ReceiptName, str]:
     names = {call_receipt_name(answer.call_id): message_fingerprint(answer) for answer in answers}
     names |= {
-        message_receipt_name(each.id): message_fingerprint(each)
+        message_receipt_name(each.id): placed_fingerprint(post, each)
         for each in others
         if each.id in post.named
     }
@@ -589,6 +592,6 @@ def _is_known(message: PostedMessage, post: StartRun, receipts: Receipts) -> boo
             raise result_conflict(known.fingerprint)
         return known is not None
     known = receipts.get(message_receipt_name(message.id)) if message.id in post.named else None
-    if known is not None and known.fingerprint != message_fingerprint(message):
+    if known is not None and not is_said_again(post, message, known.fingerprint):
         raise Reused(OTHER_MESSAGE)
     return known is not None

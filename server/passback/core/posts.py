@@ -206,7 +206,7 @@ def _digest_json(value: object) -> str:
     return hashlib.sha256(_encode_canonical(value).encode()).hexdigest()
 
 
-OTHER_MESSAGE = "this message id was used for another message"
+OTHER_MESSAGE = "this message id was used for another message, or in another place"
 
 # The fingerprint of the result that the server writes for a call that timed out.
 TIMED_OUT = content_fingerprint(SYNTHETIC_TEXT["timeout"], True)
@@ -221,6 +221,29 @@ def message_fingerprint(message: PostedMessage, /) -> str:
     is_error = message.is_error if isinstance(message, ToolMessage) else False
     context = message.context if isinstance(message, UserMessage) else None
     return content_fingerprint(message.content, is_error, context)
+
+
+def placed_fingerprint(post: StartRun, message: PostedMessage, /) -> str:
+    """Return the fingerprint of a message and of the place that its post names for it, if any.
+
+    A digest stands for a client that names no place: `after` is read from the stored messages.
+    """
+    content = message_fingerprint(message)
+    if post.after is None or post.digest:
+        return content
+    half = len(content) // 2
+    return content[:half] + _digest_json({"after": post.after})[half:]
+
+
+def is_said_again(post: StartRun, message: PostedMessage, known: str, /) -> bool:
+    """Return whether a posted message is the one whose receipt has the fingerprint `known`.
+
+    A client that resends its messages names their place only once, if at all.
+    """
+    if post.resends or post.digest:
+        half = len(known) // 2
+        return known[:half] == message_fingerprint(message)[:half]
+    return known == placed_fingerprint(post, message)
 
 
 ResentRole: TypeAlias = Literal["user", "answer", "text", "call", "ignored"]
@@ -273,7 +296,7 @@ def new_messages(
     loaded: any id in the server's format may be one of theirs.
 
     Raises:
-        Reused: an id was used for another message, or the server gave it to one.
+        Reused: an id was used for another message or place, or the server gave it to one.
     """
     given = {each.id for each in earlier if each.id in post.named} if post.named else ()
     new: list[PostedMessage] = []
@@ -291,8 +314,8 @@ def new_messages(
             if message.id in given or (start > 0 and is_server_made(message.id)):
                 raise Reused("the server gave this id to another message")
             new.append(message)
-            seen[name] = message_fingerprint(message)
-        elif first != message_fingerprint(message):
+            seen[name] = placed_fingerprint(post, message)
+        elif not is_said_again(post, message, first):
             raise Reused(OTHER_MESSAGE)
     return new
 

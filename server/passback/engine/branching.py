@@ -202,12 +202,21 @@ def refuse_within_turn(messages: Sequence[Message], /) -> None:
 
 
 def refuse_fork(status: Status, /) -> None:
-    """Raise `Conflict` if a conversation may have no further branch."""
+    """Raise `Conflict` if a conversation may have no further fork."""
     if len(status.tree.forks) >= MOST_FORKS:
         raise Conflict(
-            f"this conversation has {MOST_FORKS} branches: "
-            "post at the end of the one that is read, or begin a new conversation"
+            f"this conversation has jumped {MOST_FORKS} times between its branches: "
+            "go on with the newest one, fork the conversation, or begin a new one"
         )
+
+
+def refuse_growth(status: Status, left: Sequence[Message] = (), /) -> None:
+    """Raise `Conflict` if the next message of the branch that is read needs a fork too many.
+
+    `left`: messages that are stored before it, on another branch.
+    """
+    if left or status.tree.leaf != status.stored - 1:
+        refuse_fork(status)
 
 
 async def branch_points(
@@ -273,8 +282,9 @@ class BranchSwitch:
         leaf = status.tree.newest_leaf(number, status.stored)
         if leaf == status.tree.leaf:
             return True
-        refuse_fork(status)
         change = await switch_change(self._ledger, key, loaded, leaf, most=self._most)
+        if change.left:
+            refuse_growth(status)
         return await self._ledger.park(change)
 
 

@@ -40,6 +40,10 @@ async def erase_owner(
                 deleted += await delete(each.key)
             except StoreError as error:
                 failure = error
+        if page.unnamed:
+            failure = StoreError(
+                f"the name of a conversation cannot be read: the one with the tag {page.unnamed[0]}"
+            )
         if page.next is None:
             break
         query = replace(query, after=page.next)

@@ -10,15 +10,16 @@ Logs are not, nor who holds a lease: a run whose worker is gone goes on in the t
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import anyio
 
-from passback.core.changes import dump_events
-from passback.core.conversation.head import first_version, head_of
+from passback.core.changes import dump_events, load_message
+from passback.core.conversation.head import first_version, head_of, reading_records
 from passback.core.conversation.rules import make_fence
 from passback.core.conversation.store import (
     Due,
@@ -35,7 +36,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.errors import StoreError, StoreFull, StoreUnavailable
-from passback.core.ids import conversation_tag, new_nonce
+from passback.core.ids import ConversationTag, conversation_tag, new_nonce
 from passback.core.messages import ConversationKey, OwnerId
 from passback.core.values import value
 
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 UNFINISHED: Final = b"a move has not finished this conversation"
 """The head of a conversation until its last write: it cannot be read as one."""
+
+UNREADABLE: Final = "it cannot be read"  # a fault
 
 ATTEMPTS: Final = 20  # to copy a conversation that changes meanwhile
 MESSAGES_AT_ONCE: Final = 256  # of a write; fewer if they are large
@@ -53,6 +56,9 @@ Phase: TypeAlias = Literal["list", "copy", "compare"]
 
 Report: TypeAlias = Callable[[Phase, int, int], None]
 """Called with each step of a move: the phase, how many are done, and of how many (0: unknown)."""
+
+Named: TypeAlias = ConversationKey | ConversationTag
+"""A conversation; one whose name cannot be read by its tag."""
 
 _Copied: TypeAlias = Literal["copied", "there", "running", "gone"]
 
@@ -74,7 +80,7 @@ class Moved:
     copied: int = 0
     there: int = 0
     running: set[ConversationKey] = field(default_factory=set[ConversationKey])
-    faults: dict[ConversationKey, str] = field(default_factory=dict[ConversationKey, str])
+    faults: dict[Named, str] = field(default_factory=dict[Named, str])
     equal: int = 0
     found: int = 0
     target: int = 0
@@ -146,8 +152,8 @@ async def _list_places(source: Store, moved: Moved, report: Report) -> Sequence[
     """Return the conversations of a store, the one first that was touched first."""
     places: dict[str, _Place] = {}
     async for key, found in _stored(source):
-        if found is None:
-            moved.faults[key] = "it cannot be read"
+        if found is None or isinstance(key, str):
+            moved.faults[key] = UNREADABLE
             continue
         tag = conversation_tag(key)
         places[tag] = _Place(found.updated, tag, key)
@@ -155,13 +161,15 @@ async def _list_places(source: Store, moved: Moved, report: Report) -> Sequence[
     return sorted(places.values(), key=attrgetter("updated", "tag"))
 
 
-async def _stored(store: Store) -> AsyncIterator[tuple[ConversationKey, Found | None]]:
+async def _stored(store: Store) -> AsyncIterator[tuple[Named, Found | None]]:
     """Give all conversations of a store; some may come twice."""
     query = Query(OwnerId(""), "stored", limit=CONVERSATIONS_AT_ONCE)
     while True:
         page = await store.query(query)
         for each in page.listed:
             yield each.key, each.found
+        for tag in page.unnamed:
+            yield tag, None
         if page.next is None:
             return
         query = replace(query, after=page.next)
@@ -171,17 +179,28 @@ async def _stored(store: Store) -> AsyncIterator[tuple[ConversationKey, Found | 
 async def _copy_into(moved: Moved, source: Store, target: Store, key: ConversationKey) -> None:
     """Copy a conversation, and count it. One that cannot be copied does not stop the others."""
     moved.running.discard(key)
-    try:
+    with _noting_faults(moved, key):
         answer = await _copy(source, target, key)
+        if answer == "running":
+            moved.running.add(key)
+        moved.copied += answer == "copied"
+        moved.there += answer == "there"
+        return
+    with _noting_faults(moved, key):
+        there = await target.read(key, Wanted())
+        if there.version and there.head == UNFINISHED:
+            await target.delete(key)
+
+
+@contextmanager
+def _noting_faults(moved: Moved, key: ConversationKey) -> Generator[None]:
+    """Note why a conversation is not moved, the first reason alone."""
+    try:
+        yield
     except (StoreUnavailable, StoreFull):
         raise
     except StoreError as error:
-        moved.faults[key] = error.message
-        return
-    if answer == "running":
-        moved.running.add(key)
-    moved.copied += answer == "copied"
-    moved.there += answer == "there"
+        moved.faults.setdefault(key, error.message)
 
 
 async def _copy(source: Store, target: Store, key: ConversationKey) -> _Copied:
@@ -192,6 +211,7 @@ async def _copy(source: Store, target: Store, key: ConversationKey) -> _Copied:
             return "there" if found.version else "gone"
         if found.version and is_running(found):
             return "running"
+        head_of(found)  # raises for one that is damaged, before anything is written
         begins = found.version and await _begins(source, target, key, found, there)
         if there.version and not begins:
             await target.delete(key)
@@ -298,12 +318,21 @@ def _last_write(write: Write, found: Found, waiting: Sequence[QueueEntry]) -> Wr
 
 
 async def _pages(store: Store, key: ConversationKey, span: Span) -> AsyncIterator[Sequence[bytes]]:
-    """Give the messages of a span. They end early if the conversation was deleted."""
+    """Give the messages of a span. They end early if the conversation was deleted.
+
+    Raises:
+        StoreError: a message is missing, or cannot be read.
+    """
     start, end = span.start, span.end or 0
     while start < end:
         records = await store.page(key, (Span(start, end),), limit=MESSAGES_AT_ONCE)
         if not records:
-            return
+            if (await store.read(key, Wanted())).message_count < end:
+                return
+            raise StoreError("messages of the conversation are missing")
+        with reading_records():
+            for record in records:
+                load_message(record)
         yield records
         start += len(records)
 
@@ -313,42 +342,48 @@ async def _compare(source: Store, target: Store, moved: Moved, report: Report) -
     """Compare all conversations of the source with the target's, and count those of both."""
     seen: set[str] = set()
     async for key, _ in _stored(source):
-        if (tag := conversation_tag(key)) in seen:
+        if (tag := _tag_of(key)) in seen:
             continue
         seen.add(tag)
-        if key not in moved.running and key not in moved.faults:
+        if isinstance(key, str):
+            moved.faults[key] = UNREADABLE
+        elif key not in moved.running and key not in moved.faults:
             await _compare_one(source, target, key, moved)
         report("compare", len(seen), max(len(seen), moved.found))
     moved.found = len(seen)
     counted: set[str] = set()
     async for key, found in _stored(target):
-        counted.add(tag := conversation_tag(key))
+        counted.add(tag := _tag_of(key))
         if found is not None and found.head == UNFINISHED and tag not in seen:
             # not deleted here: a move from another store may be at work on it
             moved.faults[key] = "half of it is in the target, and the source does not have it"
     moved.target = len(counted)
 
 
+def _tag_of(key: Named) -> str:
+    return key if isinstance(key, str) else conversation_tag(key)
+
+
 async def _compare_one(source: Store, target: Store, key: ConversationKey, moved: Moved) -> None:
-    try:
+    with _noting_faults(moved, key):
         here, there = await hash_conversation(source, key), await hash_conversation(target, key)
-    except (StoreUnavailable, StoreFull):
-        raise
-    except StoreError as error:
-        moved.faults[key] = error.message
-        return
-    if here == there:
-        moved.equal += 1
-    elif there == NOTHING:
-        moved.faults[key] = "it is not in the target: it has come meanwhile"
-    else:
-        moved.faults[key] = "the target has another conversation of this name, or it has changed"
+        if here == there:
+            moved.equal += 1
+        elif there == NOTHING:
+            moved.faults[key] = "it is not in the target: it has come meanwhile"
+        else:
+            moved.faults[key] = (
+                "the target has another conversation of this name, or it has changed"
+            )
 
 
 async def hash_conversation(store: Store, key: ConversationKey, /) -> str:
     """Return a hash of all records of a conversation; `NOTHING` if there is none.
 
     Its version, its times and who holds its lease are left out.
+
+    Raises:
+        StoreError: it is damaged.
     """
     found = await store.read(key, _EVERYTHING)
     if not found.version:

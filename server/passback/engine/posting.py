@@ -60,6 +60,7 @@ from passback.engine.agents import Agents, ServedAgent
 from passback.engine.branching import (
     find_place,
     refuse_fork,
+    refuse_growth,
 )
 from passback.engine.commands import refuse_accompanied_command
 from passback.engine.ledger import Ledger, until_applied
@@ -221,8 +222,7 @@ class Posts:
         cancelled: bool = False,
     ) -> RunRef | None:
         """Begin a run. None: the conversation has changed meanwhile."""
-        if loaded.status.unchanged is not None:  # it begins a branch
-            refuse_fork(loaded.status)
+        refuse_growth(loaded.status, verdict.left)
         run = RunRef(post.key, new_run_id(post.key))
         change = posted_change(post, loaded, verdict, run.run_id)
         spent = await owner_spent(self._ledger, agent.spec.budget, run)

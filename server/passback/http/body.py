@@ -11,7 +11,13 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from passback.core.errors import BadRequest, BodyTooLarge, RequestTimeout, UnsupportedMedia
+from passback.core.errors import (
+    BadRequest,
+    BodyTooLarge,
+    InvalidRequest,
+    RequestTimeout,
+    UnsupportedMedia,
+)
 from passback.core.messages import OwnerId
 from passback.http.answers import owner_of
 from passback.http.requests import Headers, headers_of
@@ -71,6 +77,30 @@ async def read_object(
     headers = headers_of(request.scope)
     _check_media_type(headers)
     return _parse_object(await read_body(request, limits, bodies, owner_of(request)), limits)
+
+
+async def read_document_object(
+    request: Request, limits: RequestLimits, bodies: PartialBodies, /
+) -> dict[str, JsonValue]:
+    """Return the body as `read_object` does, if no object in it has a key twice.
+
+    Raises:
+        InvalidRequest: one has. A document whose reader chooses one of two values is not whole.
+    """
+    _check_media_type(headers_of(request.scope))
+    text = await read_body(request, limits, bodies, owner_of(request))
+    value = _parse_object(text, limits)
+    await anyio.to_thread.run_sync(_refuse_repeated_keys, text)
+    return value
+
+
+def _refuse_repeated_keys(text: bytes) -> None:
+    json.loads(text, object_pairs_hook=_refuse_repeated_key)
+
+
+def _refuse_repeated_key(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        raise InvalidRequest("an object of the document has the same key twice")
 
 
 async def read_optional_object(

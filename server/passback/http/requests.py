@@ -328,18 +328,29 @@ def idempotency_key(headers: Headers, /) -> str | None:
     return key
 
 
-def keyed_conversation_id(owner: OwnerId, key: str, /) -> ConversationId:
-    """Return the id for a conversation that a post with a key begins, so that a repeat finds it."""
-    digest = sha256(f"{owner}\0{key}".encode()).hexdigest()
+def keyed_conversation_id(
+    owner: OwnerId, key: str, source: ConversationId | None = None, /
+) -> ConversationId:
+    """Return the id for a conversation that a request with a key begins, so that a repeat finds it.
+
+    `source`: the conversation of which it is a fork. Keys of forks of different conversations, and
+    those of posts, give different ids.
+    """
+    named = [owner, key] if source is None else [owner, key, source]
+    digest = sha256("\0".join(named).encode("utf-8", "surrogatepass")).hexdigest()
     return ConversationId(f"conv_{digest[:24]}")
 
 
-def posted_conversation_id(owner: OwnerId, key: str | None, given: str | None, /) -> ConversationId:
-    """Return the `given` conversation id, checked, or a new one for a post that names none.
+def posted_conversation_id(
+    owner: OwnerId, key: str | None, given: str | None, /, *, source: ConversationId | None = None
+) -> ConversationId:
+    """Return the `given` conversation id, checked, or a new one for a request that names none.
+
+    `source`: the conversation of which the new one is a fork, if it is.
 
     Raises:
-        InvalidRequest: as `conversation_id` raises it.
+        InvalidRequest: as `check_conversation_id` raises it.
     """
     if given is not None:
         return check_conversation_id(given)
-    return new_conversation_id() if key is None else keyed_conversation_id(owner, key)
+    return new_conversation_id() if key is None else keyed_conversation_id(owner, key, source)

@@ -20,6 +20,9 @@ SPENT_MOST: Final = 2**53 - 1
 PAGE_SIZE: Final = 8 * 2**20  # bytes of records in one page, unless its first one alone is larger
 
 
+MISSING: Final = "messages of the conversation are missing"  # the text of an error
+
+
 @contextmanager
 def unpacking_records() -> Generator[None]:
     """As `reading_records`, for what a store reads itself; with a line in the log."""

@@ -2,9 +2,10 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from passback.core.conversation.store import Store
@@ -12,6 +13,8 @@ from passback.core.errors import ConfigurationError
 from passback.stores.memory import MemoryStore
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
+
+_FILE: Final = "sqlite:///"  # the beginning of the location of a store that is one file
 
 Opener: TypeAlias = Callable[[str, StoreOptions], Store]
 """Make a store from the part of a URL behind the scheme and its colon."""
@@ -29,6 +32,24 @@ def open_store(url: str, /, *, options: StoreOptions | None = None) -> Store:
         known = ", ".join(f"{name}:" for name in OPENERS)
         raise ConfigurationError(f"the store's URL has to begin with one of {known}")
     return opener(rest, options or StoreOptions())
+
+
+def open_filled_store(url: str, /, *, options: StoreOptions | None = None) -> Store:
+    """Return the store of a URL for a command on what is in it: one that may be empty is refused.
+
+    Its settings may evict conversations: `Store.check` only warns of that.
+
+    Raises:
+        ConfigurationError: as `open_store`; it is in memory, or its file is not there.
+    """
+    store = open_store(url, options=replace(options or StoreOptions(), allow_eviction=True))
+    location = store.location
+    if location == "memory:":
+        raise ConfigurationError("a store in memory belongs to one process: give another one")
+    path = location.removeprefix(_FILE)
+    if path != location and not Path(path).exists():  # opening it would make one
+        raise ConfigurationError(f"there is no such file: {path}")
+    return store
 
 
 def _open_sqlite(rest: str, options: StoreOptions) -> Store:

@@ -117,8 +117,12 @@ async def test_what_is_due_of_others_is_found(door: Store, damage: Damage) -> No
 async def test_the_list_of_all_has_the_others(door: Store, damage: Damage) -> None:
     runs = await three(door, damage)
     query = Query(OwnerId(""), "stored", limit=1)
-    listed = [each for page in await all_pages(door, query) for each in page.listed]
-    found = {each.key: each.found for each in listed}
+    pages = await all_pages(door, query)
+    found = {each.key: each.found for page in pages for each in page.listed}
     assert found.get(runs[1][0]) is None
+    unnamed = {tag for page in pages for tag in page.unnamed}
+    # a store says at least its tag
+    assert (runs[1][0] in found) != (tag_of(runs[1][0]) in unnamed)
     for key in (runs[0][0], runs[2][0]):
+        assert tag_of(key) not in unnamed
         assert found[key] == await door.read(key, Wanted())

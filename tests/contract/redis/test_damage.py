@@ -9,6 +9,7 @@ from tests.contract.door.writes import (
     ALL,
     LONG,
     a_write,
+    all_pages,
     append,
     applied,
     entry,
@@ -20,6 +21,7 @@ from tests.contract.door.writes import (
     new_owner,
     new_run,
     running,
+    tag_of,
     whole,
 )
 from tests.contract.redis.doors import key_name, open_door
@@ -221,6 +223,20 @@ async def test_a_conversation_of_another_layout_is_refused(
         [listed] = (await store.query(Query(owner, "all"))).listed
         assert (listed.key, listed.found) == (key, None)
         await other.check()
+
+
+async def test_the_list_of_all_has_the_tags_of_those_that_cannot_be_read(
+    own_redis: RedisServer,
+) -> None:
+    async with open_door(own_redis.url) as store:
+        keys = [await made(store, b"one") for _ in range(4)]
+        own_redis.command("HSET", key_name(keys[0], "state"), "layout", "13")
+        other = own_redis.command("HGET", key_name(keys[3], "state"), "key").decode()
+        own_redis.command("HSET", key_name(keys[1], "state"), "key", other)
+        own_redis.command("HDEL", key_name(keys[2], "state"), "version")
+        [page] = await all_pages(store, Query(new_owner(), "stored"))
+        assert [each.key for each in page.listed] == [keys[3]]
+        assert set(page.unnamed) == {tag_of(keys[0]), tag_of(keys[1])}
 
 
 @pytest.mark.nightly

@@ -49,6 +49,10 @@ def rights(*paths: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
 
 
+def read_folder(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
 # ---------------------------------------------------------------- the file
 async def test_conversations_and_logs_are_there_after_a_restart(path: Path) -> None:
     async with SqliteStore(path) as store:
@@ -102,13 +106,18 @@ async def test_a_file_of_another_version_is_refused(path: Path, version: int) ->
         await SqliteStore(path).__aenter__()
 
 
-async def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 7])
+async def test_a_database_of_another_program_is_refused_and_left_alone(
+    path: Path, version: int
+) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE theirs (a)")
+        db.execute(f"PRAGMA user_version = {version}")
+        before = read_folder(path.parent)
         with pytest.raises(ConfigurationError, match="another program"):
             await SqliteStore(path).__aenter__()
-        assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+        assert read_folder(path.parent) == before
 
 
 async def test_a_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

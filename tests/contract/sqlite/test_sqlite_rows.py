@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -13,6 +14,7 @@ from tests.contract.door.writes import (
     LONG,
     OVER,
     a_write,
+    all_pages,
     append,
     applied,
     entries,
@@ -33,19 +35,23 @@ from tests.contract.door.writes import (
 from passback.core.conversation.store import (
     WHOLE,
     Append,
+    Due,
     LogChange,
     Query,
     QueueEntry,
+    Span,
     Store,
     Wanted,
 )
 from passback.core.errors import StoreError
 from passback.core.messages import ConversationKey, RunId
+from passback.stores.layout import PAGE_SIZE
 from passback.stores.options import StoreOptions
 from passback.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
+INDEXES: tuple[Literal["all", "owing", "stored"], ...] = ("all", "owing", "stored")
 NO_TEXT = "CAST(x'ff' AS TEXT)"  # is not UTF-8
 NO_RECORD = "'hunter2'"  # a text, where a record is
 
@@ -171,6 +177,56 @@ async def test_a_damaged_conversation_does_not_hold_up_lists(
         (keys[1], True),
         (keys[0], False),
     ]
+
+
+@pytest.mark.parametrize("name", ["x'ff'", "x'6666'", "'hunter2'"])
+async def test_a_damaged_name_does_not_hold_up_lists(
+    store: SqliteStore, path: Path, name: str
+) -> None:
+    owner = new_owner()
+    keys = [await made(store, owner=owner) for _ in range(3)]
+    for key in keys:
+        await applied(store, replace(a_write(key), due=Due(after=0), owes=True))
+    damage(path, keys[1], "conversations.name", name)
+    for index in INDEXES:
+        pages = await all_pages(store, Query(owner, index, limit=1))
+        assert {each.key for page in pages for each in page.listed} == {keys[0], keys[2]}
+        assert [tag for page in pages for tag in page.unnamed] == [tag_of(keys[1])]
+    assert set(await store.due(9, milliseconds=LONG)) == {keys[0], keys[2]}
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("limit", [2, 9])
+async def test_a_missing_message_is_damage_of_its_conversation(
+    store: SqliteStore, path: Path, number: int, limit: int
+) -> None:
+    messages = (b"zero", b"one", b"two", b"three")
+    keys = [await made(store, *messages) for _ in range(3)]
+    of_it = "id & 0xffffff = ? AND id >> 24 = (SELECT id FROM conversations WHERE tag = ?)"
+    assert change(path, f"DELETE FROM messages WHERE {of_it}", number, tag_of(keys[1])) == 1
+
+    async def read_pages(key: ConversationKey) -> list[bytes]:
+        found: list[bytes] = []
+        for _ in messages:
+            found += await store.page(key, (Span(len(found), 9),), limit=limit)
+        return found
+
+    with pytest.raises(StoreError, match="messages of the conversation are missing"):
+        await read_pages(keys[1])
+    with pytest.raises(StoreError, match="messages of the conversation are missing"):
+        await whole(store, keys[1])
+    for key in (keys[0], keys[2]):
+        assert await read_pages(key) == [*messages]
+        assert (await whole(store, key)).messages == messages
+
+
+async def test_no_large_message_stands_in_for_a_missing_one(store: SqliteStore, path: Path) -> None:
+    key = await made(store, *(b"%d" % number * (PAGE_SIZE // 2 + 1) for number in range(4)))
+    assert change(path, "DELETE FROM messages WHERE id & 0xffffff = 1") == 1
+    for start in range(2):  # a page ends in front of the second large one, not at the span's end
+        with pytest.raises(StoreError, match="messages of the conversation are missing"):
+            await store.page(key, (Span(start),), limit=9)
+    assert len(await store.page(key, (Span(2),), limit=9)) == 1
 
 
 async def test_a_deletion_leaves_nothing(store: SqliteStore, path: Path) -> None:

@@ -16,11 +16,12 @@ from tests.support.waiting import pause
 from typing_extensions import override
 
 from passback.commands.move import Progress
+from passback.core.changes import dump_message
 from passback.core.conversation.head import Head, dump_head, first_version
 from passback.core.conversation.store import Guard, Query, Store, TakeLease, Wanted, Write
 from passback.core.conversation.tree import Tree
 from passback.core.ids import new_nonce
-from passback.core.messages import ConversationId, ConversationKey, OwnerId
+from passback.core.messages import ConversationId, ConversationKey, MessageId, OwnerId, UserMessage
 from passback.engine.moving import hash_conversation
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +36,9 @@ def key_of(name: str, owner: str = "ann") -> ConversationKey:
 
 async def fill(store: Store, count: int, owner: str = "ann", *, messages: int = 2) -> None:
     for number in range(count):
-        records = tuple(b'{"n":%d}' % each for each in range(messages))
+        records = tuple(
+            dump_message(UserMessage(MessageId(f"m-{each}"), "text")) for each in range(messages)
+        )
         head = dump_head(Head(tree=Tree(messages - 1)))
         nonce = new_nonce()
         write = Write(
@@ -241,3 +244,21 @@ async def test_an_owner_has_to_be_named(urls: tuple[str, str]) -> None:
     ended = passback("erase", "--store", urls[0])
     assert ended.returncode == 2
     assert "--owner" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("owner", "store", "error"),
+    [
+        ("ann", "sqlite:///{0}/none.db", "PASSBACK_STORE: there is no such file: {0}/none.db"),
+        ("ann", "memory:", "PASSBACK_STORE: a store in memory belongs to one process"),
+        ("", "sqlite:///{0}/from.db", "--owner: name one; without API keys it is anonymous"),
+    ],
+)
+async def test_what_cannot_be_erased_is_refused(
+    owner: str, store: str, error: str, urls: tuple[str, str], tmp_path: Path
+) -> None:
+    await make(urls[0], 1)
+    ended = passback("erase", "--owner", owner, "--store", store.format(tmp_path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"passback: {error.format(tmp_path)}")
+    assert not (tmp_path / "none.db").exists()

@@ -32,6 +32,7 @@ from passback.core.posts import (
     content_fingerprint,
     key_receipt_name,
     message_receipt_name,
+    placed_fingerprint,
 )
 from passback.core.transcript import SYNTHETIC_TEXT, MintMessageId
 
@@ -105,6 +106,11 @@ def remembered(
 
 def by_message(message: UserMessage) -> dict[ReceiptName, str]:
     return {message_receipt_name(message.id): content_fingerprint(message.content)}
+
+
+def by_place(post: StartRun) -> dict[ReceiptName, str]:
+    """The receipts of messages with the place that their post names."""
+    return {message_receipt_name(each.id): placed_fingerprint(post, each) for each in post.messages}
 
 
 def by_key(post: StartRun) -> dict[ReceiptName, str]:

@@ -13,6 +13,7 @@ from tests.unit.core.admission import (
     by_call,
     by_key,
     by_message,
+    by_place,
     call,
     closed,
     judge,
@@ -109,9 +110,10 @@ def test_a_post_that_waits_does_not_wait_for_open_calls(how: dict[str, Any]) -> 
 
 # ---------------------------------------------------------------- calls that are left
 def test_what_is_owed_is_closed_on_the_branch_that_is_left() -> None:
-    verdict = judge(OWING, post(NEW, named=["n"], after=""), place=[])
+    what = post(NEW, named=["n"], after="")
+    verdict = judge(OWING, what, place=[])
     left = (closed("c1"), closed("c2", minted="minted-2"))
-    assert verdict == Begins((NEW,), {**superseded("c1", "c2"), **by_message(NEW)}, left)
+    assert verdict == Begins((NEW,), {**superseded("c1", "c2"), **by_place(what)}, left)
 
 
 def test_answers_that_are_there_stay_with_their_calls() -> None:
@@ -158,11 +160,55 @@ def test_a_repeat_joins_wherever_it_would_go_on() -> None:
     again = post(key="k", after="u")
     assert judge(IDLE, again, receipts=remembered(by_key(again)), place=[]) == Joins(RunId("r1"))
     named = post(NEW, named=["n"], after="u")
-    assert judge(IDLE, named, receipts=remembered(by_message(NEW)), place=[]) == Joins(RunId("r1"))
+    known = remembered(by_place(named))
+    assert judge(IDLE, named, receipts=known, place=[]) == Joins(RunId("r1"))
+    assert decide_unread_post(ConversationSnapshot([], known), (), named) == Joins(RunId("r1"))
     with pytest.raises(Reused):
         judge(IDLE, post(NEW, key="k", after=""), receipts=remembered(by_key(keyed)), place=[])
     with pytest.raises(Reused):
         judge(IDLE, post(NEW, key="k"), receipts=remembered(by_key(keyed)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("u", ""), ("", "u"), ("u", None), (None, "u"), (None, "")]
+)
+def test_a_known_message_in_another_place_is_no_repeat(
+    first: str | None, second: str | None
+) -> None:
+    known = remembered(by_place(post(NEW, named=["n"], after=first)))
+    other = post(NEW, named=["n"], after=second)
+    place = None if second is None else [user()]
+    with pytest.raises(Reused, match="in another place"):
+        judge(IDLE, other, receipts=known, place=place)
+    with pytest.raises(Reused, match="in another place"):
+        decide_unread_post(ConversationSnapshot([], known), (), other)
+
+
+def test_a_known_message_with_other_content_in_the_same_place_is_no_repeat() -> None:
+    known = remembered(by_place(post(user("old", "n"), named=["n"], after="u")))
+    for what in (
+        post(NEW, named=["n"], after="u"),
+        replace(post(NEW, named=["n"]), resends=True),
+        replace(post(NEW, named=["n"], after="u"), digest="d"),
+    ):
+        with pytest.raises(Reused):
+            decide_unread_post(ConversationSnapshot([], known), (), what)
+
+
+def test_a_client_that_resends_its_messages_names_their_place_once() -> None:
+    placed, newer = post(NEW, named=["n"], after="u"), user("newer", "n2")
+    again = replace(post(NEW, newer, named=["n", "n2"]), resends=True)
+    assert judge([user(), NEW], again, receipts=remembered(by_place(placed))) == Begins(
+        (newer,), by_message(newer)
+    )
+
+
+@pytest.mark.parametrize("before", [None, "", "u"])
+def test_a_place_that_is_read_from_the_record_is_not_said(before: str | None) -> None:
+    known = remembered(by_place(post(NEW, named=["n"], after=before)))
+    read = replace(post(NEW, named=["n"], after="x"), digest="d")
+    assert judge(IDLE, read, receipts=known, place=[user()]) == Joins(RunId("r1"))
+    assert by_place(read) == by_message(NEW)
 
 
 def test_a_known_result_alone_has_nothing_answered_elsewhere() -> None:

@@ -439,6 +439,7 @@ MANY = [call(f"call_{number}") for number in range(1001)]
         (document(format="other"), "format"),
         (document(version=2), "version"),
         (document(version="1"), "version"),
+        (document(version=True), "version"),
         (document(title=7), "title"),
         (document(title="a\nb"), "title"),
         (document(title="x" * 201), "title"),

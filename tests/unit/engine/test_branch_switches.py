@@ -24,6 +24,7 @@ from tests.support.runs import (
 from tests.unit.engine.branched import anew, answered, begin_after, counted, edited, id_of, shown
 
 from passback.core.changes import Change
+from passback.core.conversation.tree import NO_MESSAGE
 from passback.core.errors import (
     Conflict,
     ConversationBusy,
@@ -44,7 +45,7 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.posts import StartRun
-from passback.engine.branching import on_branch
+from passback.engine.branching import MOST_FORKS, on_branch
 from passback.engine.commands import Commands
 from passback.engine.ledger import Ledger
 from passback.models.scripted import ScriptedModel, calls
@@ -245,3 +246,45 @@ async def test_a_switch_closes_what_is_owed_with_its_deadline(store: Ledger) -> 
             run.run_id,
         )
         assert (await store.inbox(KEY.owner, limit=10)).owing == ()
+
+
+# ---------------------------------------------------------------- at the limit of forks
+async def _fork_up_to_limit(store: Ledger) -> None:
+    while len((status := await store.status(KEY)).tree.forks) < MOST_FORKS:
+        message = (says("x", f"x{len(status.tree.forks)}"),)
+        assert await store.park(Change(KEY, new_nonce(), status.version, message, leaf=NO_MESSAGE))
+
+
+async def test_at_the_limit_the_newest_branch_goes_on(memory: Ledger) -> None:
+    async with worker(memory, ScriptedModel([words("1"), words("2"), words("3")])) as runs:
+        await answered(runs, "a")
+        await _fork_up_to_limit(memory)
+        newest = f"x{MOST_FORKS - 1}"
+        await runs.switch(KEY, MessageId("a"))
+        with pytest.raises(Conflict, match="go on with the newest one"):
+            await post(runs, says("b", "b"))
+        with pytest.raises(Conflict, match="go on with the newest one"):
+            await begin_after(runs, "a")
+        assert await contents(runs) == ["a", "1"]
+        await edited(runs, newest, "b")
+        assert await contents(runs) == ["x", "b", "2"]
+        await answered(runs, "c")
+        status = await runs.status(KEY)
+        assert (len(status.tree.forks), status.stored) == (MOST_FORKS, MOST_FORKS + 6)
+
+
+async def test_at_the_limit_no_calls_are_closed_on_an_older_branch(memory: Ledger) -> None:
+    async with worker(memory, ScriptedModel([calls(("paint", {}))])) as runs:
+        await outcome(runs, await post(runs, says("a", "a"), tools=[PAINT]))
+        owing = await memory.status(KEY)
+        await _fork_up_to_limit(memory)
+        newest, version = f"x{MOST_FORKS - 1}", (await memory.status(KEY)).version
+        back = Change(KEY, new_nonce(), version, leaf=owing.tree.leaf, owed=owing.owed)
+        assert await memory.park(back)
+        before = await runs.status(KEY)
+        with pytest.raises(Conflict, match="go on with the newest one"):
+            await runs.switch(KEY, MessageId(newest))
+        with pytest.raises(Conflict, match="go on with the newest one"):
+            await begin_after(runs, newest, says("b", "b"))
+        assert await runs.status(KEY) == before
+        assert before.owed == owing.owed != ()

@@ -11,6 +11,7 @@ import pytest
 from tests.support.waiting import wait_until
 from typing_extensions import override
 
+from passback.core.changes import dump_message
 from passback.core.conversation.head import EPOCHS, SETTINGS, STATE, TITLE, Head, dump_head, head_of
 from passback.core.conversation.store import (
     Applied,
@@ -32,7 +33,16 @@ from passback.core.conversation.tree import Fork, Tree
 from passback.core.errors import StoreError, StoreFull, StoreUnavailable
 from passback.core.events import Position
 from passback.core.ids import ConversationTag, new_nonce
-from passback.core.messages import CallId, ConversationId, ConversationKey, Owed, OwnerId, RunId
+from passback.core.messages import (
+    CallId,
+    ConversationId,
+    ConversationKey,
+    MessageId,
+    Owed,
+    OwnerId,
+    RunId,
+    UserMessage,
+)
 from passback.engine import moving
 from passback.engine.moving import UNFINISHED, Moved, Phase, hash_conversation, move_conversations
 from passback.stores.memory import MemoryStore
@@ -42,7 +52,14 @@ pytestmark = pytest.mark.anyio
 LONG = 10**8  # milliseconds
 RUN, WAITS = RunId("run_1"), RunId("run_2")
 ALL = Wanted(queue=True, within=inf, whole=True)
-MESSAGES = tuple(b'{"n":%d}' % number for number in range(2 * moving.MESSAGES_AT_ONCE + 9))
+
+
+def record(text: str) -> bytes:
+    """The record of a message."""
+    return dump_message(UserMessage(MessageId(f"m-{text}"), text))
+
+
+MESSAGES = tuple(record(str(number)) for number in range(2 * moving.MESSAGES_AT_ONCE + 9))
 
 
 def key_of(name: str, owner: str = "owner") -> ConversationKey:
@@ -67,7 +84,7 @@ def later(key: ConversationKey, **changes: Any) -> Write:
 
 async def make_small(store: Store, name: str, owner: str = "owner") -> ConversationKey:
     key = key_of(name, owner)
-    await applied(store, first_write(key, messages=(b"{}", b"[1]")))
+    await applied(store, first_write(key, messages=(record("a"), record("b"))))
     return key
 
 
@@ -101,7 +118,7 @@ async def make_running(store: Store, name: str, *, lasts: int) -> ConversationKe
     lease = TakeLease("1:fence", lasts, signal="cancel")
     log = LogChange(RUN, LogEntry(Position(1, 4), 4, b"[]"))
     write = first_write(
-        key, messages=(b"{}",), run_id=RUN, epoch=1, committed=Position(1, 2), attempt=1
+        key, messages=(record("a"),), run_id=RUN, epoch=1, committed=Position(1, 2), attempt=1
     )
     await applied(store, replace(write, lease=lease, log=log, fields={EPOCHS: b"1"}))
     return key
@@ -263,7 +280,7 @@ async def test_half_of_a_conversation_is_none_to_read() -> None:
             head_of(found)
 
 
-@pytest.mark.parametrize("messages", [(b"1", *MESSAGES[1:]), MESSAGES[:3]])
+@pytest.mark.parametrize("messages", [(record("x"), *MESSAGES[1:]), MESSAGES[:3]])
 async def test_the_half_of_another_conversation_is_begun_anew(messages: tuple[bytes, ...]) -> None:
     async with two_stores(target := FragileStore(4, after=True)) as (source, _):
         key = await make_large(source)
@@ -306,7 +323,9 @@ async def test_the_half_of_a_conversation_that_was_posted_to_since_goes_on() -> 
         key = await make_large(source)
         with pytest.raises(Interrupted):
             await move_conversations(source, target)
-        await applied(source, later(key, messages=(b"more",) * 300, receipts={"key:new": "|"}))
+        await applied(
+            source, later(key, messages=(record("more"),) * 300, receipts={"key:new": "|"})
+        )
         assert (await move_conversations(source, target)).is_whole
         # 9 + 300 messages in two writes, and two entries of the queue in front of the last one
         assert target.writes == -4
@@ -316,7 +335,7 @@ async def test_the_half_of_a_conversation_that_was_posted_to_since_goes_on() -> 
 async def test_another_conversation_of_the_same_name_is_reported_and_left_alone() -> None:
     async with two_stores() as (source, target):
         key, fine = await make_large(source), await make_small(source, "small")
-        await applied(target, first_write(key, messages=(b"mine",)))
+        await applied(target, first_write(key, messages=(record("mine"),)))
         await make_small(target, "of the target alone")
         before = await target.read(key, ALL)
         moved = await move_conversations(source, target)
@@ -334,7 +353,7 @@ async def test_another_conversation_of_the_same_name_is_reported_and_left_alone(
         {"head": dump_head(Head(attempt=9))},
         {"fields": {TITLE: b"Other"}},
         {"fields": {TITLE: None}},
-        {"messages": (b"{}",)},
+        {"messages": (record("x"),)},
         {"receipts": {"call:a": "|"}},
         {"receipts": {"call:new": "|"}},
         {"runs": {RUN: b""}},
@@ -446,7 +465,7 @@ async def test_a_conversation_that_changes_while_it_is_copied_is_copied_as_it_is
                 left -= 1
                 await applied(
                     source,
-                    later(key, messages=(b"%d" % left,), fields={TITLE: b"%d" % left}),
+                    later(key, messages=(record(f"more {left}"),), fields={TITLE: b"%d" % left}),
                 )
 
         source.on_page = change
@@ -507,12 +526,12 @@ async def test_writes_of_others_to_the_copy_are_not_overwritten() -> None:
 
         async def interfere() -> None:
             source.on_page = None
-            await applied(target, first_write(key, messages=(b"theirs",)))
+            await applied(target, first_write(key, messages=(record("theirs"),)))
 
         source.on_page = interfere
         moved = await move_conversations(source, target)
         assert (moved.there, list(moved.faults)) == (1, [key])
-        assert (await target.read(key, ALL)).messages == (b"theirs",)
+        assert (await target.read(key, ALL)).messages == (record("theirs"),)
 
 
 class DamagedStore(MemoryStore):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 A = user("a")
 STREAM = f"{PATH}/threads/c/stream"
-UNKNOWN_EVENT = "run_yfEqMBCIXmOphJBZCi0dWMaHHhsxps-Mdg.1-1"
+UNKNOWN_EVENT = "run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O.1-1"
 
 
 def tool(**fields: Any) -> Json:

@@ -38,7 +38,7 @@ from passback.wire.ag_ui.posted import (
 
 KEY = ConversationKey(OwnerId("anonymous"), ConversationId("c"))
 OTHER = ConversationKey(OwnerId("anonymous"), ConversationId("d"))
-MADE = "msg_yfEqMBCIXmOphJBZCi0dWPdJSzTLRvkmdA"
+MADE = "msg_693FyNLtTkEYVaTmsgaHHiLyEnj8r9oklj"
 C1 = ToolCall(CallId("c1"), "paint", "{}", client=True)
 ASKED = ToolCall(CallId("c2"), "erase", "{}", asks="approval")
 

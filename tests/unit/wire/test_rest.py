@@ -27,6 +27,7 @@ from passback.core.runs import BranchPoint
 from passback.core.signals import Signal
 from passback.core.state import State
 from passback.http.gate import Access
+from passback.http.requests import keyed_conversation_id, posted_conversation_id
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import Services
@@ -253,13 +254,32 @@ async def test_a_copy_gets_an_id_of_its_own_or_that_of_its_key() -> None:
     assert keyed[0].json["id"] == keyed[1].json["id"]
 
 
+async def test_the_key_of_a_fork_belongs_to_the_conversation_that_is_copied() -> None:
+    headers, owner = {"idempotency-key": "k"}, KEY.owner
+    forks = [
+        (await ask(_app(_runs(IDLE, name)), "POST", path, headers=headers)).json["id"]
+        for name, path in (("c", "/conversations/c/fork"), ("d", "/conversations/d/fork"))
+    ]
+    begun = keyed_conversation_id(owner, "k")
+    assert posted_conversation_id(owner, "k", None) == begun
+    assert forks == [keyed_conversation_id(owner, "k", ConversationId(each)) for each in "cd"]
+    assert len({*forks, begun}) == 3
+
+
+async def test_a_copy_may_have_any_id_that_a_conversation_may_have() -> None:
+    runs, named = _runs(), "\u202e\u00a0"
+    body = {"conversationId": named}
+    answer = await ask_json(_app(runs), "POST", "/conversations/c/fork", body)
+    assert (answer.status, answer.json["id"]) == (201, named)
+
+
 @pytest.mark.promise("P12")
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         *(("leaf", body) for body in ({}, {"message": ""}, {"message": 1}, {"message": "a\n"})),
         *(("fork", body) for body in ({"after": 1}, {"after": "x" * 257}, {"conversationId": ""})),
-        ("fork", {"conversationId": "{a}"}),
+        *(("fork", {"conversationId": name}) for name in ("{a}", "..", "a\n", "x" * 257)),
     ],
 )
 async def test_a_branch_that_cannot_be_is_refused(path: str, body: dict[str, Any]) -> None:

@@ -136,6 +136,28 @@ async def test_messages_of_the_system_need_their_role(runs: LoggedRuns, inside: 
     assert (await post(runs, rejected)).status == 201
 
 
+@pytest.mark.parametrize(
+    ("once", "twice"),
+    [
+        ('"version": 1', '"version": 1, "version": 1'),
+        ('"id": "c2"', '"id": "c2", "\\u0069d": "c3"'),
+        ('"content": "a"', '"content": "b", "content": "a"'),
+    ],
+)
+async def test_a_document_with_a_key_twice_is_refused(
+    runs: LoggedRuns, once: str, twice: str
+) -> None:
+    text = json.dumps(document(user("m", content="a"), id="c2"))
+    assert once in text
+    site, headers = app(runs, roles=TRUSTED), {"content-type": "application/json"}
+    doubled = text.replace(once, twice).encode()
+    answer = await ask(site, "POST", IMPORT, headers=headers, body=doubled)
+    assert refusal(answer) == (422, "invalid_request")
+    assert "twice" in answer.json["message"]
+    assert runs.imports == []
+    assert (await ask(site, "POST", IMPORT, headers=headers, body=text.encode())).status == 201
+
+
 BAD_TYPE = {"type": "image", "url": "data:text/plain;base64,AAAA"}
 NO_URL = {"type": "image", "url": "javascript:alert(1)"}
 LARGE = {"type": "image", "url": "data:image/png;base64," + "A" * 4000}

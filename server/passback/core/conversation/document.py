@@ -167,7 +167,8 @@ def read_document(posted: JsonValue, /) -> ConversationDocument:
         raise InvalidRequest(
             f'this is no conversation that was exported: its format is not "{FORMAT}"'
         )
-    if posted.get("version") != VERSION:
+    version = posted.get("version")
+    if version != VERSION or isinstance(version, bool):
         raise InvalidRequest(f"version: this server reads version {VERSION} of the document")
     try:
         return _adapter().validate_python(posted)

@@ -397,10 +397,12 @@ class QueryPage:
     Attributes:
         listed: there may be fewer than the limit, also none, and more behind them all the same.
         next: the place after which to go on; None: there are no more.
+        unnamed: tags of damaged conversations among them whose keys cannot be read.
     """
 
     listed: tuple[Listed, ...] = ()
     next: Place | None = None
+    unnamed: tuple[ConversationTag, ...] = ()
 
 
 class Amounts(NamedTuple):

@@ -48,7 +48,14 @@ from passback.core.ids import ConversationTag, conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId, RunId
 from passback.pacing import LargeWrites as LargeWrites
 from passback.stores.coordination import is_large as is_large
-from passback.stores.layout import PAGE_SIZE, SPENT_MOST, SPENT_TTL, owner_tag, unpacking_records
+from passback.stores.layout import (
+    MISSING,
+    PAGE_SIZE,
+    SPENT_MOST,
+    SPENT_TTL,
+    owner_tag,
+    unpacking_records,
+)
 from passback.stores.options import KeepTimes, StoreOptions
 from passback.stores.postgres.link import (
     STATEMENTS,
@@ -203,6 +210,7 @@ class PostgresStore:
         rows = await self._connections.fetch(
             STATEMENTS["page"], tag, starts, ends, limit, PAGE_SIZE
         )
+        _refuse_gaps(rows, starts)
         return [row["record"] for row in rows]
 
     @asynccontextmanager
@@ -212,7 +220,8 @@ class PostgresStore:
 
     async def due(self, limit: int, /, *, milliseconds: int) -> Sequence[ConversationKey]:
         rows = await self._connections.call("take_due", most=limit, pause=milliseconds)
-        return [_unpack_key(row["answer"]) for row in rows]
+        keys = (_try_unpack_key(row["answer"]) for row in rows)
+        return [key for key in keys if key is not None]
 
     async def query(self, query: Query, /) -> QueryPage:
         wanted = Wanted(query.fields)
@@ -222,11 +231,17 @@ class PostgresStore:
         place = (after.tag,) if query.index == "stored" else of_owner
         # one more tells whether it is the last page
         rows = await self._connections.fetch(statement, *_wanted(wanted), *place, query.limit + 1)
-        listed = tuple(
-            Listed(_unpack_key(row["key"]), Place(row["time"], row["tag"]), try_unpack(row, wanted))
-            for row in rows[: query.limit]
-        )
-        return QueryPage(listed, listed[-1].place if 0 < len(listed) < len(rows) else None)
+        listed: list[Listed] = []
+        unnamed: list[ConversationTag] = []
+        last = None
+        for row in rows[: query.limit]:
+            last = Place(row["time"], row["tag"])
+            if (key := _try_unpack_key(row["key"], row["tag"])) is None:
+                unnamed.append(ConversationTag(row["tag"]))
+            else:
+                listed.append(Listed(key, last, try_unpack(row, wanted)))
+        following = last if len(rows) > query.limit else None
+        return QueryPage(tuple(listed), following, tuple(unnamed))
 
     async def spend(self, spent: SpentUnder, /) -> Amounts:
         [row] = await self._connections.call(
@@ -263,6 +278,27 @@ def unpack_text(packed: bytes, /) -> str:
 def _unpack_key(packed: Sequence[bytes]) -> ConversationKey:
     owner, conversation = map(unpack_text, packed)
     return ConversationKey(OwnerId(owner), ConversationId(conversation))
+
+
+def _try_unpack_key(packed: Sequence[bytes], tag: str | None = None) -> ConversationKey | None:
+    """Return None for a damaged one, or that of another tag."""
+    try:
+        key = _unpack_key(packed)
+    except (TypeError, AttributeError, ValueError):
+        return None
+    return key if tag in {None, conversation_tag(key)} else None
+
+
+def _refuse_gaps(rows: Sequence[asyncpg.Record], starts: Sequence[int]) -> None:
+    """Raise StoreError for a page of messages where one is missing between others."""
+    span = expected = 0
+    for row in rows:
+        if row["i"] != span:
+            span = int(row["i"])
+            expected = starts[span - 1]
+        if row["number"] != expected:
+            raise StoreError(MISSING)
+        expected += 1
 
 
 def pack_spans(spans: Sequence[Span], /) -> tuple[list[int], list[int | None]]:

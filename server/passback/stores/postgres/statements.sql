@@ -87,8 +87,9 @@ SELECT wanted.run_id, e.* FROM wanted LEFT JOIN LATERAL (
 ) AS e ON place = 1 OR total <= $6 ORDER BY epoch, seq
 
 -- page
-SELECT record FROM (
-    SELECT record, row_number() OVER places AS place, sum(octet_length(record)) OVER places AS total
+SELECT i, number, record FROM (
+    SELECT i, number, record, row_number() OVER places AS place,
+        sum(octet_length(record)) OVER places AS total
     FROM pb.conversations AS c
     CROSS JOIN unnest($2::bigint[], $3::bigint[]) WITH ORDINALITY AS s (first, stop, i)
     CROSS JOIN LATERAL (

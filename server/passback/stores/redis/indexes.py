@@ -20,7 +20,7 @@ from passback.core.conversation.store import (
     Write,
 )
 from passback.core.errors import StoreError, StoreUnavailable
-from passback.core.ids import conversation_tag
+from passback.core.ids import ConversationTag, conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.values import value
 from passback.stores.redis.link import RedisLink
@@ -150,8 +150,7 @@ class Indexes:
     async def read_stored(self, query: Query, /) -> QueryPage:
         """Return conversations of all owners, in the order of a scan.
 
-        A place is a server's name and its cursor. A damaged conversation is left out: its key says
-        only its tag.
+        A place is a server's name and its cursor. Of a damaged conversation only the tag is known.
         """
         after, wanted = query.after, Wanted(fields=query.fields)
         server, cursor = (None, 0) if after is None else (after.tag, after.time)
@@ -161,19 +160,25 @@ class Indexes:
             key.partition(b"{")[2].partition(b"}")[0].decode("ascii", "replace") for key in keys
         ]
         listed: list[Listed] = []
+        unnamed: list[ConversationTag] = []
         calls = [self.read_call(tag, wanted) for tag in tags]
         replies = await self._link.run_all(calls) if calls else ()
         for tag, reply in zip(tags, replies, strict=True):
             if isinstance(reply, StoreUnavailable):
                 raise reply
-            with suppress(StoreError):
+            try:
                 if isinstance(reply, StoreError):
                     raise reply
                 found = parse_found(reply, wanted, with_key=True)
-                if found.version and found.key is not None:
-                    known = replace(found, key=None)
-                    listed.append(Listed(found.key, Place(cursor, tag), known))
-        return QueryPage(tuple(listed), None if server is None else Place(cursor, server))
+            except StoreError:
+                unnamed.append(ConversationTag(tag))
+                continue
+            if found.key is not None and conversation_tag(found.key) == tag:
+                listed.append(Listed(found.key, Place(cursor, tag), replace(found, key=None)))
+            elif found.version:
+                unnamed.append(ConversationTag(tag))
+        place = None if server is None else Place(cursor, server)
+        return QueryPage(tuple(listed), place, tuple(unnamed))
 
     async def find(self, key: ConversationKey, /) -> Sequence[tuple[str, "_Entry"]]:
         """Return the entries of a conversation that the scripts do not remove with it."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from passback.core.errors import ConfigurationError, StoreFull
-from passback.stores.sqlite.tables import make_tables
+from passback.stores.sqlite.tables import has_no_tables, make_tables
 
 MOUNTS = Path("/proc/mounts")
 
@@ -130,11 +130,20 @@ def connect(path: Path, busy_timeout: float, /) -> sqlite3.Connection:
         return db
 
 
+def _refuse_foreign(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN")  # another process may be making the tables
+    try:
+        has_no_tables(db)
+    finally:
+        db.execute("ROLLBACK")
+
+
 def _use_wal(db: sqlite3.Connection, deadline: float) -> None:
-    """Switch to the write-ahead log, and wait for other processes meanwhile."""
+    """Switch a file of ours to the write-ahead log, and wait for other processes meanwhile."""
     # SQLite's busy timeout does not cover this change of a new file
     while True:
         try:
+            _refuse_foreign(db)  # a foreign file is not changed
             db.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
             busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY

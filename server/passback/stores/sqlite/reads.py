@@ -20,8 +20,9 @@ from passback.core.conversation.store import (
 )
 from passback.core.errors import StoreError
 from passback.core.events import Position
+from passback.core.ids import ConversationTag
 from passback.core.messages import RunId
-from passback.stores.layout import PAGE_SIZE, unpacking_records
+from passback.stores.layout import MISSING, PAGE_SIZE, unpacking_records
 from passback.stores.sqlite.tables import (
     COLUMNS,
     FIELD,
@@ -35,6 +36,7 @@ from passback.stores.sqlite.tables import (
     now_ms,
     pack_text,
     read_key,
+    try_read_key,
     unpack_spans,
 )
 
@@ -72,7 +74,9 @@ def read_conversation(
         runs={RunId(n): as_blob(parts[RUN + n]) for n in runs if RUN + n in parts},
         message_count=row.message_count,
         view=view,
-        messages=tuple(_read_messages(db, row.id, view.spans)) if is_wanted else None,
+        messages=tuple(_read_messages(db, row.id, row.message_count, view.spans))
+        if is_wanted
+        else None,
         queue=_read_queue(db, row.id, wanted) if row.queued else (),
         lease=lease,
         due=row.due_at,
@@ -105,15 +109,26 @@ def _names_of(parts: Mapping[str, Any], wanted: Wanted) -> Sequence[Iterable[str
 
 
 def _read_messages(
-    db: sqlite3.Connection, conversation: int, spans: Iterable[Span], limit: int = -1
+    db: sqlite3.Connection, conversation: int, count: int, spans: Iterable[Span], limit: int = -1
 ) -> Iterator[bytes]:
-    """Read messages from the file, one after the other; with a limit, so many of each span."""
+    """Read messages from the file, one after the other; with a limit, so many of each span.
+
+    `count`: of all messages of the conversation. Raises StoreError where one of them is missing.
+    """
     for span in spans:
-        for [record] in db.execute(
-            "SELECT record FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
-            (*message_ids(conversation, span), limit),
+        numbers = range(count)[span.start : span.end]
+        expected, end = message_ids(conversation, Span(numbers.start, numbers.stop))
+        if limit >= 0:
+            end = min(end, expected + limit)
+        for row_id, record in db.execute(
+            "SELECT id, record FROM messages WHERE id >= ? AND id < ? ORDER BY id", (expected, end)
         ):
+            if row_id != expected:
+                break
             yield as_blob(record)
+            expected += 1
+        if expected < end:
+            raise StoreError(MISSING)
 
 
 def _read_queue(
@@ -137,13 +152,13 @@ def _text(found: object) -> str:
 def read_page(
     db: sqlite3.Connection, tag: str, spans: Sequence[Span], limit: int, /
 ) -> list[bytes]:
-    statement = "SELECT id, keep_until FROM conversations WHERE tag = ?"
+    statement = "SELECT id, message_count, keep_until FROM conversations WHERE tag = ?"
     found = db.execute(statement, (tag,)).fetchone()
-    if found is None or not is_there(found[1], now_ms()):
+    if found is None or not is_there(found[2], now_ms()):
         return []
     records: list[bytes] = []
     size = 0
-    for record in _read_messages(db, found[0], spans, limit):
+    for record in _read_messages(db, found[0], found[1], spans, limit):
         size += len(record)
         # an empty page would stop the caller before a message larger than a page
         if len(records) == limit or (records and size > PAGE_SIZE):
@@ -224,17 +239,22 @@ def query_conversations(db: sqlite3.Connection, query: Query, /) -> QueryPage:
         },
     ).fetchall()
     listed: list[Listed] = []
+    unnamed: list[ConversationTag] = []
     size, place = 0, None
     for tag, owner, name, time, keep_until in rows[: query.limit]:
         if is_there(keep_until, now):
+            if (key := try_read_key(tag, owner, name)) is None:
+                unnamed.append(ConversationTag(str(tag)))
+                place = Place(time, tag)
+                continue
             found = _read_listed(db, tag, Wanted(fields=query.fields))
             size += _size(found)
             if listed and size > PAGE_SIZE:
-                return QueryPage(tuple(listed), place)
+                return QueryPage(tuple(listed), place, tuple(unnamed))
             place = Place(time, tag)
-            listed.append(Listed(read_key(owner, name), place, found))
+            listed.append(Listed(key, place, found))
         place = Place(time, tag)
-    return QueryPage(tuple(listed), place if len(rows) > query.limit else None)
+    return QueryPage(tuple(listed), place if len(rows) > query.limit else None, tuple(unnamed))
 
 
 def _size(found: Found | None) -> int:

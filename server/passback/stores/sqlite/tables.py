@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from passback.core.conversation.store import WHOLE, Span
 from passback.core.errors import ConfigurationError, StoreError
+from passback.core.ids import conversation_tag
 from passback.core.messages import ConversationId, ConversationKey, OwnerId
 from passback.core.values import value
 from passback.stores.options import KeepTimes, StoreOptions
@@ -113,25 +114,32 @@ _MOST_MESSAGES = 2**24  # of a conversation
 Value: TypeAlias = int | str | bytes | None
 
 
-def make_tables(db: sqlite3.Connection, /) -> None:
-    """Make the tables of a file that is empty, in an open transaction.
+def has_no_tables(db: sqlite3.Connection, /) -> bool:
+    """Return whether a file is empty, in an open transaction.
 
     Raises:
         ConfigurationError: it is another program's, or of another schema version.
     """
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
-        return
-    if version:
+        return False
+    tables = db.execute("SELECT name FROM sqlite_master").fetchall()
+    if version and (not tables or ("conversations",) in tables):
         raise ConfigurationError(
             f"the store's file has schema version {version}, and this passback has "
             f"{SCHEMA_VERSION}: use the passback that wrote it, or another file"
         )
-    if db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if tables:
         raise ConfigurationError("the store's file is a database of another program")
-    for statement in SCHEMA.split(";"):
-        db.execute(statement)
-    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    return True
+
+
+def make_tables(db: sqlite3.Connection, /) -> None:
+    """Make the tables of an empty file, in an open transaction. Raises as `has_no_tables`."""
+    if has_no_tables(db):
+        for statement in SCHEMA.split(";"):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 # ---------------------------------------------------------------- times
@@ -271,6 +279,15 @@ def pack_text(text: str, /) -> bytes:
 def read_key(owner: bytes, name: bytes, /) -> ConversationKey:
     texts = [each.decode("utf-8", "surrogatepass") for each in (owner, name)]
     return ConversationKey(OwnerId(texts[0]), ConversationId(texts[1]))
+
+
+def try_read_key(tag: str, owner: object, name: object, /) -> ConversationKey | None:
+    """Return the key of a conversation; None where a damaged file has another than its tag's."""
+    try:
+        key = read_key(as_blob(owner), as_blob(name))
+    except (TypeError, UnicodeDecodeError):
+        return None
+    return key if conversation_tag(key) == tag else None
 
 
 def as_blob(found: object, /) -> bytes:

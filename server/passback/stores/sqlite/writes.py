@@ -37,8 +37,8 @@ from passback.stores.sqlite.tables import (
     now_us,
     pack_spans,
     pack_text,
-    read_key,
     remove_rows,
+    try_read_key,
     unpack_spans,
     update_row,
 )
@@ -309,10 +309,10 @@ def _keep_longer(db: sqlite3.Connection, conversation: int, now: int, retention:
 def take_due(db: sqlite3.Connection, limit: int, milliseconds: int, /) -> list[ConversationKey]:
     now = now_ms()
     found = db.execute(
-        "SELECT c.id, owner, name, l.tag, expires AS due FROM leases l"
+        "SELECT c.id, c.tag, owner, name, l.tag, expires AS due FROM leases l"
         " JOIN conversations c ON c.id = conversation WHERE expires <= :now"
         " AND l.taken_until <= :now AND (c.keep_until IS NULL OR c.keep_until > :now)"
-        " UNION ALL SELECT c.id, owner, name, NULL, due_at FROM conversations c"
+        " UNION ALL SELECT c.id, c.tag, owner, name, NULL, due_at FROM conversations c"
         " WHERE due_at <= :now AND taken_until <= :now"
         " AND (keep_until IS NULL OR keep_until > :now)"
         " AND NOT EXISTS (SELECT 1 FROM leases WHERE tag = c.tag)"
@@ -320,12 +320,13 @@ def take_due(db: sqlite3.Connection, limit: int, milliseconds: int, /) -> list[C
         {"now": now, "limit": limit},
     ).fetchall()
     until = now + milliseconds
-    for row_id, _, _, tag, _ in found:
+    for row_id, _, _, _, tag, _ in found:
         if tag is None:
             db.execute("UPDATE conversations SET taken_until = ? WHERE id = ?", (until, row_id))
         else:
             db.execute("UPDATE leases SET taken_until = ? WHERE tag = ?", (until, tag))
-    return [read_key(owner, name) for _, owner, name, _, _ in found]
+    keys = (try_read_key(tag, owner, name) for _, tag, owner, name, _, _ in found)
+    return [key for key in keys if key is not None]
 
 
 # ---------------------------------------------------------------- deletion, and room for writes

@@ -118,10 +118,10 @@ def _describe_post(path: str) -> dict[str, JsonValue]:
 
 
 def _describe_responses() -> dict[str, JsonValue]:
-    run_id = RunId("run_yfEqMBCIXmOphJBZCi0dWMaHHhsxps-Mdg")
+    run_id = RunId("run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O")
     events: tuple[RunEvent, ...] = (
         RunStarted(run_id),
-        TurnStarted(MessageId("msg_yfEqMBCIXmOphJBZCi0dWPdJSzTLRvkmdA")),
+        TurnStarted(MessageId("msg_693FyNLtTkEYVaTmsgaHHiLyEnj8r9oklj")),
         TextDelta("On it."),
         RunFinished(Completed()),
     )

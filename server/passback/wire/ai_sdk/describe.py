@@ -55,7 +55,7 @@ _TEXT: dict[str, JsonValue] = {"type": "string"}
 _ID = describe_parameter("id", "path", "The chat's id, percent-encoded.")
 _RUN = RunRef(
     ConversationKey(OwnerId(""), ConversationId("6f1c2f8e-3c5b-4b0e-9d39-0f6b8f6c2a51")),
-    RunId("run_yfEqMBCIXmOphJBZCi0dWMaHHhsxps-Mdg"),
+    RunId("run_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O"),
 )
 _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "id": _RUN.key.id,
@@ -138,7 +138,7 @@ def _describe_empty(description: str) -> dict[str, JsonValue]:
 
 def _describe_stream(description: str) -> dict[str, JsonValue]:
     events: tuple[RunEvent, ...] = (
-        TurnStarted(MessageId("msg_yfEqMBCIXmOphJBZCi0dWMaHHhsxps-Mdg")),
+        TurnStarted(MessageId("msg_693FyNLtTkEYVaTmsgaHHib8dHegXHoh9O")),
         TextDelta("On "),
         TextDelta("it."),
         RunFinished(Completed()),

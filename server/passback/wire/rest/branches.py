@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -51,7 +51,7 @@ class ForkConversation(Posted):
     """
 
     after: OptionalId | None = None
-    conversation_id: PostedId | None = None
+    conversation_id: str | None = Field(default=None, min_length=1, max_length=256)
 
 
 def build(services: Services, /) -> Wire:
@@ -84,7 +84,8 @@ class _Branches:
         body = await read_optional_object(request, self._services.limits, self._services.bodies)
         posted = validate_model(ForkConversation, body)
         named = idempotency_key(headers_of(request.scope))
-        target = posted_conversation_id(key.owner, named, posted.conversation_id)
+        given = posted.conversation_id
+        target = posted_conversation_id(key.owner, named, given, source=key.id)
         copy = ConversationKey(key.owner, target)
         after = None if posted.after is None else MessageId(posted.after)
         await self._runs.fork(key, copy, after=after)

@@ -12,7 +12,7 @@ from passback.core.conversation.document import FORMAT, VERSION
 from passback.core.errors import InvalidRequest, PassbackError
 from passback.core.messages import ConversationKey
 from passback.http.answers import SAFE_HEADERS, json_answer, owner_of, request_id
-from passback.http.body import read_object
+from passback.http.body import read_document_object
 from passback.http.requests import check_conversation_id
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
@@ -48,7 +48,7 @@ def build(services: Services, /) -> Wire:
 
     async def import_document(request: Request) -> Response:
         refuse_import(services.allow_roles)
-        posted = await read_object(request, services.limits, services.bodies)
+        posted = await read_document_object(request, services.limits, services.bodies)
         named = request.query_params.get("id", posted.get("id"))
         if not isinstance(named, str):
             raise InvalidRequest("id: a document has the id of its conversation")
