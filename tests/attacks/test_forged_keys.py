@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.attacks.raw import HOST, answers_to, connected
+from tests.support import ai_sdk
 from tests.support.server import Server, running_server
 from tests.support.waiting import pause
 from tests.support.wire import PATH, Client, check_refusal, client_of
@@ -145,7 +146,10 @@ async def test_open_without_a_key_are_the_page_and_the_checks_of_health(
             if answer.status_code != 401:
                 opened.add(path)
                 continue
-            if path.startswith("/api/"):  # with the form of errors of its protocol
+            if path.startswith(ai_sdk.API):  # a text for people
+                code = answer.headers["x-error-code"]
+                assert (answer.status_code, code) == (401, "unauthenticated")
+            elif path.startswith("/api/"):  # with the form of errors of its protocol
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
             else:
                 check_refusal(answer, 401, "unauthenticated")

@@ -218,6 +218,26 @@ async def test_a_session_that_cannot_be_watched_asks_all_the_same(
         assert told(model) == ["it is burnt"]
 
 
+async def test_an_answer_that_comes_too_late_follows_the_run_of_the_one_that_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with memory_editor(BURN, says("Done."), tools=[burn]) as (editor, model):
+        another = ConversationKey(ANONYMOUS, ConversationId("another"))
+
+        async def allow_too_late(params: Json) -> Json:
+            await wait_until(lambda: "a session is not watched" in caplog.text)
+            [owed] = await owed_of(editor)
+            await editor.post(ApprovalMessage(UNNAMED, owed.id, approved=False))
+            await editor.until_idle()
+            return await choose("allow_once")(params)
+
+        editor.handlers[ASK] = allow_too_late
+        editor.verbs["watch"] = lambda _key, after: editor.runs.watch(another, after=after)
+        assert await editor.prompt("Burn it") == "end_turn"
+        assert "burnt" not in told(model)[0]
+        assert ended(editor, "Done.")
+
+
 async def test_the_mode_that_another_connection_has_set_counts() -> None:
     async with memory_editor(calls(RUN), says("No."), tools=[burn]) as (editor, model):
         mode = {"sessionId": editor.session, "modeId": "bypass"}
