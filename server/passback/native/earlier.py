@@ -54,7 +54,8 @@ async def read_range(
     """Return the messages from `start` to `end`, with several reads where they are large."""
     found: list[Message] = []
     while len(found) < end - start:
-        page = await runs.messages(key, start=start + len(found), limit=end - start - len(found))
+        limit = min(end - start - len(found), PAGE_MESSAGES)
+        page = await runs.messages(key, start=start + len(found), limit=limit)
         if not page.messages:  # the conversation was deleted, or a rollback has shortened it
             break
         found += page.messages

@@ -38,7 +38,7 @@ from passback.http.requests import headers_of, idempotency_key, validate_model
 from passback.http.wires import RequestLimits, Services
 from passback.native.declarations import parse_tools
 from passback.native.message_context import add_context, read_context, refuse_large
-from passback.native.parts import PostedMedia, check_content, read_media, read_result
+from passback.native.parts import PostedMedia, check_content, read_at, read_media, read_result
 from passback.native.submissions import read_approval
 from passback.wire.ag_ui.matching import (
     Place,
@@ -141,7 +141,7 @@ class _Reader:
         place = find_place(
             said,
             known.tail,
-            lambda each: _read_at(places[id(each)], each.content, self._limits),
+            lambda each: read_at(places[id(each)], _read_content, each.content, self._limits),
         )
         base = self._base(await self._tools())
         answers = self._read_resume()
@@ -227,9 +227,9 @@ class _Reader:
     def _read_input(self, at: int, message: _Input) -> UserMessage | SystemMessage:
         if isinstance(message, AgUiSystemMessage):
             self._refuse_role(at, message.role, "system")
-            content = _read_at(f"messages.{at}", message.content, self._limits)
+            content = read_at(f"messages.{at}", _read_content, message.content, self._limits)
             return SystemMessage(MessageId(message.id), content)
-        content = _read_at(f"messages.{at}", message.content, self._limits)
+        content = read_at(f"messages.{at}", _read_content, message.content, self._limits)
         return UserMessage(MessageId(message.id), content, self._agent)
 
     def _refuse_role(self, at: int, role: str, needed: str) -> None:
@@ -277,7 +277,7 @@ class _Reader:
             most = self._limits.result_bytes
             if len(to_json([part.model_dump() for part in content])) > most:
                 raise ResultTooLarge(f"the result of a tool is larger than {most} bytes")
-            result = _read_at(f"messages.{at}", content, self._limits)
+            result = read_at(f"messages.{at}", _read_content, content, self._limits)
         failed = message.error is not None
         return ToolMessage(UNNAMED, CallId(message.tool_call_id), result, failed)
 
@@ -415,13 +415,10 @@ def _digest(post: RunAgentInput, agent: str) -> str:
     return hashlib.sha256(to_json([said, new, resume, post.tools, agent])).hexdigest()
 
 
-def _read_at(place: str, posted: AgUiContent, limits: RequestLimits) -> Content:
-    """Return content. Raises InvalidRequest or AttachmentTooLarge with the message's place."""
-    try:
-        parts = posted if isinstance(posted, str) else tuple(map(_read_part, posted))
-        return check_content(parts, limits.attachment_bytes)
-    except InvalidRequest as error:
-        raise type(error)(f"{place}: {error.message}", details=error.details) from None
+def _read_content(posted: AgUiContent, limits: RequestLimits) -> Content:
+    """Return content. Raises InvalidRequest or AttachmentTooLarge."""
+    parts = posted if isinstance(posted, str) else tuple(map(_read_part, posted))
+    return check_content(parts, limits.attachment_bytes)
 
 
 def _read_part(part: AgUiText | AgUiMedia) -> Part:

@@ -19,8 +19,8 @@ from passback.core.messages import (
 )
 from passback.core.runs import BranchPoint, Runs
 from passback.core.values import value
+from passback.native.earlier import PAGE_MESSAGES, read_range
 
-_PAGE_MESSAGES: Final = 200  # messages per read of the store
 _MOST_MESSAGES: Final = 10_000  # messages that are searched, from the end
 
 _NOT_HERE: Final = (
@@ -142,21 +142,7 @@ async def read_branch(runs: Runs, key: ConversationKey, /) -> Branch:
     """
     end = (await runs.status(key)).message_count
     start = max(0, end - _MOST_MESSAGES)
-    return Branch(await read_messages(runs, key, start, end), start == 0)
-
-
-async def read_messages(
-    runs: Runs, key: ConversationKey, start: int, end: int, /
-) -> Sequence[Message]:
-    """Return the messages from `start` to `end`, or fewer if the branch has become shorter."""
-    found: list[Message] = []
-    while start + len(found) < end:
-        left = end - start - len(found)
-        page = await runs.messages(key, start=start + len(found), limit=min(left, _PAGE_MESSAGES))
-        if not page.messages:
-            break
-        found += page.messages
-    return found
+    return Branch(await read_range(runs, key, start, end), start == 0)
 
 
 async def read_beginning(runs: Runs, key: ConversationKey, start: int, /) -> Sequence[Message]:
@@ -169,13 +155,13 @@ async def read_beginning(runs: Runs, key: ConversationKey, start: int, /) -> Seq
         key: the conversation.
         start: where the messages of its newest run begin, behind the results that were posted.
     """
-    own = await runs.messages(key, start=start, limit=_PAGE_MESSAGES)
+    own = await runs.messages(key, start=start, limit=PAGE_MESSAGES)
     if any(isinstance(each, UserMessage) for each in own.messages):
         return ()
     found: list[Message] = []
     while start > 0:
-        before = max(0, start - _PAGE_MESSAGES)
-        page = await read_messages(runs, key, before, start)
+        before = max(0, start - PAGE_MESSAGES)
+        page = await read_range(runs, key, before, start)
         users = (n for n, each in enumerate(page, 1) if isinstance(each, UserMessage))
         last = max(users, default=0)
         found[:0] = page[last:]
