@@ -1,6 +1,6 @@
 """Reading of messages that are recorded already, and of the calls of earlier runs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from passback.core.errors import UnknownConversation
@@ -50,7 +50,7 @@ async def earlier_calls(runs: Runs, run: RunRef, /) -> Calls:
 
 async def read_range(
     runs: Runs, key: ConversationKey, start: int, end: int, /
-) -> Sequence[Message]:
+) -> tuple[Message, ...]:
     """Return the messages from `start` to `end`, with several reads where they are large."""
     found: list[Message] = []
     while len(found) < end - start:
@@ -59,7 +59,7 @@ async def read_range(
         if not page.messages:  # the conversation was deleted, or a rollback has shortened it
             break
         found += page.messages
-    return found
+    return tuple(found)
 
 
 def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:

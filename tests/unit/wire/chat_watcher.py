@@ -17,7 +17,8 @@ from passback.core.events import (
 from passback.core.messages import UNNAMED, Message, RunRef, UserMessage
 from passback.core.posts import StartRun
 from passback.engine.service import RunService
-from passback.wire.chat.history import project, read_messages, read_turns_before
+from passback.native.earlier import read_range
+from passback.wire.chat.history import project, read_turns_before
 from passback.wire.chat.projections import JsonDict
 from passback.wire.chat.turns import Turns
 
@@ -72,7 +73,8 @@ class Watcher:
         posted: tuple[Message, ...] = ()
         event = logged.event
         if isinstance(event, RunStarted):
-            posted = await read_messages(self.runs, KEY, event.first, event.posted)
+            end = event.first + event.posted
+            posted = await read_range(self.runs, KEY, event.first, end)
         said = self.turns.feed(run, logged, posted)
         assert fresh.feed(run, logged, posted) == said
         self.client.take(said)

@@ -19,7 +19,8 @@ from passback.core.messages import RunRef
 from passback.engine.ledger import Ledger
 from passback.engine.service import RunService
 from passback.models.scripted import ScriptedModel
-from passback.wire.chat.history import project, read_messages, read_turns_before
+from passback.native.earlier import read_range
+from passback.wire.chat.history import project, read_turns_before
 from passback.wire.chat.said import Said, position_of
 from passback.wire.chat.turns import Turns
 
@@ -42,7 +43,8 @@ class Reader:
                 fresh = await self.fresh(event)
                 said += self.turns.rewind(fresh.turns, logged.position)
             elif isinstance(event, RunStarted):
-                posted = await read_messages(self.runs, KEY, event.first, event.posted)
+                end = event.first + event.posted
+                posted = await read_range(self.runs, KEY, event.first, end)
                 self.turns = await read_turns_before(self.runs, KEY, event.first)
                 said += self.turns.feed(self.run, logged, posted)
             else:

@@ -47,7 +47,8 @@ from passback.core.messages import (
     Usage,
     UserMessage,
 )
-from passback.wire.chat.history import project, read_messages, read_turns_before
+from passback.native.earlier import read_range
+from passback.wire.chat.history import project, read_turns_before
 from passback.wire.chat.said import join_said, number_of, position_of
 from passback.wire.chat.turns import Turns
 
@@ -408,8 +409,8 @@ async def test_messages_are_read_until_there_are_no_more() -> None:
     runs = LoggedRuns()
     runs.known[RUN.key] = Status(1)
     runs.history = (user("u0"), user("u1"))
-    assert await read_messages(runs, RUN.key, 1, 5) == runs.history[1:]
-    assert await read_messages(runs, RUN.key, 0, 0) == ()
+    assert await read_range(runs, RUN.key, 1, 6) == runs.history[1:]
+    assert await read_range(runs, RUN.key, 0, 0) == ()
 
 
 def test_what_is_told_is_what_the_record_has() -> None:

@@ -320,6 +320,7 @@ class Hints:
         self._announced: set[str] = set()
         self._wake = anyio.Event()
         self._listens = anyio.Event()
+        self._is_lost = False
         self._pid = 0
 
     def announce(self, tag: str, /) -> None:
@@ -344,7 +345,9 @@ class Hints:
             try:
                 await self._serve()
             except (*BROKEN, StoreError, ConfigurationError) as error:
-                logger.warning("hints from PostgreSQL broke off: %s", _code(error))
+                if not self._is_lost:  # else each attempt during an outage would be a line
+                    logger.warning("wake-up hints from PostgreSQL broke off: %s", _code(error))
+                self._is_lost = True
             self._listens = anyio.Event()
             self._announced.clear()
             self._notifications.notify_all()
@@ -359,6 +362,7 @@ class Hints:
             self._pid = connection.get_server_pid()
             await connection.add_listener(self._channel, self._hear)
             self._listens.set()
+            self._is_lost = False
             self._notifications.notify_all()
             while True:
                 with anyio.move_on_after(SILENCE):

@@ -35,6 +35,7 @@ class Hints:
         self._subscriber: Subscriber | None = None
         self._subscribed: set[str] = set()
         self._confirmed: dict[str, anyio.Event] = {}
+        self._is_lost = False
 
     @asynccontextmanager
     async def watching(self, tag: str, /) -> AsyncGenerator[LogWaiter]:
@@ -67,7 +68,9 @@ class Hints:
             try:
                 await self._listen_once()
             except (*BROKEN, StoreError) as error:
-                logger.warning("wake-up hints from Redis broke off: %s", type(error).__name__)
+                if not self._is_lost:  # else each attempt during an outage would be a line
+                    logger.warning("wake-up hints from Redis broke off: %s", type(error).__name__)
+                self._is_lost = True
             self._notifications.notify_all()
             await anyio.sleep(RECONNECT_PAUSE)
 
@@ -99,6 +102,7 @@ class Hints:
                 self._names.prefix, *map(self._names.channel, self._subscribed)
             )
             self._subscriber = subscriber
+            self._is_lost = False
         try:
             yield
         finally:

@@ -103,7 +103,7 @@ async def read_tail(
                 "post an empty list of messages to be sent what it has"
             )
         end, start = start, max(0, start - PAGE_MESSAGES)
-        page = tuple(await read_range(runs, key, start, end))
+        page = await read_range(runs, key, start, end)
         messages = page + messages
         if any(_recorded_name(each) in names for each in page):
             break

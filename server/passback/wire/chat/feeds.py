@@ -23,8 +23,9 @@ from passback.core.errors import (
 from passback.core.events import START, Cursor, Logged, Position, Rewound, RunStarted
 from passback.core.messages import ConversationKey, Message, RunRef, UserMessage
 from passback.core.runs import RunBatch, Runs
+from passback.native.earlier import read_range
 from passback.wire.chat.headless import HeadlessResult
-from passback.wire.chat.history import read_messages, read_turns_before
+from passback.wire.chat.history import read_turns_before
 from passback.wire.chat.outgoing import Batch, Client, refusal
 from passback.wire.chat.said import Said, position_of
 
@@ -99,7 +100,8 @@ class TurnReader:
             return await self._rewind(run, logged.position, event.to)
         posted: Sequence[Message] = ()
         if isinstance(event, RunStarted):
-            posted = await read_messages(self._runs, self._key, event.first, event.posted)
+            end = event.first + event.posted
+            posted = await read_range(self._runs, self._key, event.first, end)
             if self._turns is None or event.rolled_back:
                 self._turns = await read_turns_before(self._runs, self._key, event.first)
             self._headless = HeadlessResult(await self._asked(posted, event.first))

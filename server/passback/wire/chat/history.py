@@ -16,6 +16,7 @@ from passback.core.messages import (
 )
 from passback.core.runs import Runs
 from passback.core.transcript import innermost_message
+from passback.native.earlier import read_range
 from passback.wire.chat.projections import JsonDict, shown_text
 from passback.wire.chat.turns import Turns
 
@@ -65,30 +66,12 @@ async def _read_back(runs: Runs, key: ConversationKey, end: int) -> tuple[tuple[
     start = end
     while start > 0:
         page = max(0, start - _PAGE)
-        messages = (*await read_messages(runs, key, page, start - page), *messages)
+        messages = (*await read_range(runs, key, page, start), *messages)
         start = page
         places = [at for at, message in enumerate(messages) if is_input(message)]
         if places:
             return messages[places[-1] :], start + places[-1]
     return messages, 0
-
-
-async def read_messages(
-    runs: Runs, key: ConversationKey, start: int, count: int, /
-) -> tuple[Message, ...]:
-    """Read so many messages of the record from a position on, or all that there are.
-
-    Raises:
-        UnknownConversation: there is none.
-    """
-    messages: tuple[Message, ...] = ()
-    while len(messages) < count:
-        left = count - len(messages)
-        page = await runs.messages(key, start=start + len(messages), limit=left)
-        if not page.messages:
-            break
-        messages = (*messages, *page.messages)
-    return messages
 
 
 async def read_turns(
