@@ -7,7 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Dialog, expect
+from playwright.async_api import Browser, Dialog, Page, expect
 from tests.support.documents import ADDRESS, blocks_of
 from typing_extensions import override
 
@@ -22,11 +22,24 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Write nothing."""
 
 
+def page_of_tutorial() -> str:
+    [page] = [block.text for block in blocks_of(TUTORIAL.read_text()) if block.language == "html"]
+    return page
+
+
 @pytest.fixture
 def app_url(tmp_path: Path, fast_url: str) -> Generator[str]:
-    [page] = [block.text for block in blocks_of(TUTORIAL.read_text()) if block.language == "html"]
-    (tmp_path / "app.html").write_text(page.replace(ADDRESS, fast_url))
-    handler = partial(QuietHandler, directory=str(tmp_path))
+    yield from serve_page(tmp_path, fast_url)
+
+
+@pytest.fixture
+def slow_app_url(tmp_path: Path, server_url: str) -> Generator[str]:
+    yield from serve_page(tmp_path, server_url)
+
+
+def serve_page(folder: Path, server_url: str) -> Generator[str]:
+    (folder / "app.html").write_text(page_of_tutorial().replace(ADDRESS, server_url))
+    handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
         thread = threading.Thread(target=files.serve_forever)
         thread.start()
@@ -35,20 +48,62 @@ def app_url(tmp_path: Path, fast_url: str) -> Generator[str]:
         thread.join()
 
 
-async def test_the_page_runs_its_tool_once_it_is_allowed_and_survives_a_reload(
+def test_the_page_is_a_small_one() -> None:
+    script = page_of_tutorial().split("<script", 1)[1].split("</script>")[0].splitlines()[1:]
+    assert 20 < len(script) <= 30
+
+
+async def test_the_page_runs_its_tools_once_they_are_allowed_and_survives_a_reload(
     browser: Browser, app_url: str
 ) -> None:
+    asked: list[str] = []
+
     async def allow(dialog: Dialog) -> None:
+        asked.append(dialog.message)
         await dialog.accept()
 
-    async with await browser.new_context() as context, await context.new_page() as page:
+    async with await browser.new_context(timezone_id="Asia/Tokyo") as context:
+        page = await context.new_page()
         page.on("dialog", allow)
         await page.goto(app_url)
-        await page.fill("input", "set-color to lightblue")
-        await page.press("input", "Enter")
+        await say(page, "set-color to lightblue")
         log = page.locator("pre")
         await expect(log).to_contain_text("The page is lightblue now.")
         await expect(page.locator("body")).to_have_css("background-color", "rgb(173, 216, 230)")
+        await say(page, "use get-time-zone")
+        await expect(log).to_contain_text('get-time-zone answered: "Asia/Tokyo".')
+        assert len(asked) == 1
         await page.reload()
-        await expect(log).to_contain_text("You: set-color to lightblue")
+        await expect(log).to_contain_text("user: set-color to lightblue")
         await expect(log).to_contain_text("The page is lightblue now.")
+        await expect(log).to_contain_text('get-time-zone answered: "Asia/Tokyo".')
+
+
+async def test_a_second_tab_shows_the_answer_and_stops_it(
+    browser: Browser, slow_app_url: str
+) -> None:
+    async with await browser.new_context() as context:
+        one = await context.new_page()
+        await one.goto(slow_app_url)
+        await say(one, "count to 400")
+        await expect(one.locator("pre")).to_contain_text("1 2 3")
+        address = one.url
+        other = await context.new_page()
+        await other.goto(address)
+        await expect(other.locator("pre")).to_contain_text("user: count to 400")
+        await expect(other.locator("pre")).to_contain_text("1 2 3 4 5 6")
+        await other.get_by_role("button", name="Stop").click()
+        for page in (one, other):
+            await page.bring_to_front()
+            await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+            await expect(page.locator("pre")).not_to_contain_text("400 -")
+        await say(one, "count to 3")
+        for page in (one, other):
+            await page.bring_to_front()
+            await expect(page.locator("pre")).to_contain_text("user: count to 3")
+            await expect(page.locator("pre")).to_contain_text("1 2 3 - counted")
+
+
+async def say(page: Page, words: str) -> None:
+    await page.fill("input", words)
+    await page.press("input", "Enter")

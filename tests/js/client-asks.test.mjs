@@ -382,7 +382,7 @@ test("a chat shows what people owe, and continues once they have answered", asyn
     headers: { "X-Owed-Tool-Calls": "2" },
   });
   const { client, requests } = await scripted(t, [both, left, goesOn()]);
-  const chat = new Chat(client({ unknownTools: "leave" }), { conversationId: "c" });
+  const chat = new Chat(client({ unknownTools: "leave" }), { live: false });
   await chat.send("hi");
   assert.deepEqual(
     [chat.getSnapshot().owed, chat.getSnapshot().status],

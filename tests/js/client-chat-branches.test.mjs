@@ -47,7 +47,7 @@ function lines({ entries }) {
 async function told(t, script) {
   const before = [answer("one", "a"), answer("two", "b")];
   const { client, requests } = await scripted(t, [...before, ...script]);
-  const chat = new Chat(client(), { conversationId: "c", live: false });
+  const chat = new Chat(client(), { live: false });
   t.after(chat.subscribe(() => {}));
   await chat.send({ id: "u1", role: "user", content: "hi" });
   await chat.send({ id: "u2", role: "user", content: "more" });
@@ -82,7 +82,8 @@ test("another message takes the place of the first one, and all behind it goes",
 });
 
 test("an answer is written again, behind the same message", async (t) => {
-  const { chat, posts } = await told(t, [answer("three", "c"), answer("four", "d")]);
+  const view = json({ id: "c", branches: [] });
+  const { chat, posts } = await told(t, [answer("three", "c"), view, answer("four", "d")]);
   await chat.regenerate("u2");
   assert.deepEqual(lines(chat.getSnapshot()), [...BEFORE.slice(0, 3), "assistant: c"]);
   await chat.regenerate("u1", { onDisconnect: "cancel" });

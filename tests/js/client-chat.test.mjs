@@ -13,6 +13,7 @@ import {
   text,
   withResolvers,
 } from "./client-support.mjs";
+import { conversation, when } from "./watch-support.mjs";
 
 const USER = { role: "user", text: "hi" };
 
@@ -28,27 +29,31 @@ test("each change is a new value, and what is void is not shown", async (t) => {
     text("new"),
   ];
   const { client } = await scripted(t, [stream({ events })]);
-  const chat = new Chat(client(), { conversationId: "c" });
+  const chat = new Chat(client());
   const seen = [];
-  chat.subscribe(() => seen.push(chat.getSnapshot()));
+  t.after(chat.subscribe(() => seen.push(chat.getSnapshot())));
   const before = chat.getSnapshot();
   await chat.send("hi");
   assert.deepEqual(before, {
-    conversationId: "c",
+    conversationId: before.conversationId,
     entries: [],
     status: "idle",
+    isBusy: false,
+    hasOlder: false,
     owed: [],
     error: null,
+    refused: null,
   });
   assert.deepEqual(
-    seen.map(({ entries, status }) => [status, entries.at(-1).text]),
+    seen.map(({ entries, status, isBusy }) => [status, isBusy, entries.at(-1).text]),
     [
-      ["running", "hi"],
-      ["running", "old"],
-      ["running", ""],
-      ["running", ""],
-      ["running", "new"],
-      ["idle", "new"],
+      ["idle", false, "hi"],
+      ["submitted", true, "hi"],
+      ["streaming", true, "old"],
+      ["streaming", true, ""],
+      ["streaming", true, ""],
+      ["streaming", true, "new"],
+      ["idle", false, "new"],
     ],
   );
   assert.deepEqual(shown(chat.getSnapshot()), [USER, said("new", { reasoning: "hm" })]);
@@ -80,17 +85,40 @@ test("calls are shown with their results", async (t) => {
   assert.deepEqual(shown(chat.getSnapshot()), [USER, said("Done.", { calls: [call] })]);
 });
 
-test("what went wrong is in the state, until something else is sent", async (t) => {
-  const { client } = await scripted(t, [
+test("a refused message is taken back with its reason, until something else is sent", async (t) => {
+  const { client, requests } = await scripted(t, [
     json({ code: "unauthenticated", message: "no" }, 401),
     stream({ events: [{ type: "run-start" }] }),
   ]);
   const chat = new Chat(client());
+  const sent = chat.send("hi");
+  assert.deepEqual(shown(chat.getSnapshot()), [USER]);
+  await sent;
+  const { status, error, entries, refused } = chat.getSnapshot();
+  assert.deepEqual([status, error.code, shown({ entries })], ["idle", "unauthenticated", []]);
+  const { id } = refused.message;
+  const message = { role: "user", content: "hi", id };
+  assert.deepEqual(refused, { text: "hi", message, replaces: null, error });
   await chat.send("hi");
-  const { status, error, entries } = chat.getSnapshot();
-  assert.deepEqual([status, error.code, shown({ entries })], ["idle", "unauthenticated", [USER]]);
-  await chat.send("hi");
-  assert.equal(chat.getSnapshot().error, null);
+  const again = chat.getSnapshot();
+  assert.deepEqual([again.error, again.refused, shown(again)[0]], [null, null, USER]);
+  // the server may have had the first one
+  assert.deepEqual(requests.map(({ body }) => body.messages[0].id), [id, id]);
+});
+
+test("another message than the refused one is another one to the server", async (t) => {
+  const refusal = json({ code: "conversation_busy", message: "no" }, 409);
+  const { client, requests } = await scripted(t, [refusal, refusal, refusal]);
+  const chat = new Chat(client());
+  const parts = [{ type: "text", text: "a" }, { type: "data", data: 1 }, { type: "text", text: "b" }];
+  await chat.send({ role: "user", content: parts });
+  const { refused } = chat.getSnapshot();
+  assert.deepEqual([refused.text, refused.message.content], ["a\nb", parts]);
+  await chat.send("a");
+  await chat.send(refused.message);
+  const [first, second, third] = requests.map(({ body }) => body.messages[0]);
+  assert.deepEqual(first, third);
+  assert.notEqual(first.id, second.id);
 });
 
 test("one answer at a time; a stop ends it", async (t) => {
@@ -99,11 +127,9 @@ test("one answer at a time; a stop ends it", async (t) => {
     json({ cancelled: true }, 202),
   ]);
   const chat = new Chat(client());
-  const shown = new Promise((resolve) =>
-    chat.subscribe(() => chat.getSnapshot().entries.length === 2 && resolve()),
-  );
+  t.after(chat.subscribe(() => {}));
   const sending = chat.send("hi");
-  await shown;
+  await when(chat, ({ entries }) => entries.length === 2);
   assert.throws(() => chat.send("again"), InvalidArgument);
   assert.equal(await chat.stop(), true);
   assert.equal(requests[1].query.runId, "run");
@@ -205,7 +231,7 @@ for (const onBusy of ["enqueue", "interrupt"]) {
       ]);
       await one.end(text("b"), CALL, ...handsBack(["1", "f", "{}"]));
       await first;
-      assert.equal(chat.getSnapshot().status, "running");
+      assert.equal(chat.getSnapshot().status, "submitted");
       await two.end(START, text("c"), END);
       await second;
       const { entries, status, error, owed } = chat.getSnapshot();
@@ -272,38 +298,37 @@ test(
 );
 
 test(
-  "a message behind an answer that is refused says so in its turn",
+  "a message behind an answer that is refused is taken back at once",
   { timeout: 8000 },
   async (t) => {
     const one = inTwo("one", [START]);
-    const { promise: refused, resolve } = withResolvers();
-    const refusal = (response) => {
-      json({ code: "data_too_large", message: "no" }, 413)(response);
-      resolve();
-    };
-    const { client } = await scripted(t, [one.answer, refusal]);
+    const { client } = await scripted(t, [
+      one.answer,
+      json({ code: "data_too_large", message: "no" }, 413),
+    ]);
     const { trace, wait } = heard();
     const chat = new Chat(client({ trace }));
     const first = chat.send("hi");
     await wait("run-start");
     const second = chat.send("and?", { onBusy: "enqueue" });
-    await refused;
-    await one.end(text("a"), END);
-    await Promise.all([first, second]);
-    const { entries, error, status } = chat.getSnapshot();
+    assert.deepEqual(shown(chat.getSnapshot()).at(-1), { role: "user", text: "and?" });
+    await second;
+    const { entries, error, status, refused } = chat.getSnapshot();
     assert.deepEqual(
-      [shown({ entries }), error.code, status],
-      [[USER, said("a"), { role: "user", text: "and?" }], "data_too_large", "idle"],
+      [shown({ entries }).length, error.code, status, refused.text],
+      [2, "data_too_large", "submitted", "and?"],
     );
+    await one.end(text("a"), END);
+    await first;
+    const end = chat.getSnapshot();
+    assert.deepEqual([shown(end), end.refused], [[USER, said("a")], refused]);
   },
 );
 
 test("who leaves a chat leaves what waits behind its answer, too", { timeout: 8000 }, async (t) => {
   const one = inTwo("one", [START]);
-  const { client } = await scripted(t, [
-    one.answer,
-    inTwo("two", [{ type: "run-queued", runId: "two" }]).answer,
-  ]);
+  const script = [one.answer, inTwo("two", [{ type: "run-queued", runId: "two" }]).answer];
+  const { client } = await scripted(t, script, undefined, conversation().watched);
   const { trace, wait } = heard();
   const chat = new Chat(client({ trace }));
   const leave = chat.subscribe(() => {});

@@ -15,6 +15,7 @@ const CALL = [
   { type: "tool-call-args", toolCallId: "1", delta: "{}" },
   { type: "tool-call-end", toolCallId: "1" },
 ];
+const ONE = { runId: "one", firstMessage: 0, attempt: 1 };
 const HANDED_BACK = { type: "run-end", outcome: "handed-back" };
 
 function state(messageCount, running = null, owed = []) {
@@ -50,7 +51,7 @@ test("messages of others and their answers are shown as they come", async (t) =>
   const { chat, log, requests } = await live(t, [json({ cancelled: true }, 202)]);
   log.say(...begins("one", 1, 0, HI), frame("one", 2, text("a")));
   const early = await when(chat, ({ entries }) => entries[1]?.text === "a");
-  assert.deepEqual([lines(early), early.status], [["user: hi", "assistant: a"], "running"]);
+  assert.deepEqual([lines(early), early.status], [["user: hi", "assistant: a"], "streaming"]);
   assert.throws(() => chat.send("no"), { code: "invalid_argument" });
   assert.equal(await chat.stop(), true);
   assert.equal(requests[1].query.runId, "one");
@@ -118,7 +119,7 @@ test("a message behind another client's answer follows it", { timeout: 8000 }, a
   const response = await posted;
   log.say(frame("one", 3, text("b")), frame("one", 4, ENDED));
   await when(chat, ({ entries }) => entries[1]?.text === "ab");
-  assert.equal(chat.getSnapshot().status, "running");
+  assert.equal(chat.getSnapshot().status, "streaming");
   log.say(...run("between", 5, 2, { ...HI, id: "u3" }, text("c")));
   await when(chat, ({ entries }) => entries[3]?.text === "c");
   stream({ events: [START, text("d"), ENDED], run: "two", first: 8 })(response);
@@ -240,31 +241,34 @@ test("what a sleeping chat has lost is read from the history", { timeout: 8000 }
 
 for (const isReached of [false, true]) {
   test(
-    `an own answer that broke off goes on, ${isReached ? "" : "not "}seen by the watch before`,
+    `an own answer that broke off is resumed, ${isReached ? "" : "not "}seen by the watch before`,
     { timeout: 8000 },
     async (t) => {
       const { promise: posted, resolve: post } = withResolvers();
-      const { chat, log } = await live(t, [(response) => post(response), lost, lost], {
-        client: { retry: { attempts: 2 } },
-      });
+      const events = [START, text("a"), text("b"), ENDED];
+      const script = [
+        ...[(response) => post(response), lost, lost],
+        ...[state(1, ONE), json({ messages: [HI] }), stream({ events, run: "one" })],
+      ];
+      const { chat, log } = await live(t, script, { client: { retry: { attempts: 2 } } });
       const sent = chat.send({ role: "user", content: "hi", id: "u1" });
       const response = await posted;
-      stream({ events: [START, text("a")], run: "one", end: "open" })(response);
+      stream({ events: events.slice(0, 2), run: "one", end: "open" })(response);
       await when(chat, ({ entries }) => entries[1]?.text === "a");
-      const frames = [...begins("one", 1, 0, HI), frame("one", 2, text("a"))];
       if (isReached) {
         const closed = Promise.all(
           [...log.open].map((watch) => new Promise((resolve) => watch.on("close", resolve))),
         );
-        log.say(...frames);
+        log.say(...begins("one", 1, 0, HI), frame("one", 2, text("a")));
         await closed;
       }
+      const lostIt = when(chat, ({ status }) => status === "reconnecting");
       response.destroy();
+      await lostIt;
       await sent;
       assert.equal(chat.getSnapshot().error.code, "connection_lost");
-      log.say(...(isReached ? [] : frames), frame("one", 3, text("b")), frame("one", 4, ENDED));
-      const end = await when(chat, (now) => lines(now)[1] === "assistant: ab");
-      assert.deepEqual(lines(end), ["user: hi", "assistant: ab"]);
+      const end = await when(chat, (now) => !now.isBusy && lines(now)[1] === "assistant: ab");
+      assert.deepEqual([lines(end), end.error], [["user: hi", "assistant: ab"], null]);
     },
   );
 }
@@ -342,23 +346,20 @@ test("a post that overtakes the watch is followed, too", { timeout: 8000 }, asyn
   assert.deepEqual(log.places, ["one.0-0"]);
 });
 
-test("a run in progress is shown without its old message", { timeout: 8000 }, async (t) => {
-  const running = { runId: "one", firstMessage: 0, attempt: 1 };
-  for (const isOwn of [false, true]) {
-    const log = conversation();
-    const script = [state(1, running), () => {}];
-    const { client, requests } = await scripted(t, script, undefined, log.watched);
-    const chat = new Chat(client(), { conversationId: "c" });
-    t.after(() => log.cut());
-    const leave = chat.subscribe(() => {});
-    const told = setInterval(() => {
-      if (requests.length === 0) return;
-      clearInterval(told);
-      if (isOwn) void chat.send({ role: "user", content: "hi", id: "u1" });
-      log.say(...run("one", 1, 0, HI, text("a")));
-    }, 1);
-    const end = await when(chat, (now) => lines(now).at(-1) === "assistant: a");
-    assert.deepEqual(lines(end), isOwn ? ["user: hi", "assistant: a"] : ["assistant: a"]);
-    leave();
-  }
+test("a run in progress is resumed, behind its message", { timeout: 8000 }, async (t) => {
+  const log = conversation();
+  const events = [START, text("a"), ENDED];
+  const script = [state(1, ONE), json({ messages: [HI] }), stream({ events, run: "one" })];
+  const { client, requests } = await scripted(t, script, undefined, log.watched);
+  const chat = new Chat(client(), { conversationId: "c" });
+  assert.equal(chat.getSnapshot().status, "loading");
+  t.after(chat.subscribe(() => {}));
+  t.after(() => log.cut());
+  const shown = await when(chat, (now) => now.status === "idle" && lines(now).length === 2);
+  assert.deepEqual(lines(shown), ["user: hi", "assistant: a"]);
+  assert.deepEqual(requests.at(-1).query.runId, "one");
+  log.say(...run("one", 1, 0, HI, text("a")), ...run("two", 4, 2, MORE, text("b")));
+  const end = await when(chat, (now) => now.status === "idle" && lines(now).length === 4);
+  assert.deepEqual(lines(end).slice(2), ["user: more", "assistant: b"]);
+  assert.deepEqual(log.places, [undefined, "one.1-3"]);
 });

@@ -22,6 +22,7 @@ import type {
   Call,
   ClientTools,
   ConversationPage,
+  ChatStatus,
   Decision,
   Event,
   Left,
@@ -36,6 +37,8 @@ import type {
   UsageEvent,
 } from "passback";
 import { useChat } from "passback/react";
+import { createChat } from "passback/svelte";
+import { useChat as useVueChat } from "passback/vue";
 
 const tools: ClientTools = {
   add: {
@@ -227,6 +230,15 @@ void new Client({ url: "http://x", tools: [{ execute: "later" }] });
 // @ts-expect-error a tool does something
 void new Client({ url: "http://x", tools: { empty: {} } });
 
+export function bindings(client: Client): () => void {
+  const { state, send } = useVueChat(client, () => ({ conversationId: "c" }));
+  const status: ChatStatus = state.value.status;
+  void send(status);
+  const chat = createChat(client, { live: false });
+  void chat.loadOlder();
+  return chat.subscribe(({ entries: [first] }) => first?.role === "user" && first.id);
+}
+
 export function Page({ client }: { client: Client }): string {
   const { entries, status, owed, error, send, edit, regenerate, decide, answer, stop } =
     useChat(client);
@@ -235,7 +247,16 @@ export function Page({ client }: { client: Client }): string {
     { role: "user", content: [{ type: "text", text: "hi" }] },
     { ...context, agentId: "sales", idempotencyKey: "mine" },
   );
-  if (status === "running") void send("and this", { onBusy: "enqueue" }).then(() => undefined);
+  const { isBusy, hasOlder, refused, loadOlder, reload, switchVersion } = useChat(client);
+  if (isBusy) void send("and this", { onBusy: "enqueue" }).then(() => undefined);
+  if (hasOlder) void loadOlder().then(reload);
+  const field: string = refused?.text ?? "";
+  if (refused?.error.name === field) void send(refused.message);
+  // @ts-expect-error there is no such status
+  if (status === "running") void 0;
+  for (const { ids, current } of entries[0]?.versions ?? []) {
+    if (ids[0] !== current) void switchVersion(ids[0] ?? current);
+  }
   const begun: Promise<Event | undefined> = client.send("hi").start();
   void begun;
   const [first] = entries;

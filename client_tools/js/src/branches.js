@@ -64,8 +64,9 @@ export async function findMessage(client, conversationId, messageId, options) {
  * @param {string} conversationId
  * @param {[number, number]} range the number of messages to skip, and the end
  * @param {import("./client.js").RequestOptions} [options]
+ * @returns {Promise<Message[]>} fewer if the conversation has become shorter
  */
-async function readBetween(client, conversationId, [start, end], options) {
+export async function readBetween(client, conversationId, [start, end], options) {
   /** @type {Message[]} */
   const found = [];
   // a page has fewer messages than asked for if they are large

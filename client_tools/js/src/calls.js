@@ -1,6 +1,6 @@
 /** The calls of an answer, as a tree: calls of a sub-agent are within the call that it works on. */
 
-/** @typedef {import("./chat.js").ChatState["entries"]} Entries */
+/** @typedef {import("./state.js").ChatState["entries"]} Entries */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").OwedCall} OwedCall */
 
@@ -202,7 +202,7 @@ export async function readResults(client, conversationId, ids, signal) {
       for (const message of messages.map(innermost)) {
         if (message.role !== "tool" || !ids.has(message.toolCallId)) continue;
         results.set(message.toolCallId, {
-          result: message.content,
+          result: valueOf(message.content),
           isError: message.isError === true,
           ...syntheticOf(message),
         });
@@ -228,6 +228,15 @@ export function withResults(entries, results) {
   return entries.map((entry) =>
     entry.role === "assistant" ? { ...entry, calls: entry.calls.map(settled) } : entry,
   );
+}
+
+/**
+ * @param {unknown} content of a result in the history
+ * @returns {unknown} the value that the tool has returned
+ */
+export function valueOf(content) {
+  const [part, ...others] = Array.isArray(content) ? content : [];
+  return part?.type === "data" && others.length === 0 ? part.data : content;
 }
 
 /** @param {Call} call @returns {Call[]} */

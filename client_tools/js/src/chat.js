@@ -1,76 +1,32 @@
 /** A conversation for a user interface: an immutable state, and a subscription to its changes. */
 
+import { Answering } from "./answering.js";
 import { reword } from "./branches.js";
-import { InvalidArgument, RunFailed, isSettled } from "./errors.js";
-import { readResults, unansweredCalls } from "./calls.js";
+import { ConnectionLost, InvalidArgument, errorOf } from "./errors.js";
 import { Live } from "./live.js";
-import { Aborter } from "./signals.js";
-import { Thread, entryOf } from "./thread.js";
+import { entryOf } from "./past.js";
+import { statusOf } from "./state.js";
+import { Thread } from "./thread.js";
 import { randomId } from "./wire.js";
 
+/** @typedef {import("./answering.js").ChatPost} ChatPost */
 /** @typedef {import("./client.js").Client} Client */
 /** @typedef {import("./client.js").Decision} Decision */
 /** @typedef {import("./client.js").SendOptions} SendOptions */
+/** @typedef {import("./client.js").UserMessage} UserMessage */
 /** @typedef {import("./events.js").Event} Event */
-/** @typedef {import("./events.js").OwedCall} OwedCall */
-/** @typedef {import("./thread.js").Exchange} Exchange */
+/** @typedef {import("./state.js").ChatOptions} ChatOptions */
+/** @typedef {import("./state.js").ChatSendOptions} ChatSendOptions */
+/** @typedef {import("./state.js").ChatState} ChatState */
 
 /**
- * @typedef {{readonly role: "user", readonly id: string, readonly text: string, readonly parts?:
- *   readonly import("./client.js").Part[]}} UserEntry `id` of the message; `parts` if it has more
- *   than text
+ * @typedef {"send" | "edit" | "regenerate" | "switchVersion" | "loadOlder" | "reload" | "resume" |
+ *   "decide" | "answer" | "stop"} MethodName
  */
+/** @typedef {Pick<Chat, MethodName>} ChatMethods */
 /**
- * @typedef {object} AssistantEntry
- * @property {"assistant"} role
- * @property {string} text without what was rewound
- * @property {string} reasoning
- * @property {readonly import("./calls.js").Call[]} calls
- * @property {unknown} [output] the accepted object, if an output schema was given
- * @property {string} [model] the name of the model that answered last, sub-agents aside, as soon as
- *   it is known
- */
-
-/**
- * @typedef {object} ChatState
- * @property {string} conversationId
- * @property {readonly (UserEntry | Readonly<AssistantEntry>)[]} entries the messages and answers
- *   since this chat was created
- * @property {"idle" | "running" | "deleted"} status deleted: by another client; the next message
- *   begins the conversation anew
- * @property {readonly OwedCall[]} owed calls that a person must answer: approvals by `decide`,
- *   questions by `answer`
- * @property {Error | null} error of the last `send`, `resume`, `decide` or `answer`
- */
-
-/**
- * @typedef {object} QueuedMessage a message that was sent during an answer
- * @property {import("./sending.js").Sending} sending
- * @property {Aborter} reading stops reading its answer
- * @property {Exchange} exchange
- * @property {boolean} isAccepted whether the server has accepted it
- * @property {() => void} shown called when its answer has ended
- */
-
-/**
- * @typedef {object} ChatPost
- * @property {(signal: AbortSignal) => import("./sending.js").Sending} send
- * @property {Exchange["asked"]} asked
- * @property {string | null} replaces
- */
-
-/**
- * @typedef {object} ChatOptions
- * @property {string} [conversationId] default: a new one
- * @property {SendOptions["include"]} [include]
- * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs of this chat continue when
- *   nobody follows them
- * @property {boolean} [live] whether the chat shows what other clients do in its conversation while
- *   somebody subscribes to it; default: true
- */
-
-/**
- * @typedef {Omit<SendOptions, "conversationId" | "include" | "signal" | "after">} ChatSendOptions
+ * @typedef {{client: Client, conversationId: string | undefined, chat: Chat}} KeptChat a chat, and
+ *   what it was made for
  */
 
 /** Values of `onBusy` with which a message may be sent during an answer. */
@@ -84,36 +40,19 @@ export class Chat {
   #state;
   /** @type {Set<() => void>} */
   #listeners = new Set();
-  /** @type {import("./sending.js").Sending | null} */
-  #sending = null;
-  #leaving = new AbortController();
-  /** Stops reading `#sending` alone. */
-  #reading = new Aborter();
-  /**
-   * True while a run is being read; false between two runs, while tools run and results are posted.
-   */
-  #isInRun = false;
-  /** Messages that were sent during the current answer.
-   * @type {QueuedMessage[]} */
-  #queued = [];
-  /** Resolves when the server has accepted or refused the last message.
-   * @type {Promise<void>} */
-  #accepted = Promise.resolve();
-  #setAccepted = () => {};
   #thread = new Thread();
   #live;
-  /** Calls that a person owes after the last event read; the state has them when reading ends.
-   * @type {readonly OwedCall[]} */
-  #owed = [];
-  /** All calls of the last `owed` event.
-   * @type {ReadonlySet<string>} */
-  #waiting = new Set();
-  /** The last run that was read.
+  #answering;
+  #isDeleted = false;
+  #isSwitching = false;
+  /** Whether the connection is lost on which the conversation is watched. */
+  #isLost = false;
+  /** The error of the watch, until it is connected.
+   * @type {Error | null} */
+  #watchError = null;
+  /** The run that could not be resumed.
    * @type {string | null} */
-  #runId = null;
-  /** Calls whose results were searched for in the history.
-   * @type {Set<string>} */
-  #lookedUp = new Set();
+  #lostRun = null;
 
   /**
    * @param {Client} client
@@ -121,17 +60,40 @@ export class Chat {
    */
   constructor(client, { conversationId, include = [], onDisconnect, live = true } = {}) {
     const id = conversationId ?? randomId();
+    const isNew = conversationId === undefined;
     this.#client = client;
-    this.#postOptions = { include, ...(onDisconnect && { onDisconnect }) };
-    this.#state = { conversationId: id, entries: [], status: "idle", owed: [], error: null };
-    this.#live = new Live(client, { conversationId: id, include }, this.#thread, {
-      onEvent: (event) => this.#addWatched(event),
-      onChange: () => this.#change({}),
-      onStopped: () => this.#state.status === "running" && !this.#sending && this.#rest(),
-      onDeleted: () => this.#change({ status: "deleted", owed: [] }),
+    const postOptions = { include, ...(onDisconnect && { onDisconnect }) };
+    this.#postOptions = postOptions;
+    this.#state = {
+      conversationId: id,
+      entries: [],
+      status: isNew ? "idle" : "loading",
+      isBusy: false,
+      hasOlder: false,
+      owed: [],
+      error: null,
+      refused: null,
+    };
+    const thread = this.#thread;
+    const options = { conversationId: id, include, isNew, isFollowed: live };
+    this.#live = new Live(client, options, thread, {
+      onEvent: (event) => this.#answering.addWatched(event),
+      onChange: () => this.#change(),
+      onStopped: () => this.#noteStop(),
+      onDeleted: () => this.#noteDeletion(),
+      onLoaded: (view) => this.#continue(view),
+      onConnection: (isOpen, error) => this.#noteWatch(isOpen, error),
+      onError: (error) => this.#change({ error: errorOf(error) }),
     });
-    this.#live.isOn = live;
-    this.#live.isKnown = conversationId !== undefined;
+    this.#answering = new Answering({
+      client,
+      conversationId: id,
+      postOptions,
+      thread,
+      live: this.#live,
+      state: () => this.#state,
+      change: (change) => this.#change(change),
+    });
   }
 
   /** @returns {Readonly<ChatState>} the same object until something changes */
@@ -152,7 +114,7 @@ export class Chat {
       // React's strict mode unsubscribes and subscribes again at once
       queueMicrotask(() => {
         if (this.#listeners.size > 0) return;
-        this.#leaving.abort();
+        this.#answering.leave();
         this.#live.end();
       });
     };
@@ -205,20 +167,70 @@ export class Chat {
    */
   regenerate = (id, options) => {
     const { conversationId } = this.#state;
-    const send = (/** @type {AbortSignal} */ signal) =>
-      this.#client.regenerate(conversationId, id, { ...this.#postOptions, ...options, signal });
-    return this.#dispatch({ send, asked: this.#thread.find(id), replaces: id }, options);
+    /** @type {ChatPost["send"]} */
+    const send = (reading) =>
+      this.#client.regenerate(conversationId, id, { ...this.#postOptions, ...options, ...reading });
+    const asked = this.#thread.find(id);
+    return this.#dispatch({ send, asked, replaces: id, message: null }, options);
   };
 
-  /** Continue after a reload: follow the current run, and answer the calls that are owed.
-   * @returns {Promise<void>} as `send` */
-  resume = () => {
+  /**
+   * Show another version of a message or an answer, and what followed it, to all clients.
+   *
+   * @param {string} id one of the `ids` of an entry's `versions`
+   * @returns {Promise<void>} resolves when the history is read; an error is in the state
+   * @throws {InvalidArgument} during an answer
+   */
+  switchVersion = async (id) => {
     this.#refuseWhileRunning();
-    const signal = this.#newSignal();
-    return this.#show(
-      this.#client.resume(this.#state.conversationId, { ...this.#postOptions, signal }),
-      this.#thread.begin([]),
-    );
+    this.#isSwitching = true;
+    this.#change({ error: null });
+    try {
+      await this.#client.switchBranch(this.#state.conversationId, id);
+      await this.#live.reload();
+    } catch (raised) {
+      this.#change({ error: errorOf(raised) });
+    } finally {
+      this.#isSwitching = false;
+      this.#change();
+    }
+  };
+
+  /** Show a page of the messages before the first one of `entries`.
+   * @returns {Promise<void>} resolves when it is read; an error is in the state */
+  loadOlder = async () => {
+    try {
+      await this.#live.loadOlder();
+    } catch (raised) {
+      this.#change({ error: errorOf(raised) });
+    }
+  };
+
+  /**
+   * Read the history again, and follow the conversation: after an error, or because other clients
+   * may have switched to another version.
+   *
+   * @returns {Promise<void>} resolves when it is read; an error is in the state
+   */
+  reload = () => {
+    this.#lostRun = null;
+    this.#change({ error: null });
+    return this.#live.reload();
+  };
+
+  /**
+   * Follow the current run, and answer the calls that are owed. A chat does that itself when the
+   * history is read.
+   *
+   * @returns {Promise<void>} as `send`
+   */
+  resume = async () => {
+    if (this.#live.loading !== null) await this.#live.loading;
+    else if (this.#answering.resuming === null) {
+      this.#refuseWhileRunning();
+      return this.#answering.resume({}, this.#thread.begin([]));
+    }
+    return this.#answering.resuming ?? undefined;
   };
 
   /**
@@ -229,9 +241,10 @@ export class Chat {
    */
   decide = (decision) => {
     this.#refuseWhileRunning();
-    const options = { ...this.#postOptions, signal: this.#newSignal() };
-    const sending = this.#client.decide(this.#state.conversationId, decision, options);
-    return this.#show(sending, this.#thread.last);
+    const { conversationId } = this.#state;
+    return this.#answering.settle((reading) =>
+      this.#client.decide(conversationId, decision, { ...this.#postOptions, ...reading }),
+    );
   };
 
   /**
@@ -246,7 +259,7 @@ export class Chat {
   answer = (id, content, { isError = false } = {}) => {
     this.#refuseWhileRunning();
     const { conversationId, owed } = this.#state;
-    const options = { conversationId, ...this.#postOptions, signal: this.#newSignal() };
+    const options = { conversationId, ...this.#postOptions };
     /** @type {import("./client.js").ToolMessage} */
     const message = { role: "tool", toolCallId: id, content, ...(isError && { isError }) };
     const toolCallName = owed.find((call) => call.id === id)?.name ?? "";
@@ -260,19 +273,23 @@ export class Chat {
       cursor: "",
       runId: null,
     };
-    return this.#show(this.#client.send([message], options), this.#thread.last, ownEvent);
+    return this.#answering.settle(
+      (reading) => this.#client.send([message], { ...options, ...reading }),
+      ownEvent,
+    );
   };
 
   /** Stop the run on the server.
    * @returns {Promise<boolean>} whether there was a run */
   stop = async () => {
-    if (this.#sending) return this.#sending.cancel();
+    const { sending } = this.#answering;
+    if (sending) return sending.cancel();
     const { runId } = this.#live;
     return runId !== null && this.#client.cancel(this.#state.conversationId, { runId });
   };
 
   #refuseWhileRunning() {
-    if (this.#state.status === "running") {
+    if (this.#state.isBusy) {
       throw new InvalidArgument(
         'an answer is in progress: wait for it, stop it, or send with onBusy "enqueue" or ' +
           '"interrupt"',
@@ -295,265 +312,146 @@ export class Chat {
    * @param {{onBusy?: SendOptions["onBusy"]}} [options]
    * @returns {Promise<void>}
    */
-  #dispatch({ send, asked, replaces }, options) {
+  #dispatch(post, options) {
     this.#refuseUnless(options);
-    if (this.#sending) {
-      const reading = new Aborter(this.#leaving.signal);
-      const sending = send(reading.signal);
-      return this.#sendWhileRunning(sending, reading, this.#thread.begin(asked, replaces));
-    }
-    if (this.#state.status === "deleted") this.#thread.clear();
-    const sending = send(this.#newSignal());
-    return this.#show(sending, this.#thread.begin(asked, replaces));
-  }
-
-  /**
-   * Post at once; show the answer when the current one has ended.
-   *
-   * @param {import("./sending.js").Sending} sending
-   * @param {Aborter} reading
-   * @param {Exchange} exchange
-   * @returns {Promise<void>}
-   */
-  #sendWhileRunning(sending, reading, exchange) {
-    return new Promise((shown) => {
-      const next = { sending, reading, exchange, isAccepted: false, shown: () => shown() };
-      this.#queued.push(next);
-      this.#change({});
-      // the error is reported when this message's turn comes
-      this.#accepted = this.#accepted
-        .then(() => sending.start())
-        .then(
-          (event) => this.#accept(next, event),
-          () => {},
-        );
+    return this.#answering.post(post, () => {
+      if (this.#isDeleted) this.#thread.clear();
+      this.#isDeleted = false;
     });
   }
 
   /**
-   * @param {string | import("./client.js").UserMessage} message
+   * @param {string | UserMessage} said
    * @param {Omit<SendOptions, "conversationId" | "include" | "signal">} [options]
    * @param {string | null} [replaces]
    * @returns {ChatPost}
    */
-  #postOf(message, options, replaces = null) {
+  #postOf(said, options, replaces = null) {
     const { conversationId } = this.#state;
-    /** @type {import("./client.js").UserMessage} */
-    const said = typeof message === "string" ? { role: "user", content: message } : message;
+    /** @type {UserMessage} */
+    const { id, ...rest } = typeof said === "string" ? { role: "user", content: said } : said;
     // the same message comes to those who watch
-    const { id = randomId(), content } = said;
-    const send = (/** @type {AbortSignal} */ signal) =>
-      this.#client.send(
-        { ...said, id },
-        { ...this.#postOptions, ...options, conversationId, signal },
-      );
-    return { send, asked: [{ id, entry: entryOf({ id, content }) }], replaces };
+    const message = { ...rest, id: id ?? this.#sameId(rest.content, replaces) ?? randomId() };
+    /** @type {ChatPost["send"]} */
+    const send = (reading) =>
+      this.#client.send(message, {
+        ...this.#postOptions,
+        ...options,
+        conversationId,
+        ...reading,
+      });
+    return { send, asked: [{ id: message.id, entry: entryOf(message) }], replaces, message };
   }
 
   /**
-   * @param {QueuedMessage} next
-   * @param {Event | undefined} event the first of its answer
+   * @param {UserMessage["content"]} content
+   * @param {string | null} replaces
+   * @returns {string | null} the id of the message that was refused last, if this is the same: the
+   *   server may have it, since an answer may have been lost
    */
-  #accept(next, event) {
-    next.isAccepted = true;
-    // no run was in progress, so nothing more comes of the previous answer
-    if (next === this.#queued[0] && event?.type !== "run-queued" && !this.#isInRun) {
-      this.#reading.close();
-    }
-  }
-
-  /** Create the signal of the next sending. */
-  #newSignal() {
-    this.#leaving = new AbortController();
-    this.#reading = new Aborter(this.#leaving.signal);
-    return this.#reading.signal;
+  #sameId(content, replaces) {
+    const { refused } = this.#state;
+    if (refused === null || refused.replaces !== replaces) return null;
+    const isSame = JSON.stringify(refused.message.content) === JSON.stringify(content);
+    return isSame ? refused.message.id : null;
   }
 
   /**
-   * Append the events to an answer.
+   * Continue what the history ends with.
    *
-   * @param {import("./sending.js").Sending} sending
-   * @param {Exchange} exchange
-   * @param {Event} [ownEvent] the result that this chat posts, shown once the server has it
+   * @param {import("./client.js").ConversationView} view
    */
-  async #show(sending, exchange, ownEvent) {
-    const { signal } = this.#leaving;
-    this.#sending = sending;
-    this.#isInRun = false;
-    if (this.#queued.length === 0) {
-      this.#accepted = new Promise((resolve) => (this.#setAccepted = resolve));
+  #continue({ running, owed }) {
+    const isLost = running?.runId === this.#lostRun;
+    const isReading = this.#answering.sending !== null;
+    if (isReading || (running ? isLost : owed.length === 0)) {
+      return isReading ? this.#change() : this.#answering.forgetOwed();
     }
-    this.#change({ status: "running", error: null });
-    /** @type {Error | null} */
-    let error = null;
-    let isWhole = false;
-    try {
-      await this.#read(sending, exchange, ownEvent).catch((raised) =>
-        this.#catchUp(raised, exchange, signal),
-      );
-      isWhole = true;
-      // the watch, which was first with this run, may be behind
-      await this.#live.ended(this.#sending.runId);
-    } catch (raised) {
-      if (!this.#reading.signal.aborted) error = errorOf(raised);
-    }
-    // it was refused, and nothing has taken its place
-    if (exchange.replaces !== null && exchange.runs.length === 0) this.#thread.remove(exchange);
-    this.#setAccepted();
-    exchange.isWaiting = false;
-    this.#live.release(isWhole);
-    if (this.#queued.length > 0 && !signal.aborted) return void this.#showQueued();
-    for (const { shown } of this.#queued.splice(0)) shown();
-    this.#sending = null;
-    this.#change({ status: this.#live.runId ? "running" : "idle", owed: this.#owed, error });
-    if (error === null && !signal.aborted) await this.#fillResults(signal);
-  }
-
-  /** Show the next queued message, whose entry is there already. */
-  async #showQueued() {
-    const next = /** @type {QueuedMessage} */ (this.#queued.shift());
-    this.#reading = next.reading;
-    await this.#show(next.sending, next.exchange);
-    next.shown();
-  }
-
-  /**
-   * @param {import("./sending.js").Sending} sending
-   * @param {Exchange} exchange
-   * @param {Event} [ownEvent]
-   */
-  async #read(sending, exchange, ownEvent) {
-    this.#sending = sending;
-    for await (const event of sending) {
-      this.#setAccepted();
-      if (ownEvent) this.#thread.add(ownEvent, exchange);
-      ownEvent = undefined;
-      if (event.type === "run-start") this.#thread.replace(exchange);
-      if (this.#live.claim(event, exchange)) this.#thread.add(event, exchange);
-      this.#track(event);
-      this.#change({ owed: common(this.#state.owed, this.#owed) });
-      // the queued message closes the calls that this run leaves owed
-      if (event.type === "run-end" && this.#queued[0]?.isAccepted) return;
-    }
-  }
-
-  /**
-   * Show an event of a run that another client has begun.
-   *
-   * @param {Event | (import("./events.js").ErrorEvent & import("./events.js").Place)} event
-   */
-  #addWatched(event) {
-    if (event.type === "error") return this.#change({ error: RunFailed.of(event) });
-    this.#thread.add(event);
-    this.#track(event);
-    const isOver = event.type === "run-end" && !this.#sending;
-    this.#change({
-      status: isOver ? "idle" : "running",
-      owed: isOver ? this.#owed : common(this.#state.owed, this.#owed),
-      ...(event.type === "run-start" && { error: null }),
+    const exchange = this.#thread.last;
+    if (!running) return void this.#answering.resume({}, exchange);
+    const { runId } = running;
+    const resuming = this.#answering.resume({ runId }, exchange);
+    this.#live.claim({ type: "run-start", cursor: `${runId}.0-0`, runId }, exchange);
+    void resuming.then(() => {
+      const { error } = this.#state;
+      if (error && !(error instanceof ConnectionLost)) this.#lostRun = runId;
     });
   }
 
-  /** Show that no answer is in progress. */
-  #rest() {
-    this.#change({ status: "idle", owed: this.#owed });
+  #noteDeletion() {
+    this.#isDeleted = true;
+    this.#answering.forgetOwed();
   }
 
-  /** @param {Event} event */
-  #track(event) {
-    this.#owed = owedAfter(this.#owed, event);
-    this.#runId = event.runId ?? this.#runId;
-    this.#isInRun = event.cursor !== "" && event.type !== "run-end";
-    if (event.type === "run-start") this.#waiting = new Set();
-    if (event.type === "owed") this.#waiting = new Set(event.toolCalls.map(({ id }) => id));
+  #noteStop() {
+    this.#isLost = false;
+    this.#answering.rest();
   }
 
   /**
-   * Follow the run that another client's answer has started.
-   *
+   * @param {boolean} isOpen
    * @param {unknown} raised
-   * @param {Exchange} exchange
-   * @param {AbortSignal} signal
    */
-  async #catchUp(raised, exchange, signal) {
-    if (!isSettled(raised)) throw raised;
-    if (this.#queued.length > 0) await this.#accepted;
-    // the queued message has closed what was owed
-    if (this.#queued[0]?.isAccepted) return;
-    const { conversationId } = this.#state;
-    const { running, runId, owed } = await this.#client.conversation(conversationId, { signal });
-    const isSame = owed.some(({ id }) => this.#waiting.has(id));
-    const begun = running?.runId ?? (isSame ? null : runId);
-    this.#owed = owed.filter(isForPerson);
-    this.#waiting = new Set(owed.map(({ id }) => id));
-    const next = begun !== null && begun !== this.#runId && { runId: begun };
-    await this.#read(
-      this.#client.resume(conversationId, { ...this.#postOptions, signal, ...next }),
-      exchange,
-    );
+  #noteWatch(isOpen, raised) {
+    if (this.#isLost === !isOpen && !raised) return;
+    this.#isLost = !isOpen;
+    const isOver = isOpen && this.#state.error === this.#watchError;
+    this.#watchError = raised ? errorOf(raised) : null;
+    this.#change({
+      ...(isOver && { error: null }),
+      ...(this.#watchError && { error: this.#watchError }),
+    });
   }
 
-  /**
-   * Read from the history the results of calls that other clients answered or the server closed.
-   *
-   * @param {AbortSignal} signal
-   */
-  async #fillResults(signal) {
-    // results are stored only when nothing is owed
-    const ids =
-      this.#waiting.size > 0
-        ? []
-        : unansweredCalls(this.#state.entries).filter((id) => !this.#lookedUp.has(id));
-    if (ids.length === 0) return;
-    try {
-      const results = await readResults(
-        this.#client,
-        this.#state.conversationId,
-        new Set(ids),
-        signal,
-      );
-      for (const id of ids) this.#lookedUp.add(id);
-      this.#thread.addResults(results);
-      this.#change({});
-    } catch {
-      // they are shown without: the next reading looks again
-    }
-  }
-
-  /** @param {Partial<ChatState>} change */
-  #change(change) {
-    this.#state = { ...this.#state, entries: this.#thread.entries, ...change };
+  /** @param {Partial<ChatState>} [change] */
+  #change(change = {}) {
+    const { sending, hasBegun, isLost } = this.#answering;
+    const { runId, isLoading, hasOlder } = this.#live;
+    const isBusy = sending !== null || runId !== null;
+    const status = statusOf({
+      isDeleted: this.#isDeleted,
+      isLost: sending ? isLost : this.#isLost,
+      isBusy,
+      hasBegun,
+      isLoading: isLoading || this.#isSwitching,
+    });
+    const { entries } = this.#thread;
+    const next = { ...this.#state, entries, status, isBusy, hasOlder, ...change };
+    const { refused, error } = next;
+    // it was accepted, and the answer was lost
+    const isKnown = refused !== null && this.#thread.find(refused.message.id).length > 0;
+    const isOver = isKnown && error === refused.error;
+    this.#state = { ...next, ...(isKnown && { refused: null }), ...(isOver && { error: null }) };
     for (const listener of [...this.#listeners]) listener();
   }
 }
 
-/** @param {unknown} raised */
-function errorOf(raised) {
-  return raised instanceof Error ? raised : new Error(String(raised));
-}
-
-/** @param {OwedCall} call */
-function isForPerson({ kind }) {
-  return kind === "approval" || kind === "question";
+/**
+ * @param {Chat} chat
+ * @returns {ChatMethods} for bindings to frameworks
+ */
+export function methodsOf(chat) {
+  const { send, edit, regenerate, switchVersion, loadOlder, reload } = chat;
+  const { resume, decide, answer, stop } = chat;
+  return {
+    ...{ send, edit, regenerate, switchVersion, loadOlder, reload },
+    ...{ resume, decide, answer, stop },
+  };
 }
 
 /**
- * @param {readonly OwedCall[]} owed to people
- * @param {Event} event
+ * @param {KeptChat | null} kept
+ * @param {Client} client
+ * @param {ChatOptions} options
+ * @returns {KeptChat} the same one, unless the client or the conversation is another
  */
-function owedAfter(owed, event) {
-  if (event.type === "run-start") return [];
-  if (event.type === "owed") return event.toolCalls.filter(isForPerson);
-  if (event.type !== "client-tool-result" && event.type !== "client-decision") return owed;
-  return owed.filter(({ id }) => id !== event.toolCallId);
-}
-
-/**
- * @param {readonly OwedCall[]} calls
- * @param {readonly OwedCall[]} others
- * @returns {readonly OwedCall[]} the calls that are in both lists; `calls` itself if all are
- */
-function common(calls, others) {
-  const left = calls.filter(({ id }) => others.some((other) => other.id === id));
-  return left.length === calls.length ? calls : left;
+export function keepChat(kept, client, options) {
+  const { conversationId } = options;
+  const isSame =
+    kept?.client === client &&
+    (kept.conversationId === conversationId ||
+      kept.chat.getSnapshot().conversationId === conversationId);
+  // a new chat that is asked for by the id it has made may be left by that id, too
+  if (isSame) return Object.assign(kept, { conversationId });
+  return { client, conversationId, chat: new Chat(client, options) };
 }

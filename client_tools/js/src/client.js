@@ -78,6 +78,8 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and
  *   content joins its run; default: a random one
  * @property {boolean} [retryBusy] whether a post is retried that was refused because of another run
+ * @property {(isOpen: boolean) => void} [onConnection] called with false when the connection broke,
+ *   or could not be made, and is tried again, and with true each time it is there
  */
 
 /**
@@ -106,6 +108,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs that this client's answers
  *   start continue when nobody follows them
  * @property {SendOptions["include"]} [include]
+ * @property {PostOptions["onConnection"]} [onConnection]
  */
 
 /**
@@ -113,6 +116,7 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {string} [after] the cursor of the last event that was seen, of any run
  * @property {SendOptions["include"]} [include]
  * @property {AbortSignal} [signal] closes the connection; the iteration throws its reason
+ * @property {PostOptions["onConnection"]} [onConnection]
  */
 
 /** @typedef {{signal?: AbortSignal}} RequestOptions */
@@ -243,14 +247,15 @@ export class Client {
    * @param {ResumeOptions} [options]
    * @returns {Sending}
    */
-  resume(conversationId, { lastEventId = "", runId, signal, onDisconnect, include = [] } = {}) {
+  resume(conversationId, { lastEventId = "", runId, include = [], ...options } = {}) {
+    const { signal, onDisconnect, onConnection } = options;
     /** @type {import("./sending.js").FirstStep} */
     const first = lastEventId || runId ? { runId: runId ?? null, after: lastEventId } : "current";
     return new Sending(this.#parts, {
       conversationId,
       first,
       include,
-      ...defined({ signal, onDisconnect }),
+      ...defined({ signal, onDisconnect, onConnection }),
     });
   }
 
@@ -264,7 +269,7 @@ export class Client {
    * @returns {AsyncGenerator<import("./events.js").WatchEvent, void, void>} throws `CursorExpired`
    *   if events after `after` are lost: read the messages again, and watch without it
    */
-  watch(conversationId, { after = "", include = [], signal } = {}) {
+  watch(conversationId, { after = "", include = [], signal, onConnection } = {}) {
     conversationPath(conversationId);
     const { signal: never } = new AbortController();
     return watchConversation(this.#parts, {
@@ -272,6 +277,7 @@ export class Client {
       after,
       include: included(include),
       signal: signal ?? never,
+      ...defined({ onConnection }),
     });
   }
 
@@ -425,6 +431,7 @@ export class Client {
       idempotencyKey = randomId(),
       retryBusy,
       onDisconnect,
+      onConnection,
       agentId,
       ...said
     },
@@ -450,7 +457,7 @@ export class Client {
       conversationId,
       first,
       include,
-      ...defined({ retryBusy, signal, onDisconnect }),
+      ...defined({ retryBusy, signal, onDisconnect, onConnection }),
     });
   }
 

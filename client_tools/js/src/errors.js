@@ -107,10 +107,23 @@ export function isContentError(error) {
 
 /**
  * @param {unknown} error
+ * @returns {boolean} whether a post was refused because of another run
+ */
+export function isBusy(error) {
+  return error instanceof ApiError && error.code === "conversation_busy";
+}
+
+/**
+ * @param {unknown} error
  * @returns {boolean} whether the answers do not fit the questions: a person may answer again
  */
 export function isInvalidAnswer(error) {
   return error instanceof ApiError && error.code === "invalid_answer";
+}
+
+/** @param {unknown} raised @returns {Error} */
+export function errorOf(raised) {
+  return raised instanceof Error ? raised : new Error(String(raised));
 }
 
 /** An answer that is not one of a passback server; `status` is that of a foreign server. */

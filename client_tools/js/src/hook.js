@@ -1,9 +1,9 @@
 /** The React hook, for any library with React's three functions. */
 
-import { Chat } from "./chat.js";
+import { keepChat, methodsOf } from "./chat.js";
 
-/** @typedef {import("./chat.js").ChatOptions} ChatOptions */
-/** @typedef {import("./chat.js").ChatState} ChatState */
+/** @typedef {import("./state.js").ChatOptions} ChatOptions */
+/** @typedef {import("./state.js").ChatState} ChatState */
 /** @typedef {import("./client.js").Client} Client */
 
 /**
@@ -14,30 +14,23 @@ import { Chat } from "./chat.js";
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
 
-/** @typedef {"send" | "edit" | "regenerate" | "resume" | "decide" | "answer" | "stop"} Methods */
-/** @typedef {ChatState & Pick<Chat, Methods>} ChatView */
+/** @typedef {ChatState & import("./chat.js").ChatMethods} ChatView */
 
 /**
  * @param {Hooks} hooks
  * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as
- *   long as its component, and is replaced if the client or `conversationId` changes
+ *   long as its component, and is replaced if the client or `conversationId` changes; with the id
+ *   that a new chat has made itself, it stays
  */
 export function createUseChat({ useSyncExternalStore, useRef, useCallback }) {
   return function useChat(client, options = {}) {
-    const { conversationId } = options;
-    const kept = useRef(
-      /** @type {{client: Client, conversationId: string | undefined, chat: Chat} | null} */ (null),
-    );
-    if (kept.current?.client !== client || kept.current.conversationId !== conversationId) {
-      kept.current = { client, conversationId, chat: new Chat(client, options) };
-    }
-    const { chat } = kept.current;
+    const kept = useRef(/** @type {import("./chat.js").KeptChat | null} */ (null));
+    const { chat } = (kept.current = keepChat(kept.current, client, options));
     const subscribe = useCallback(
       (/** @type {() => void} */ listener) => chat.subscribe(listener),
       [chat],
     );
     const state = useSyncExternalStore(subscribe, chat.getSnapshot, chat.getSnapshot);
-    const { send, edit, regenerate, resume, decide, answer, stop } = chat;
-    return { ...state, send, edit, regenerate, resume, decide, answer, stop };
+    return { ...state, ...methodsOf(chat) };
   };
 }

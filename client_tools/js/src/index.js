@@ -25,10 +25,6 @@ export { randomId } from "./wire.js";
  * @typedef {import("./branches.js").FoundMessage} FoundMessage
  * @typedef {import("./branches.js").Reworded} Reworded
  * @typedef {import("./calls.js").Call} Call
- * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
- * @typedef {import("./chat.js").ChatOptions} ChatOptions
- * @typedef {import("./chat.js").ChatState} ChatState
- * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").MessageContext} MessageContext
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationPage} ConversationPage
@@ -61,6 +57,14 @@ export { randomId } from "./wire.js";
  * @typedef {import("./questions.js").Question} Question
  * @typedef {import("./questions.js").QuestionAnswer} QuestionAnswer
  * @typedef {import("./questions.js").Questions} Questions
+ * @typedef {import("./state.js").AssistantEntry} AssistantEntry
+ * @typedef {import("./state.js").ChatOptions} ChatOptions
+ * @typedef {import("./state.js").ChatSendOptions} ChatSendOptions
+ * @typedef {import("./state.js").ChatState} ChatState
+ * @typedef {import("./state.js").ChatStatus} ChatStatus
+ * @typedef {import("./state.js").Refused} Refused
+ * @typedef {import("./state.js").UserEntry} UserEntry
+ * @typedef {import("./state.js").Versions} Versions
  * @typedef {import("./tools.js").Approval} Approval
  * @typedef {import("./tools.js").ApprovalCall} ApprovalCall
  * @typedef {import("./tools.js").Approve} Approve

@@ -1,7 +1,7 @@
 /** Retries: exponential backoff with jitter, bounded, and never sooner than the server allows. */
 
 import { TRANSIENT_STATUSES } from "./contact.js";
-import { ApiError, ConnectionLost, PassbackError, ProtocolError } from "./errors.js";
+import { ApiError, ConnectionLost, PassbackError, ProtocolError, isBusy } from "./errors.js";
 
 /**
  * @typedef {import("./options.js").Retry & {contact: import("./contact.js").Contact}} Retry the
@@ -73,10 +73,7 @@ export class Backoff {
     if (error instanceof ConnectionLost) return true;
     if (error instanceof ProtocolError) return error.retryable;
     if (!(error instanceof ApiError)) return false;
-    return (
-      TRANSIENT_STATUSES.has(error.status ?? 0) ||
-      (this.#retryBusy && error.code === "conversation_busy")
-    );
+    return TRANSIENT_STATUSES.has(error.status ?? 0) || (this.#retryBusy && isBusy(error));
   }
 
   #delay() {

@@ -6,6 +6,7 @@
 import { Answer } from "./answer.js";
 import {
   InvalidArgument,
+  isBusy,
   isSettled,
   isContentError,
   isInvalidAnswer,
@@ -50,6 +51,7 @@ import {
  * @property {string} [onDisconnect] whether the runs continue when nobody follows them
  * @property {boolean} [retryBusy]
  * @property {AbortSignal} [signal]
+ * @property {(isOpen: boolean) => void} [onConnection]
  */
 
 /**
@@ -251,6 +253,7 @@ export class Sending {
     const { signal } = this.#aborter;
     const path = conversationPath(this.conversationId);
     const view = await withRetry(() => this.#parts.http.json(path, { signal }), this.#backoff());
+    this.#options.onConnection?.(true);
     const { runId: running } = asRecord(view.running);
     return {
       running: textOrNull(running),
@@ -357,6 +360,10 @@ export class Sending {
       silence: retry.silence,
       eventChars: limits.eventChars,
       trace: (step) => http.trace(exchange, step),
+      opening: () => {
+        this.#options.onConnection?.(true);
+        return [];
+      },
     });
     // a run's stream has no events of its conversation
     const events = /** @type {AsyncGenerator<Event | (ErrorEvent & Place)>} */ (following);
@@ -450,7 +457,11 @@ export class Sending {
 
   /** @param {(error: unknown) => void} [onPause] */
   #backoff(onPause) {
-    return new Backoff(this.#parts.retry, this.#aborter.signal, this.#options.retryBusy, onPause);
+    const { retryBusy, onConnection } = this.#options;
+    return new Backoff(this.#parts.retry, this.#aborter.signal, retryBusy, (error) => {
+      if (!isBusy(error)) onConnection?.(false);
+      onPause?.(error);
+    });
   }
 
   #cancelLate() {

@@ -1,10 +1,12 @@
 /** The messages and answers of a chat in their order, by the runs of which they are. */
 
 import { Answer } from "./answer.js";
-import { unansweredCalls, withResults } from "./calls.js";
+import { unansweredCalls, valueOf, withResults } from "./calls.js";
+import { askedIn, eventsOf, resultEvent } from "./past.js";
+import { VersionedEntries } from "./versions.js";
 
-/** @typedef {import("./chat.js").AssistantEntry} AssistantEntry */
-/** @typedef {import("./chat.js").UserEntry} UserEntry */
+/** @typedef {import("./state.js").AssistantEntry} AssistantEntry */
+/** @typedef {import("./state.js").UserEntry} UserEntry */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./messages.js").Message} Message */
 
@@ -15,7 +17,6 @@ import { unansweredCalls, withResults } from "./calls.js";
  * @property {boolean | null} isOwn whether its events come from a `send`, not from watching; null:
  *   neither has begun to read it
  * @property {boolean} isOpen whether more of its events follow
- * @property {boolean} [isAgain] whether its events come again, from its start
  * @property {Readonly<AssistantEntry> | null} before the answer before this run
  */
 
@@ -24,34 +25,39 @@ import { unansweredCalls, withResults } from "./calls.js";
  * @property {{id: string, entry: UserEntry}[]} asked
  * @property {Answer} answer
  * @property {Readonly<AssistantEntry> | null} said the answer so far
+ * @property {Set<string>} ids of the messages of the answer, as far as they are known
  * @property {ShownRun[]} runs
  * @property {boolean} isWaiting whether this chat sends it, and no run of it has begun
+ * @property {boolean} isReading whether this chat reads its answer
  * @property {string | null} replaces the id of the message that it takes the place of, with all
  *   behind that, as soon as its run begins
  */
 
 export class Thread {
+  /** Whether something has taken the place of what was shown, so that there are new versions. */
+  isRewritten = false;
   /** @type {Exchange[]} */
   #exchanges = [];
+  #versions = new VersionedEntries();
+  /** Runs that others have taken the place of: the watch may come to them later.
+   * @type {Set<string>} */
+  #gone = new Set();
 
   /** @returns {readonly (UserEntry | Readonly<AssistantEntry>)[]} */
   get entries() {
-    return this.#exchanges.flatMap(({ asked, said }) => [
-      ...asked.map(({ entry }) => entry),
-      ...(said ? [said] : []),
-    ]);
+    return this.#exchanges.flatMap((exchange) => this.#versions.of(exchange));
+  }
+
+  /** @param {readonly import("./branches.js").BranchPoint[]} branches of what is shown */
+  set branches(branches) {
+    this.#versions.branches = branches;
+    this.isRewritten = false;
   }
 
   /** @returns {Exchange} the last one that has an answer, which may continue */
   get last() {
     const isAnswer = (/** @type {Exchange} */ { runs, said }) => runs.length > 0 || said !== null;
     return this.#exchanges.findLast(isAnswer) ?? this.#insert([]);
-  }
-
-  /** The position from which on all messages are shown, if it is known. */
-  get lastFirst() {
-    const known = this.#exchanges.flatMap(({ runs: [run] }) => run?.first ?? []);
-    return known.at(-1) ?? null;
   }
 
   clear() {
@@ -64,7 +70,10 @@ export class Thread {
    * @returns {Exchange}
    */
   begin(asked, replaces = null) {
-    const own = { asked, replaces, answer: new Answer(), said: null, runs: [], isWaiting: true };
+    const answer = new Answer();
+    const ids = new Set();
+    const state = { isWaiting: true, isReading: false };
+    const own = { asked, replaces, answer, said: null, ids, runs: [], ...state };
     this.#exchanges.push(own);
     return own;
   }
@@ -90,10 +99,13 @@ export class Thread {
     const index = this.#exchanges.findIndex((each) => each !== own && each.asked.some(isIt));
     const old = this.#exchanges[index];
     if (replaces === null || !old) return;
+    const isGone = (/** @type {Exchange} */ each) => each !== own && !each.isWaiting;
+    const behind = this.#exchanges.slice(index);
+    this.#noteRewriting(behind.filter(isGone));
+    this.#versions.forget(replaces);
     const asked = old.asked.slice(0, old.asked.findIndex(isIt));
     const left = asked.length > 0 ? [{ ...old, asked, said: null, runs: [] }] : [];
-    const behind = this.#exchanges.slice(index);
-    const stay = behind.filter((each) => each === own || each.isWaiting);
+    const stay = behind.filter((each) => !isGone(each));
     this.#exchanges = [...this.#exchanges.slice(0, index), ...left, ...stay];
   }
 
@@ -110,31 +122,22 @@ export class Thread {
    * @returns {boolean} whether this reader is the one
    */
   claim(id, own) {
+    if (own === null && this.#gone.has(id)) return false;
     const found = this.#findRun(id);
     // a post that is repeated under its key has the same run
     const isRepeated = own !== null && found?.run.isOwn === true && found.exchange !== own;
     if (found && !isRepeated) {
       found.run.isOwn ??= own !== null;
-      if (found.run.isOwn !== (own !== null)) return false;
-      if (found.run.isAgain) this.#add(found.exchange, rewindOf(id));
-      found.run.isAgain = false;
-      return true;
+      return found.run.isOwn === (own !== null);
     }
     this.#addRun(own ?? this.last, { id, first: null, isOwn: own !== null });
     return true;
   }
 
-  /**
-   * Let the watch read the rest of a run that a `send` has left; all of it, if the watch has not
-   * come to it yet.
-   *
-   * @param {string} id
-   */
+  /** @param {string} id of a run that a `send` has left before its end: it has to be read again */
   release(id) {
     const run = this.#findRun(id)?.run;
-    if (!run?.isOpen) return;
-    run.isOwn = null;
-    run.isAgain = run.first === null;
+    if (run) run.isOwn = null;
   }
 
   /**
@@ -159,16 +162,15 @@ export class Thread {
    * Take the messages with which a run begins: they replace all from their position on.
    *
    * @param {import("./events.js").PostedEvent} event
-   * @param {boolean} isEarly whether those of other clients belong to the history before the chat
    */
-  post({ runId, first, messages }, isEarly) {
+  post({ runId, first, messages }) {
     const id = String(runId);
+    if (this.#gone.has(id)) return;
     this.#dropFrom(first, id);
     this.#addResults(messages);
-    const posted = askedIn(messages);
-    const ids = new Set(posted.map((each) => each.id));
+    const asked = askedIn(messages);
+    const ids = new Set(asked.map((each) => each.id));
     const sent = this.#exchanges.find((each) => each.asked.some((one) => ids.has(one.id)));
-    const asked = isEarly ? [] : posted;
     if (sent && !sent.runs.some((run) => run.id === id)) {
       this.#addRun(sent, { id, first, isOwn: null });
     }
@@ -181,26 +183,81 @@ export class Thread {
       // another client has begun the run that a `send` reads behind its own
       this.#cut(found.exchange, id);
       this.#addRun(this.#insert(asked), { id, first, isOwn: null });
-    } else if (found.run.first === null || found.exchange === sent) found.run.first ??= first;
-    else found.exchange.asked.push(...asked);
+    } else {
+      // a run that is resumed is read before its message
+      const isUnasked = found.run.first !== null || found.exchange.asked.length === 0;
+      if (isUnasked && found.exchange !== sent) found.exchange.asked.push(...asked);
+      found.run.first ??= first;
+    }
   }
 
   /**
-   * Replace all from a position on by messages of the history.
+   * @param {Message[]} messages with which a run of another client begins
+   * @returns {boolean} whether they have answers that are not shown, or results that are: of
+   *   another branch
+   */
+  isOfOtherBranch(messages) {
+    if (messages.some(({ role }) => role === "assistant")) return true;
+    // what this chat has answered itself is shown before it is posted
+    if (this.#exchanges.some(({ isReading }) => isReading)) return false;
+    const open = new Set(unansweredCalls(this.entries));
+    return messages.every((each) => each.role === "tool" && !open.has(each.toolCallId));
+  }
+
+  /**
+   * Show the newest messages of the history. The older ones that are shown stay if they are those
+   * before these.
+   *
+   * @param {number} first
+   * @param {Message[]} messages
+   * @returns {boolean} whether older ones stay
+   */
+  load(first, messages) {
+    const begins = (/** @type {{id: string}} */ { id }) => id === messages[0]?.id;
+    const at = Math.max(
+      0,
+      this.#exchanges.findIndex(({ asked }) => asked.some(begins)),
+    );
+    const reading = this.#exchanges.slice(at).filter(isBeingRead);
+    const older = this.#exchanges.slice(0, at);
+    this.#exchanges = [...older, ...pastOf(first, messages, reading), ...reading];
+    return at > 0;
+  }
+
+  /**
+   * Show messages before the first one.
    *
    * @param {number} first
    * @param {Message[]} messages
    */
-  load(first, messages) {
-    this.#dropFrom(first, "");
+  prepend(first, messages) {
+    this.#exchanges = [...pastOf(first, messages, []), ...this.#exchanges];
+  }
+
+  /**
+   * Show messages of the history behind those that are shown.
+   *
+   * @param {number} first
+   * @param {Message[]} messages
+   * @param {ReadonlySet<string>} shown messages of users that are shown otherwise
+   * @returns {Exchange[]}
+   */
+  append(first, messages, shown) {
+    let isShown = false;
     messages.forEach((message, index) => {
       const asked = askedIn([message]);
-      if (asked.length > 0) {
+      if (asked.length > 0) isShown = shown.has(message.id);
+      if (isShown) return;
+      if (asked.length > 0 || this.#exchanges.length === 0) {
         const run = { id: "", first: first + index, isOwn: false };
         this.#addRun(this.#insert(asked), run).isOpen = false;
       }
-      for (const event of eventsOf(message)) this.#add(this.last, event);
+      if (asked.length > 0) return;
+      const { last } = this;
+      last.ids.add(message.id);
+      for (const event of eventsOf(message, isLastOfRun(messages, index))) this.#add(last, event);
     });
+    return this.#exchanges;
   }
 
   /** @param {import("./calls.js").Results} results of calls that are shown */
@@ -221,9 +278,9 @@ export class Thread {
     const open = new Set(unansweredCalls(this.entries));
     for (const message of messages) {
       if (message.role !== "tool" || !open.has(message.toolCallId)) continue;
-      const { toolCallId, content, isError = false, synthetic } = message;
+      const { toolCallId, isError = false, synthetic } = message;
       const how = { isError, ...(synthetic !== undefined && { synthetic }) };
-      this.addResults(new Map([[toolCallId, { result: content, ...how }]]));
+      this.addResults(new Map([[toolCallId, { result: valueOf(message.content), ...how }]]));
     }
   }
 
@@ -265,10 +322,19 @@ export class Thread {
    */
   #dropFrom(first, id) {
     const isGone = (/** @type {ShownRun} */ run) => run.id !== id && (run.first ?? -1) >= first;
+    this.#noteRewriting(this.#exchanges.map((each) => ({ runs: each.runs.filter(isGone) })));
     this.#exchanges = this.#exchanges.filter(({ runs: [run] }) => !run || !isGone(run));
     for (const exchange of this.#exchanges) {
       const gone = exchange.runs.find(isGone);
       if (gone) this.#cut(exchange, gone.id);
+    }
+  }
+
+  /** @param {{runs: ShownRun[]}[]} gone what something else takes the place of */
+  #noteRewriting(gone) {
+    for (const { id } of gone.flatMap(({ runs }) => runs)) {
+      this.#gone.add(id);
+      this.isRewritten = true;
     }
   }
 
@@ -306,72 +372,28 @@ export class Thread {
 }
 
 /**
- * @param {{id: string, content: import("./client.js").UserMessage["content"]}} message
- * @returns {UserEntry}
+ * @param {number} first
+ * @param {Message[]} messages
+ * @param {Exchange[]} reading what is shown otherwise
  */
-export function entryOf({ id, content }) {
-  if (typeof content === "string") return { role: "user", id, text: content };
-  return { role: "user", id, text: textOf(content), parts: content };
+function pastOf(first, messages, reading) {
+  const shown = new Set(reading.flatMap(({ asked }) => asked.map(({ id }) => id)));
+  return new Thread().append(first, messages, shown);
 }
 
-/** @param {import("./client.js").UserMessage["content"]} content */
-function textOf(content) {
-  if (typeof content === "string") return content;
-  return content
-    .flatMap((part) => (part.type === "text" && "text" in part ? [String(part.text)] : []))
-    .join("\n");
+/** @param {Exchange} exchange */
+function isBeingRead({ isWaiting, isReading }) {
+  return isWaiting || isReading;
 }
 
 /**
  * @param {Message[]} messages
- * @returns {Exchange["asked"]}
+ * @param {number} index of an answer
+ * @returns {boolean} whether no other answer of the same run follows
  */
-function askedIn(messages) {
-  return messages.flatMap((message) =>
-    message.role === "user" ? [{ id: message.id, entry: entryOf(message) }] : [],
-  );
-}
-
-/** @param {string} run @returns {Event} */
-function rewindOf(run) {
-  return { type: "rewind", to: `${run}.0-0`, cursor: "", runId: run };
-}
-
-/**
- * @param {{toolCallId: string, content: unknown, isError: boolean, synthetic?:
- *   import("./events.js").Synthetic}} result
- * @returns {Event}
- */
-function resultEvent(result) {
-  return { type: "client-tool-result", toolCallName: "", ...result, cursor: "", runId: null };
-}
-
-/**
- * @param {Message} message of the history
- * @returns {Event[]} the events of an answer that show it
- */
-function eventsOf(message) {
-  const place = { cursor: "", runId: null };
-  if (message.role === "tool") {
-    const { toolCallId, content, isError = false, synthetic } = message;
-    return [resultEvent({ toolCallId, content, isError, ...(synthetic && { synthetic }) })];
-  }
-  if (message.role !== "assistant") return [];
-  const text = textOf(message.content);
-  const calls = (message.toolCalls ?? []).flatMap(({ id, function: { name, arguments: args } }) => {
-    const toolCallId = id;
-    /** @type {Event[]} */
-    const events = [
-      { type: "tool-call-start", toolCallId, toolCallName: name, ...place },
-      { type: "tool-call-args", toolCallId, delta: args, ...place },
-      { type: "tool-call-end", toolCallId, ...place },
-    ];
-    return events;
-  });
-  const { model } = message;
-  return [
-    ...(text ? [/** @type {Event} */ ({ type: "text", content: text, ...place })] : []),
-    ...calls,
-    { type: "run-end", outcome: "completed", ...(model !== undefined && { model }), ...place },
-  ];
+function isLastOfRun(messages, index) {
+  const run = /** @type {{runId?: string}} */ (messages[index]).runId;
+  const isSame = (/** @type {Message} */ message) =>
+    message.role === "assistant" && message.runId === run;
+  return run === undefined || !messages.slice(index + 1).some(isSame);
 }

@@ -14,17 +14,23 @@ const DAY = 86_400_000; // milliseconds
 
 /**
  * @param {import("./sending.js").ClientParts} parts
- * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal}} options
+ * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal,
+ *   onConnection?: import("./client.js").WatchOptions["onConnection"]}} options
  * @returns {AsyncGenerator<WatchEvent, void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export async function* watchConversation(parts, { conversationId, after, include, signal }) {
+export async function* watchConversation(
+  parts,
+  { conversationId, after, include, signal, onConnection },
+) {
   const { http, retry, limits } = parts;
   const exchange = http.newExchange();
   let isKnown = after !== "";
   let last = after;
-  const onPause = (/** @type {unknown} */ error) =>
+  const onPause = (/** @type {unknown} */ error) => {
+    onConnection?.(false);
     http.trace(exchange, { kind: "lost", message: String(error) });
+  };
   const events = follow({
     open: (from) =>
       openConversation(http, conversationId, { after: from, include, signal, exchange }),
@@ -37,6 +43,7 @@ export async function* watchConversation(parts, { conversationId, after, include
     restart: (run) => `${run}.0-0`,
     opening: (from) => {
       isKnown = true;
+      onConnection?.(true);
       return from === "" ? [{ type: "watching", cursor: "", runId: null }] : [];
     },
     isOftenSilent: true,
@@ -76,7 +83,9 @@ function streamError(event) {
  *
  * @param {import("./client.js").Client} client
  * @param {string} conversationId
- * @param {import("./client.js").WatchOptions & {signal: AbortSignal}} options
+ * @param {import("./client.js").WatchOptions & {signal: AbortSignal, onConnection?: (isOpen:
+ *   boolean, error?: unknown) => void}} options `onConnection` is called with an error when the
+ *   server could not be reached, and is waited for
  * @returns {AsyncGenerator<WatchEvent, void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
@@ -100,6 +109,7 @@ export async function* watchWhileVisible(client, conversationId, { signal, ...op
       if (isKnown && isMissing(error)) return yield { type: "deleted", cursor: "", runId: null };
       if (!reading.signal.aborted) {
         if (!(error instanceof ConnectionLost)) throw error;
+        options.onConnection?.(false, error);
         await nextChange(LOST, signal);
       }
     } finally {

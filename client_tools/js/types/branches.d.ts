@@ -37,6 +37,14 @@ export type Reworded = MessageContext & {
  */
 export declare function findMessage(client: import("./client.js").Client, conversationId: string, messageId: string, options?: import("./client.js").RequestOptions): Promise<FoundMessage>;
 /**
+ * @param {import("./client.js").Client} client
+ * @param {string} conversationId
+ * @param {[number, number]} range the number of messages to skip, and the end
+ * @param {import("./client.js").RequestOptions} [options]
+ * @returns {Promise<Message[]>} fewer if the conversation has become shorter
+ */
+export declare function readBetween(client: import("./client.js").Client, conversationId: string, [start, end]: [number, number], options?: import("./client.js").RequestOptions): Promise<Message[]>;
+/**
  * Write the text of a user's message anew: its attachments and other parts, its additions and its
  * agent stay.
  *

@@ -1,5 +1,5 @@
 /** The calls of an answer, as a tree: calls of a sub-agent are within the call that it works on. */
-export type Entries = import("./chat.js").ChatState["entries"];
+export type Entries = import("./state.js").ChatState["entries"];
 export type Event = import("./events.js").Event;
 export type OwedCall = import("./events.js").OwedCall;
 export type Call = {
@@ -113,3 +113,8 @@ export declare function readResults(client: import("./client.js").Client, conver
  * @returns {Entries} the entries with the results in their calls
  */
 export declare function withResults(entries: Entries, results: Results): Entries;
+/**
+ * @param {unknown} content of a result in the history
+ * @returns {unknown} the value that the tool has returned
+ */
+export declare function valueOf(content: unknown): unknown;

@@ -1,96 +1,20 @@
 /** A conversation for a user interface: an immutable state, and a subscription to its changes. */
-import { Aborter } from "./signals.js";
+export type ChatPost = import("./answering.js").ChatPost;
 export type Client = import("./client.js").Client;
 export type Decision = import("./client.js").Decision;
 export type SendOptions = import("./client.js").SendOptions;
+export type UserMessage = import("./client.js").UserMessage;
 export type Event = import("./events.js").Event;
-export type OwedCall = import("./events.js").OwedCall;
-export type Exchange = import("./thread.js").Exchange;
-export type UserEntry = {
-    readonly role: "user";
-    readonly id: string;
-    readonly text: string;
-    readonly parts?: readonly import("./client.js").Part[];
+export type ChatOptions = import("./state.js").ChatOptions;
+export type ChatSendOptions = import("./state.js").ChatSendOptions;
+export type ChatState = import("./state.js").ChatState;
+export type MethodName = "send" | "edit" | "regenerate" | "switchVersion" | "loadOlder" | "reload" | "resume" | *   "decide" | "answer" | "stop";
+export type ChatMethods = Pick<Chat, MethodName>;
+export type KeptChat = {
+    client: Client;
+    conversationId: string | undefined;
+    chat: Chat;
 };
-export type AssistantEntry = {
-    role: "assistant";
-    /**
-     * without what was rewound
-     */
-    text: string;
-    reasoning: string;
-    calls: readonly import("./calls.js").Call[];
-    /**
-     * the accepted object, if an output schema was given
-     */
-    output?: unknown;
-    /**
-     * the name of the model that answered last, sub-agents aside, as soon as
-     * it is known
-     */
-    model?: string;
-};
-export type ChatState = {
-    conversationId: string;
-    /**
-     * the messages and answers
-     * since this chat was created
-     */
-    entries: readonly (UserEntry | Readonly<AssistantEntry>)[];
-    /**
-     * deleted: by another client; the next message
-     * begins the conversation anew
-     */
-    status: "idle" | "running" | "deleted";
-    /**
-     * calls that a person must answer: approvals by `decide`,
-     * questions by `answer`
-     */
-    owed: readonly OwedCall[];
-    /**
-     * of the last `send`, `resume`, `decide` or `answer`
-     */
-    error: Error | null;
-};
-export type QueuedMessage = {
-    sending: import("./sending.js").Sending;
-    /**
-     * stops reading its answer
-     */
-    reading: Aborter;
-    exchange: Exchange;
-    /**
-     * whether the server has accepted it
-     */
-    isAccepted: boolean;
-    /**
-     * called when its answer has ended
-     */
-    shown: () => void;
-};
-export type ChatPost = {
-    send: (signal: AbortSignal) => import("./sending.js").Sending;
-    asked: Exchange["asked"];
-    replaces: string | null;
-};
-export type ChatOptions = {
-    /**
-     * default: a new one
-     */
-    conversationId?: string;
-    include?: SendOptions["include"];
-    /**
-     * whether runs of this chat continue when
-     * nobody follows them
-     */
-    onDisconnect?: SendOptions["onDisconnect"];
-    /**
-     * whether the chat shows what other clients do in its conversation while
-     * somebody subscribes to it; default: true
-     */
-    live?: boolean;
-};
-export type ChatSendOptions = Omit<SendOptions, "conversationId" | "include" | "signal" | "after">;
 export declare class Chat {
     #private;
     /**
@@ -134,8 +58,30 @@ export declare class Chat {
      * @returns {Promise<void>} as `send`
      */
     regenerate: (id: string, options?: Omit<import("./client.js").RegenerateOptions, "include" | "signal">) => Promise<void>;
-    /** Continue after a reload: follow the current run, and answer the calls that are owed.
-     * @returns {Promise<void>} as `send` */
+    /**
+     * Show another version of a message or an answer, and what followed it, to all clients.
+     *
+     * @param {string} id one of the `ids` of an entry's `versions`
+     * @returns {Promise<void>} resolves when the history is read; an error is in the state
+     * @throws {InvalidArgument} during an answer
+     */
+    switchVersion: (id: string) => Promise<void>;
+    /** Show a page of the messages before the first one of `entries`.
+     * @returns {Promise<void>} resolves when it is read; an error is in the state */
+    loadOlder: () => Promise<void>;
+    /**
+     * Read the history again, and follow the conversation: after an error, or because other clients
+     * may have switched to another version.
+     *
+     * @returns {Promise<void>} resolves when it is read; an error is in the state
+     */
+    reload: () => Promise<void>;
+    /**
+     * Follow the current run, and answer the calls that are owed. A chat does that itself when the
+     * history is read.
+     *
+     * @returns {Promise<void>} as `send`
+     */
     resume: () => Promise<void>;
     /**
      * Decide on approvals in `owed`; the waiting answer continues.
@@ -160,3 +106,15 @@ export declare class Chat {
      * @returns {Promise<boolean>} whether there was a run */
     stop: () => Promise<boolean>;
 }
+/**
+ * @param {Chat} chat
+ * @returns {ChatMethods} for bindings to frameworks
+ */
+export declare function methodsOf(chat: Chat): ChatMethods;
+/**
+ * @param {KeptChat | null} kept
+ * @param {Client} client
+ * @param {ChatOptions} options
+ * @returns {KeptChat} the same one, unless the client or the conversation is another
+ */
+export declare function keepChat(kept: KeptChat | null, client: Client, options: ChatOptions): KeptChat;

@@ -134,6 +134,11 @@ export type PostOptions = {
      * whether a post is retried that was refused because of another run
      */
     retryBusy?: boolean;
+    /**
+     * called with false when the connection broke,
+     * or could not be made, and is tried again, and with true each time it is there
+     */
+    onConnection?: (isOpen: boolean) => void;
 };
 export type Decision = {
     /**
@@ -172,6 +177,7 @@ export type ResumeOptions = {
      */
     onDisconnect?: SendOptions["onDisconnect"];
     include?: SendOptions["include"];
+    onConnection?: PostOptions["onConnection"];
 };
 export type WatchOptions = {
     /**
@@ -183,6 +189,7 @@ export type WatchOptions = {
      * closes the connection; the iteration throws its reason
      */
     signal?: AbortSignal;
+    onConnection?: PostOptions["onConnection"];
 };
 export type RequestOptions = {
     signal?: AbortSignal;
@@ -358,6 +365,8 @@ export type MessagePage = {
  * @property {string} [idempotencyKey] names the post, so that a later `send` with the same key and
  *   content joins its run; default: a random one
  * @property {boolean} [retryBusy] whether a post is retried that was refused because of another run
+ * @property {(isOpen: boolean) => void} [onConnection] called with false when the connection broke,
+ *   or could not be made, and is tried again, and with true each time it is there
  */
 /**
  * @typedef {object} Decision
@@ -382,12 +391,14 @@ export type MessagePage = {
  * @property {SendOptions["onDisconnect"]} [onDisconnect] whether runs that this client's answers
  *   start continue when nobody follows them
  * @property {SendOptions["include"]} [include]
+ * @property {PostOptions["onConnection"]} [onConnection]
  */
 /**
  * @typedef {object} WatchOptions
  * @property {string} [after] the cursor of the last event that was seen, of any run
  * @property {SendOptions["include"]} [include]
  * @property {AbortSignal} [signal] closes the connection; the iteration throws its reason
+ * @property {PostOptions["onConnection"]} [onConnection]
  */
 /** @typedef {{signal?: AbortSignal}} RequestOptions */
 /**
@@ -480,7 +491,7 @@ export declare class Client {
      * @param {ResumeOptions} [options]
      * @returns {Sending}
      */
-    resume(conversationId: string, { lastEventId, runId, signal, onDisconnect, include }?: ResumeOptions): Sending;
+    resume(conversationId: string, { lastEventId, runId, include, ...options }?: ResumeOptions): Sending;
     /**
      * Follow a conversation live: yield the events of all its runs, whoever posts, and `posted`, the
      * messages with which each begins. Without `after` it starts with `watching`, then the run in
@@ -491,7 +502,7 @@ export declare class Client {
      * @returns {AsyncGenerator<import("./events.js").WatchEvent, void, void>} throws `CursorExpired`
      *   if events after `after` are lost: read the messages again, and watch without it
      */
-    watch(conversationId: string, { after, include, signal }?: WatchOptions): AsyncGenerator<import("./events.js").WatchEvent, void, void>;
+    watch(conversationId: string, { after, include, signal, onConnection }?: WatchOptions): AsyncGenerator<import("./events.js").WatchEvent, void, void>;
     /**
      * Return the state of a conversation.
      *

@@ -104,9 +104,16 @@ export declare function isSettled(error: unknown): boolean;
 export declare function isContentError(error: unknown): error is ApiError;
 /**
  * @param {unknown} error
+ * @returns {boolean} whether a post was refused because of another run
+ */
+export declare function isBusy(error: unknown): boolean;
+/**
+ * @param {unknown} error
  * @returns {boolean} whether the answers do not fit the questions: a person may answer again
  */
 export declare function isInvalidAnswer(error: unknown): boolean;
+/** @param {unknown} raised @returns {Error} */
+export declare function errorOf(raised: unknown): Error;
 /** An answer that is not one of a passback server; `status` is that of a foreign server. */
 export declare class ProtocolError extends PassbackError {
     /**

@@ -1,7 +1,6 @@
 /** The React hook, for any library with React's three functions. */
-import { Chat } from "./chat.js";
-export type ChatOptions = import("./chat.js").ChatOptions;
-export type ChatState = import("./chat.js").ChatState;
+export type ChatOptions = import("./state.js").ChatOptions;
+export type ChatState = import("./state.js").ChatState;
 export type Client = import("./client.js").Client;
 export type Hooks = {
     useSyncExternalStore: <T>(subscribe: (listener: () => void) => () => void, snapshot: () => T, server?: () => T) => T;
@@ -10,10 +9,9 @@ export type Hooks = {
     };
     useCallback: <T extends Function>(callback: T, dependencies: unknown[]) => T;
 };
-export type Methods = "send" | "edit" | "regenerate" | "resume" | "decide" | "answer" | "stop";
-export type ChatView = ChatState & Pick<Chat, Methods>;
-/** @typedef {import("./chat.js").ChatOptions} ChatOptions */
-/** @typedef {import("./chat.js").ChatState} ChatState */
+export type ChatView = ChatState & import("./chat.js").ChatMethods;
+/** @typedef {import("./state.js").ChatOptions} ChatOptions */
+/** @typedef {import("./state.js").ChatState} ChatState */
 /** @typedef {import("./client.js").Client} Client */
 /**
  * @typedef {object} Hooks the functions of React that the hook needs
@@ -22,11 +20,11 @@ export type ChatView = ChatState & Pick<Chat, Methods>;
  * @property {<T>(initial: T) => {current: T}} useRef
  * @property {<T extends Function>(callback: T, dependencies: unknown[]) => T} useCallback
  */
-/** @typedef {"send" | "edit" | "regenerate" | "resume" | "decide" | "answer" | "stop"} Methods */
-/** @typedef {ChatState & Pick<Chat, Methods>} ChatView */
+/** @typedef {ChatState & import("./chat.js").ChatMethods} ChatView */
 /**
  * @param {Hooks} hooks
  * @returns {(client: Client, options?: ChatOptions) => ChatView} the hook: a chat that lives as
- *   long as its component, and is replaced if the client or `conversationId` changes
+ *   long as its component, and is replaced if the client or `conversationId` changes; with the id
+ *   that a new chat has made itself, it stays
  */
 export declare function createUseChat({ useSyncExternalStore, useRef, useCallback }: Hooks): (client: Client, options?: ChatOptions) => ChatView;

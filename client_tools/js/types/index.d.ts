@@ -13,10 +13,6 @@ export type BranchPoint = import("./branches.js").BranchPoint;
 export type FoundMessage = import("./branches.js").FoundMessage;
 export type Reworded = import("./branches.js").Reworded;
 export type Call = import("./calls.js").Call;
-export type AssistantEntry = import("./chat.js").AssistantEntry;
-export type ChatOptions = import("./chat.js").ChatOptions;
-export type ChatState = import("./chat.js").ChatState;
-export type UserEntry = import("./chat.js").UserEntry;
 export type MessageContext = import("./client.js").MessageContext;
 export type ClientOptions = import("./client.js").ClientOptions;
 export type ConversationPage = import("./client.js").ConversationPage;
@@ -49,6 +45,14 @@ export type Answers = import("./questions.js").Answers;
 export type Question = import("./questions.js").Question;
 export type QuestionAnswer = import("./questions.js").QuestionAnswer;
 export type Questions = import("./questions.js").Questions;
+export type AssistantEntry = import("./state.js").AssistantEntry;
+export type ChatOptions = import("./state.js").ChatOptions;
+export type ChatSendOptions = import("./state.js").ChatSendOptions;
+export type ChatState = import("./state.js").ChatState;
+export type ChatStatus = import("./state.js").ChatStatus;
+export type Refused = import("./state.js").Refused;
+export type UserEntry = import("./state.js").UserEntry;
+export type Versions = import("./state.js").Versions;
 export type Approval = import("./tools.js").Approval;
 export type ApprovalCall = import("./tools.js").ApprovalCall;
 export type Approve = import("./tools.js").Approve;
@@ -64,10 +68,6 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./branches.js").FoundMessage} FoundMessage
  * @typedef {import("./branches.js").Reworded} Reworded
  * @typedef {import("./calls.js").Call} Call
- * @typedef {import("./chat.js").AssistantEntry} AssistantEntry
- * @typedef {import("./chat.js").ChatOptions} ChatOptions
- * @typedef {import("./chat.js").ChatState} ChatState
- * @typedef {import("./chat.js").UserEntry} UserEntry
  * @typedef {import("./client.js").MessageContext} MessageContext
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationPage} ConversationPage
@@ -100,6 +100,14 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./questions.js").Question} Question
  * @typedef {import("./questions.js").QuestionAnswer} QuestionAnswer
  * @typedef {import("./questions.js").Questions} Questions
+ * @typedef {import("./state.js").AssistantEntry} AssistantEntry
+ * @typedef {import("./state.js").ChatOptions} ChatOptions
+ * @typedef {import("./state.js").ChatSendOptions} ChatSendOptions
+ * @typedef {import("./state.js").ChatState} ChatState
+ * @typedef {import("./state.js").ChatStatus} ChatStatus
+ * @typedef {import("./state.js").Refused} Refused
+ * @typedef {import("./state.js").UserEntry} UserEntry
+ * @typedef {import("./state.js").Versions} Versions
  * @typedef {import("./tools.js").Approval} Approval
  * @typedef {import("./tools.js").ApprovalCall} ApprovalCall
  * @typedef {import("./tools.js").Approve} Approve

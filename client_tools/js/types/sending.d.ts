@@ -25,6 +25,7 @@ export type SendingOptions = {
     onDisconnect?: string;
     retryBusy?: boolean;
     signal?: AbortSignal;
+    onConnection?: (isOpen: boolean) => void;
 };
 export type RunSource = {
     post: Post;
@@ -59,6 +60,7 @@ export type FirstStep = Source | "current";
  * @property {string} [onDisconnect] whether the runs continue when nobody follows them
  * @property {boolean} [retryBusy]
  * @property {AbortSignal} [signal]
+ * @property {(isOpen: boolean) => void} [onConnection]
  */
 /**
  * @typedef {{post: Post} | {runId: string | null, after: string}} RunSource a post to make, or a

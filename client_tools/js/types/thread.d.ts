@@ -1,7 +1,7 @@
 /** The messages and answers of a chat in their order, by the runs of which they are. */
 import { Answer } from "./answer.js";
-export type AssistantEntry = import("./chat.js").AssistantEntry;
-export type UserEntry = import("./chat.js").UserEntry;
+export type AssistantEntry = import("./state.js").AssistantEntry;
+export type UserEntry = import("./state.js").UserEntry;
 export type Event = import("./events.js").Event;
 export type Message = import("./messages.js").Message;
 export type ShownRun = {
@@ -20,10 +20,6 @@ export type ShownRun = {
      */
     isOpen: boolean;
     /**
-     * whether its events come again, from its start
-     */
-    isAgain?: boolean;
-    /**
      * the answer before this run
      */
     before: Readonly<AssistantEntry> | null;
@@ -38,19 +34,27 @@ export type Exchange = {
      * the answer so far
      */
     said: Readonly<AssistantEntry> | null;
+    /**
+     * of the messages of the answer, as far as they are known
+     */
+    ids: Set<string>;
     runs: ShownRun[];
     /**
      * whether this chat sends it, and no run of it has begun
      */
     isWaiting: boolean;
     /**
+     * whether this chat reads its answer
+     */
+    isReading: boolean;
+    /**
      * the id of the message that it takes the place of, with all
      * behind that, as soon as its run begins
      */
     replaces: string | null;
 };
-/** @typedef {import("./chat.js").AssistantEntry} AssistantEntry */
-/** @typedef {import("./chat.js").UserEntry} UserEntry */
+/** @typedef {import("./state.js").AssistantEntry} AssistantEntry */
+/** @typedef {import("./state.js").UserEntry} UserEntry */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./messages.js").Message} Message */
 /**
@@ -60,7 +64,6 @@ export type Exchange = {
  * @property {boolean | null} isOwn whether its events come from a `send`, not from watching; null:
  *   neither has begun to read it
  * @property {boolean} isOpen whether more of its events follow
- * @property {boolean} [isAgain] whether its events come again, from its start
  * @property {Readonly<AssistantEntry> | null} before the answer before this run
  */
 /**
@@ -68,19 +71,23 @@ export type Exchange = {
  * @property {{id: string, entry: UserEntry}[]} asked
  * @property {Answer} answer
  * @property {Readonly<AssistantEntry> | null} said the answer so far
+ * @property {Set<string>} ids of the messages of the answer, as far as they are known
  * @property {ShownRun[]} runs
  * @property {boolean} isWaiting whether this chat sends it, and no run of it has begun
+ * @property {boolean} isReading whether this chat reads its answer
  * @property {string | null} replaces the id of the message that it takes the place of, with all
  *   behind that, as soon as its run begins
  */
 export declare class Thread {
     #private;
+    /** Whether something has taken the place of what was shown, so that there are new versions. */
+    isRewritten: boolean;
     /** @returns {readonly (UserEntry | Readonly<AssistantEntry>)[]} */
     get entries(): readonly (UserEntry | Readonly<AssistantEntry>)[];
+    /** @param {readonly import("./branches.js").BranchPoint[]} branches of what is shown */
+    set branches(branches: readonly import("./branches.js").BranchPoint[]);
     /** @returns {Exchange} the last one that has an answer, which may continue */
     get last(): Exchange;
-    /** The position from which on all messages are shown, if it is known. */
-    get lastFirst(): number | null;
     clear(): void;
     /**
      * @param {Exchange["asked"]} asked messages that this chat sends
@@ -109,12 +116,7 @@ export declare class Thread {
      * @returns {boolean} whether this reader is the one
      */
     claim(id: string, own: Exchange | null): boolean;
-    /**
-     * Let the watch read the rest of a run that a `send` has left; all of it, if the watch has not
-     * come to it yet.
-     *
-     * @param {string} id
-     */
+    /** @param {string} id of a run that a `send` has left before its end: it has to be read again */
     release(id: string): void;
     /**
      * @param {string} id
@@ -130,24 +132,39 @@ export declare class Thread {
      * Take the messages with which a run begins: they replace all from their position on.
      *
      * @param {import("./events.js").PostedEvent} event
-     * @param {boolean} isEarly whether those of other clients belong to the history before the chat
      */
-    post({ runId, first, messages }: import("./events.js").PostedEvent, isEarly: boolean): void;
+    post({ runId, first, messages }: import("./events.js").PostedEvent): void;
     /**
-     * Replace all from a position on by messages of the history.
+     * @param {Message[]} messages with which a run of another client begins
+     * @returns {boolean} whether they have answers that are not shown, or results that are: of
+     *   another branch
+     */
+    isOfOtherBranch(messages: Message[]): boolean;
+    /**
+     * Show the newest messages of the history. The older ones that are shown stay if they are those
+     * before these.
+     *
+     * @param {number} first
+     * @param {Message[]} messages
+     * @returns {boolean} whether older ones stay
+     */
+    load(first: number, messages: Message[]): boolean;
+    /**
+     * Show messages before the first one.
      *
      * @param {number} first
      * @param {Message[]} messages
      */
-    load(first: number, messages: Message[]): void;
+    prepend(first: number, messages: Message[]): void;
+    /**
+     * Show messages of the history behind those that are shown.
+     *
+     * @param {number} first
+     * @param {Message[]} messages
+     * @param {ReadonlySet<string>} shown messages of users that are shown otherwise
+     * @returns {Exchange[]}
+     */
+    append(first: number, messages: Message[], shown: ReadonlySet<string>): Exchange[];
     /** @param {import("./calls.js").Results} results of calls that are shown */
     addResults(results: import("./calls.js").Results): void;
 }
-/**
- * @param {{id: string, content: import("./client.js").UserMessage["content"]}} message
- * @returns {UserEntry}
- */
-export declare function entryOf({ id, content }: {
-    id: string;
-    content: import("./client.js").UserMessage["content"];
-}): UserEntry;

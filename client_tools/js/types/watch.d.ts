@@ -2,15 +2,17 @@
 export type WatchEvent = import("./events.js").WatchEvent;
 /**
  * @param {import("./sending.js").ClientParts} parts
- * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal}} options
+ * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal,
+ *   onConnection?: import("./client.js").WatchOptions["onConnection"]}} options
  * @returns {AsyncGenerator<WatchEvent, void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export declare function watchConversation(parts: import("./sending.js").ClientParts, { conversationId, after, include, signal }: {
+export declare function watchConversation(parts: import("./sending.js").ClientParts, { conversationId, after, include, signal, onConnection }: {
     conversationId: string;
     after: string;
     include: string[];
     signal: AbortSignal;
+    onConnection?: import("./client.js").WatchOptions["onConnection"];
 }): AsyncGenerator<WatchEvent, void, void>;
 /**
  * @param {unknown} error
@@ -24,10 +26,13 @@ export declare function isMissing(error: unknown): boolean;
  *
  * @param {import("./client.js").Client} client
  * @param {string} conversationId
- * @param {import("./client.js").WatchOptions & {signal: AbortSignal}} options
+ * @param {import("./client.js").WatchOptions & {signal: AbortSignal, onConnection?: (isOpen:
+ *   boolean, error?: unknown) => void}} options `onConnection` is called with an error when the
+ *   server could not be reached, and is waited for
  * @returns {AsyncGenerator<WatchEvent, void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
 export declare function watchWhileVisible(client: import("./client.js").Client, conversationId: string, { signal, ...options }: import("./client.js").WatchOptions & {
     signal: AbortSignal;
+    onConnection?: (isOpen: boolean, error?: unknown) => void;
 }): AsyncGenerator<WatchEvent, void, void>;

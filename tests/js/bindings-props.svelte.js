@@ -1,0 +1,2 @@
+/** Changes of these are seen by the component of Svelte. */
+export const props = $state({ client: undefined, conversationId: undefined });
