@@ -169,7 +169,7 @@ def npm_ci(node: str, folder: Path) -> bool:
     done = folder / "node_modules" / ".passback-lock"
     if done.exists() and done.read_bytes() == lock.read_bytes():
         return True
-    npm = _npm(node)
+    npm = npm_command(node)
     if npm is None:
         return False
     command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
@@ -179,7 +179,7 @@ def npm_ci(node: str, folder: Path) -> bool:
     return True
 
 
-def _npm(node: str) -> list[str] | None:
+def npm_command(node: str) -> list[str] | None:
     """The npm of this Node.js, else the one on the PATH."""
     for home in (Path(node).parent, Path(node).parent.parent):
         script = home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"

@@ -84,6 +84,12 @@ async def test_a_typescript_program_compiles_against_it(project: Path) -> None:
     await run(compiler(), *STRICT, "client-types.ts", cwd=project)
 
 
+async def test_the_functions_of_a_tool_have_the_types_of_its_schema(project: Path) -> None:
+    shutil.copy(TESTS / "client-tool-types.ts", project)
+    # ArkType's own types need those of Node.js
+    await run(compiler(), *STRICT, "--skipLibCheck", "client-tool-types.ts", cwd=project)
+
+
 async def test_its_types_are_those_of_its_source(tmp_path: Path) -> None:
     await run(compiler(), "--project", "tsconfig.types.json", "--outDir", str(tmp_path), cwd=TESTS)
     assert texts(tmp_path) == texts(PACKAGE / "types")

@@ -36,7 +36,8 @@ for (const [options, message] of [
   [{ tools: { f: { execute, description: 5 } } }, "tool f: description is 5: give a text"],
   [
     { tools: { f: { execute, parameters: "{}" } } },
-    "tool f: parameters is a string: give a JSON Schema as an object",
+    "tool f: parameters is a string: give a JSON Schema as an object, or a schema of Zod, " +
+      "ArkType, Valibot or the like",
   ],
   [
     { tools: { f: { execute, title: 1 } } },

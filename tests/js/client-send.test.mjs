@@ -14,6 +14,7 @@ import {
   LimitExceeded,
   PassbackError,
 } from "../../client_tools/js/src/index.js";
+import { SaidText } from "../../client_tools/js/src/said.js";
 import { collect, json, lost, scripted, stream, text } from "./client-support.mjs";
 
 const END = { type: "run-end", outcome: "completed", reason: "end_turn" };
@@ -303,9 +304,10 @@ test("a rewind leaves what earlier runs said, and takes back calls", () => {
 });
 
 test("an answer keeps no more than it may", () => {
-  const answer = new Answer(3);
-  answer.add({ ...text("abc"), cursor: "", runId: null });
-  assert.throws(() => answer.add({ ...text("d"), cursor: "", runId: null }), LimitExceeded);
+  for (const answer of [new Answer(3), new SaidText(3)]) {
+    answer.add({ ...text("abc"), cursor: "", runId: null });
+    assert.throws(() => answer.add({ ...text("d"), cursor: "", runId: null }), LimitExceeded);
+  }
 });
 
 // ---------------------------------------------------------------- secrets, and what cannot be

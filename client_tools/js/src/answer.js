@@ -3,13 +3,12 @@
 import { Calls } from "./calls.js";
 import { isBehind } from "./events.js";
 import { LimitExceeded } from "./errors.js";
+import { MAX_CHARS, SaidText } from "./said.js";
 
 /** @typedef {import("./calls.js").Call} Call */
 /** @typedef {import("./events.js").Event} Event */
 /** @typedef {import("./events.js").Usage} Usage */
 /** @typedef {import("./events.js").UsageEvent} UsageEvent */
-
-const MAX_CHARS = 64 * 1024 * 1024;
 
 export class Answer {
   /** Events of the current run, which a rewind may still void.
@@ -17,7 +16,6 @@ export class Answer {
   #events = [];
   /** State at the end of the last finished run. */
   #committed = {
-    text: "",
     reasoning: "",
     output: /** @type {unknown} */ (undefined),
     model: /** @type {string | undefined} */ (undefined),
@@ -25,7 +23,7 @@ export class Answer {
     usages: /** @type {UsageEvent[]} */ ([]),
     chars: 0,
   };
-  #text = "";
+  #said;
   /** @type {unknown} */
   #output;
   /** @type {string | undefined} */
@@ -42,6 +40,7 @@ export class Answer {
   /** @param {number} [maxChars] limit of its texts */
   constructor(maxChars = MAX_CHARS) {
     this.#maxChars = maxChars;
+    this.#said = new SaidText(maxChars);
   }
 
   /**
@@ -49,6 +48,7 @@ export class Answer {
    * @throws {LimitExceeded}
    */
   add(event) {
+    this.#said.add(event);
     if (event.type === "rewind") return this.#rewind(event);
     this.#apply(event);
     if (this.#chars > this.#maxChars) {
@@ -61,7 +61,7 @@ export class Answer {
 
   /** The text of all runs; a blank line separates runs between which client tools ran. */
   get text() {
-    return this.#text;
+    return this.#said.text;
   }
 
   /** The model's reasoning, if it was included; without that of sub-agents. */
@@ -120,7 +120,6 @@ export class Answer {
   #rewind({ to }) {
     const kept = this.#events.filter(({ cursor }) => !isBehind(cursor, to));
     ({
-      text: this.#text,
       reasoning: this.#reasoning,
       output: this.#output,
       model: this.#model,
@@ -137,24 +136,19 @@ export class Answer {
     this.#events = [];
     const calls = this.#calls.copy();
     const usages = [...this.#usages];
-    const said = {
-      text: this.#text,
+    this.#committed = {
       reasoning: this.#reasoning,
       output: this.#output,
       model: this.#model,
+      calls,
+      usages,
+      chars: this.#chars,
     };
-    this.#committed = { ...said, calls, usages, chars: this.#chars };
-  }
-
-  /** The text that goes before the first text of a run. */
-  #separator() {
-    return this.#text !== "" && this.#text.length === this.#committed.text.length ? "\n\n" : "";
   }
 
   /** @param {Event} event */
   #apply(event) {
-    if (event.type === "text") this.#text += this.#separator() + event.content;
-    else if (event.type === "output") this.#output = event.value;
+    if (event.type === "output") this.#output = event.value;
     else if (event.type === "usage") this.#usages.push(event);
     else if (event.type === "reasoning" && event.parentToolCallId === undefined) {
       this.#reasoning += event.delta;

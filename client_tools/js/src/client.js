@@ -33,12 +33,13 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  */
 
 /**
+ * @template {Record<string, unknown>} [T={}]
  * @typedef {object} ClientOptions
  * @property {string | URL} [url] of the server; default: the origin of the page
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools]
- *   by name, or a list of tools with a `name`; declared with each user message; without it the
- *   tools of a conversation stay unchanged
+ * @property {{[K in keyof T]: import("./tools.js").TypedTool<T[K]>} | readonly
+ *   import("./tools.js").NamedTool[]} [tools] by name, or a list of tools with a `name`; declared
+ *   with each user message; without it the tools of a conversation stay unchanged
  * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need
  *   approval, the server's included; without it, an approval of a server's tool stays owed until
  *   `decide`
@@ -168,11 +169,12 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  *   MessagePage
  */
 
+/** @template {Record<string, unknown>} [const T={}] the parameters of its tools, by their names */
 export class Client {
   #parts;
 
   /**
-   * @param {ClientOptions} [options]
+   * @param {ClientOptions<T>} [options]
    * @throws {InvalidArgument}
    */
   constructor(options = {}) {
@@ -186,7 +188,8 @@ export class Client {
       contact: new Contact(options.retry),
     };
     const http = new Http({ url, apiKey, fetch, limits, retry, trace: options.trace });
-    const toolbox = new Toolbox(tools, approve, limits, options.unknownTools === "leave");
+    const given = /** @type {import("./tools.js").ClientTools | undefined} */ (tools);
+    const toolbox = new Toolbox(given, approve, limits, options.unknownTools === "leave");
     const claims = new Claims(http, retry, options.claims === false ? 0 : limits.claimSeconds);
     this.#parts = { http, limits, retry, toolbox, claims };
   }

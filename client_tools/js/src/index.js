@@ -17,6 +17,7 @@ export {
 } from "./errors.js";
 export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
+export { tool } from "./tools.js";
 export { escapeInvisible, escapeProse, formatArguments } from "./visible.js";
 export { randomId } from "./wire.js";
 
@@ -65,6 +66,8 @@ export { randomId } from "./wire.js";
  * @typedef {import("./state.js").Refused} Refused
  * @typedef {import("./state.js").UserEntry} UserEntry
  * @typedef {import("./state.js").Versions} Versions
+ * @typedef {import("./schemas.js").JsonSchema} JsonSchema
+ * @typedef {import("./schemas.js").ToolParameters} ToolParameters
  * @typedef {import("./tools.js").Approval} Approval
  * @typedef {import("./tools.js").ApprovalCall} ApprovalCall
  * @typedef {import("./tools.js").Approve} Approve
@@ -75,4 +78,12 @@ export { randomId } from "./wire.js";
  * @typedef {import("./trace.js").Trace} Trace
  * @typedef {import("./trace.js").TraceStep} TraceStep
  * @typedef {import("./visible.js").ShownArguments} ShownArguments
+ */
+/**
+ * @template T
+ * @typedef {import("./tools.js").ArgumentsOf<T>} ArgumentsOf
+ */
+/**
+ * @template T
+ * @typedef {import("./tools.js").ResultOf<T>} ResultOf
  */

@@ -1,6 +1,7 @@
 /** The options of a client: their defaults, and the check of what a program passes. */
 
 import { InvalidArgument } from "./errors.js";
+import { isStandardSchema } from "./schemas.js";
 
 /**
  * @typedef {object} Limits
@@ -89,7 +90,10 @@ const NUMBERS = {
 /** @type {Record<string, Rule>} */
 const TOOL = {
   description: ["a text", isText],
-  parameters: ["a JSON Schema as an object", isRecord],
+  parameters: [
+    "a JSON Schema as an object, or a schema of Zod, ArkType, Valibot or the like",
+    (value) => isRecord(value) || isStandardSchema(value),
+  ],
   title: ["a text", isText],
   needsApproval: [
     "true, false, or a function that takes the arguments",

@@ -3,7 +3,6 @@
  * and so on.
  */
 
-import { Answer } from "./answer.js";
 import {
   InvalidArgument,
   isBusy,
@@ -18,6 +17,7 @@ import { follow } from "./follow.js";
 import { asRecord, textOrNull } from "./json.js";
 import { Backoff, withRetry } from "./retry.js";
 import { Round } from "./round.js";
+import { SaidText } from "./said.js";
 import { Aborter } from "./signals.js";
 import {
   conversationPath,
@@ -174,9 +174,9 @@ export class Sending {
    * @returns {Promise<string>} the text of the answer, without what was rewound
    */
   async text() {
-    const answer = new Answer();
-    for await (const event of this) answer.add(event);
-    return answer.text;
+    const said = new SaidText();
+    for await (const event of this) said.add(event);
+    return said.text;
   }
 
   /**

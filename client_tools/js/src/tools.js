@@ -3,6 +3,7 @@
 import { checkTool } from "./options.js";
 import { InvalidArgument } from "./errors.js";
 import { isDeeper, parseJson, writeJson } from "./json.js";
+import { declaredParameters, validArguments } from "./schemas.js";
 import { unlessAborted } from "./signals.js";
 
 /** @typedef {import("./events.js").OwedCall} OwedCall */
@@ -16,16 +17,20 @@ import { unlessAborted } from "./signals.js";
  * @property {AbortSignal} signal aborted when the result is no longer needed
  */
 
+/** @typedef {import("./schemas.js").ToolParameters} ToolParameters */
+
 /**
- * @typedef {object} ClientTool
+ * @typedef {object} ClientTool whatever its parameters; `tool` and `Client` infer the types of its
+ *   functions from them
  * @property {string} [description] description for the model
- * @property {Record<string, unknown>} [parameters] a JSON Schema of type `object`; default: no
- *   parameters; the server knows the schema of `ask_user`
+ * @property {ToolParameters} [parameters] a schema of Zod, ArkType, Valibot or another library of
+ *   Standard Schema, or a JSON Schema of type `object`; default: no parameters; the server knows
+ *   the schema of `ask_user`
  * @property {string} [title] its name for people, at most 200 characters; the model is not shown it
- * @property {((args: any, context: CallContext) => unknown) | "later"} execute returns the result
+ * @property {Taking<unknown, [context: CallContext], unknown> | "later"} execute returns the result
  *   or its promise: a text, parts, or any JSON. An error it throws becomes an error result with the
  *   error's message. "later": calls stay owed until somebody posts a result
- * @property {boolean | ((args: any) => boolean | Promise<boolean>)} [needsApproval] whether
+ * @property {boolean | Taking<unknown, [], boolean | Promise<boolean>>} [needsApproval] whether
  *   `approve` is asked first
  */
 
@@ -33,10 +38,41 @@ import { unlessAborted } from "./signals.js";
 /** @typedef {Record<string, ClientTool>} ClientTools by name */
 
 /**
+ * @template [P=unknown]
+ * @template [R=unknown]
+ * @typedef {Omit<ClientTool, "parameters" | "execute" | "needsApproval"> & {
+ *   parameters?: P,
+ *   execute: Taking<P, [context: CallContext], R> | "later",
+ *   needsApproval?: boolean | Taking<P, [], boolean | Promise<boolean>>,
+ * }} TypedTool a tool whose functions take what its parameters describe
+ */
+/**
+ * @template P
+ * @template {unknown[]} More
+ * @template R
+ * @typedef {unknown extends import("./schemas.js").Known<P>
+ *   ? {taking(args: object, ...more: More): R}["taking"]
+ *   : (args: import("./schemas.js").Known<P>, ...more: More) => R} Taking a function of the
+ *   arguments; of unknown ones it may say the type itself, as a method's parameter may be narrower
+ */
+/**
+ * @template T
+ * @typedef {T extends {execute: infer E}
+ *   ? Exclude<E, "later"> extends (args: infer A, ...more: never) => unknown ? A : never
+ *   : never} ArgumentsOf the arguments that a tool takes
+ */
+/**
+ * @template T
+ * @typedef {T extends {execute: infer E}
+ *   ? Exclude<E, "later"> extends (...args: never) => infer R ? Awaited<R> : never
+ *   : never} ResultOf the result of a tool
+ */
+
+/**
  * @typedef {object} ApprovalCall
  * @property {string} id
  * @property {string} name
- * @property {any} arguments
+ * @property {unknown} arguments as the tool gets them: what a schema has made of them
  * @property {string} reason the server's reason; "" for the client's own tools
  * @property {boolean} server whether it is a tool of the server
  */
@@ -77,6 +113,18 @@ const NOT_ALLOWED = "The user did not allow this call.";
 /** Number of permanent decisions that are kept; older ones are asked for again. */
 const MAX_ALWAYS = 1000;
 
+/**
+ * Return the tool as it is, with types: its functions take what its `parameters` describe.
+ *
+ * @template {ToolParameters} [const P={}]
+ * @template [R=unknown]
+ * @param {TypedTool<P, R>} definition
+ * @returns {TypedTool<P, R>}
+ */
+export function tool(definition) {
+  return definition;
+}
+
 export class Toolbox {
   /** @type {Map<string, {approved: boolean, reason: string}>} */
   #always = new Map();
@@ -107,20 +155,15 @@ export class Toolbox {
         throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
       }
     }
-  }
-
-  /**
-   * @returns {object[] | undefined} the declarations for the server; undefined leaves the
-   *   conversation's tools unchanged
-   */
-  get declarations() {
-    if (!this.#tools) return undefined;
-    return [...this.#tools].map(([name, { description, parameters, title }]) => ({
-      name,
-      description,
-      parameters,
-      title,
-    }));
+    /** The declarations for the server; undefined leaves the conversation's tools unchanged. */
+    this.declarations =
+      this.#tools &&
+      [...this.#tools].map(([name, { description, parameters, title }]) => ({
+        name,
+        description,
+        parameters: declaredParameters(name, parameters),
+        title,
+      }));
   }
 
   /** @param {OwedCall} call */
@@ -212,7 +255,7 @@ export class Toolbox {
     if (!tool || tool.execute === "later") {
       throw new Error(`This client has no tool named ${name}.`);
     }
-    const args = this.#argumentsOf(call);
+    const args = await validArguments(tool.parameters, this.#argumentsOf(call));
     const { approved, reason } = await this.#decideOn(
       tool,
       { id, name, arguments: args, reason: "", server: false },
@@ -240,8 +283,8 @@ export class Toolbox {
   async #decideOn({ needsApproval }, call, context) {
     const known = this.#always.get(permissionKey(context));
     if (known) return known;
-    const needed =
-      typeof needsApproval === "function" ? await needsApproval(call.arguments) : needsApproval;
+    const args = /** @type {any} */ (call.arguments);
+    const needed = typeof needsApproval === "function" ? await needsApproval(args) : needsApproval;
     if (!needed) return { approved: true, reason: "" };
     const decision = await this.#ask(call, context);
     if (decision.always) this.#remember(context, decision);

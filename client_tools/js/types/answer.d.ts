@@ -3,6 +3,10 @@ export type Call = import("./calls.js").Call;
 export type Event = import("./events.js").Event;
 export type Usage = import("./events.js").Usage;
 export type UsageEvent = import("./events.js").UsageEvent;
+/** @typedef {import("./calls.js").Call} Call */
+/** @typedef {import("./events.js").Event} Event */
+/** @typedef {import("./events.js").Usage} Usage */
+/** @typedef {import("./events.js").UsageEvent} UsageEvent */
 export declare class Answer {
     #private;
     /** @param {number} [maxChars] limit of its texts */

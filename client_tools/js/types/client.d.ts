@@ -35,17 +35,17 @@ export type ToolMessage = {
     content: unknown;
     isError?: boolean;
 };
-export type ClientOptions = {
+export type ClientOptions<T extends Record<string, unknown> = {}> = {
     /**
      * of the server; default: the origin of the page
      */
     url?: string | URL;
     apiKey?: string;
     /**
-     * by name, or a list of tools with a `name`; declared with each user message; without it the
-     * tools of a conversation stay unchanged
+     * by name, or a list of tools with a `name`; declared
+     * with each user message; without it the tools of a conversation stay unchanged
      */
-    tools?: import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[];
+    tools?: { [K in keyof T]: import("./tools.js").TypedTool<T[K]>; } | readonly import("./tools.js").NamedTool[];
     /**
      * asked before calls of tools that need
      * approval, the server's included; without it, an approval of a server's tool stays owed until
@@ -322,12 +322,13 @@ export type MessagePage = {
  *   result that your own code has produced
  */
 /**
+ * @template {Record<string, unknown>} [T={}]
  * @typedef {object} ClientOptions
  * @property {string | URL} [url] of the server; default: the origin of the page
  * @property {string} [apiKey]
- * @property {import("./tools.js").ClientTools | readonly import("./tools.js").NamedTool[]} [tools]
- *   by name, or a list of tools with a `name`; declared with each user message; without it the
- *   tools of a conversation stay unchanged
+ * @property {{[K in keyof T]: import("./tools.js").TypedTool<T[K]>} | readonly
+ *   import("./tools.js").NamedTool[]} [tools] by name, or a list of tools with a `name`; declared
+ *   with each user message; without it the tools of a conversation stay unchanged
  * @property {import("./tools.js").Approve} [approve] asked before calls of tools that need
  *   approval, the server's included; without it, an approval of a server's tool stays owed until
  *   `decide`
@@ -444,13 +445,14 @@ export type MessagePage = {
  * @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}}
  *   MessagePage
  */
-export declare class Client {
+/** @template {Record<string, unknown>} [const T={}] the parameters of its tools, by their names */
+export declare class Client<const T extends Record<string, unknown> = {}> {
     #private;
     /**
-     * @param {ClientOptions} [options]
+     * @param {ClientOptions<T>} [options]
      * @throws {InvalidArgument}
      */
-    constructor(options?: ClientOptions);
+    constructor(options?: ClientOptions<T>);
     /**
      * Post a message and yield the events of all runs that it leads to: calls of this client's tools
      * are run, their results posted, and the next run's events follow, until nothing is owed.

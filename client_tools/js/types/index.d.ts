@@ -7,6 +7,7 @@ export { isBehind } from "./events.js";
 export { ApiError, ConnectionLost, CursorExpired, InvalidArgument, LimitExceeded, PassbackError, ProtocolError, RunFailed, } from "./errors.js";
 export { readQuestions } from "./questions.js";
 export { Sending } from "./sending.js";
+export { tool } from "./tools.js";
 export { escapeInvisible, escapeProse, formatArguments } from "./visible.js";
 export { randomId } from "./wire.js";
 export type BranchPoint = import("./branches.js").BranchPoint;
@@ -53,6 +54,8 @@ export type ChatStatus = import("./state.js").ChatStatus;
 export type Refused = import("./state.js").Refused;
 export type UserEntry = import("./state.js").UserEntry;
 export type Versions = import("./state.js").Versions;
+export type JsonSchema = import("./schemas.js").JsonSchema;
+export type ToolParameters = import("./schemas.js").ToolParameters;
 export type Approval = import("./tools.js").Approval;
 export type ApprovalCall = import("./tools.js").ApprovalCall;
 export type Approve = import("./tools.js").Approve;
@@ -63,6 +66,8 @@ export type NamedTool = import("./tools.js").NamedTool;
 export type Trace = import("./trace.js").Trace;
 export type TraceStep = import("./trace.js").TraceStep;
 export type ShownArguments = import("./visible.js").ShownArguments;
+export type ArgumentsOf<T> = import("./tools.js").ArgumentsOf<T>;
+export type ResultOf<T> = import("./tools.js").ResultOf<T>;
 /**
  * @typedef {import("./branches.js").BranchPoint} BranchPoint
  * @typedef {import("./branches.js").FoundMessage} FoundMessage
@@ -108,6 +113,8 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./state.js").Refused} Refused
  * @typedef {import("./state.js").UserEntry} UserEntry
  * @typedef {import("./state.js").Versions} Versions
+ * @typedef {import("./schemas.js").JsonSchema} JsonSchema
+ * @typedef {import("./schemas.js").ToolParameters} ToolParameters
  * @typedef {import("./tools.js").Approval} Approval
  * @typedef {import("./tools.js").ApprovalCall} ApprovalCall
  * @typedef {import("./tools.js").Approve} Approve
@@ -118,4 +125,12 @@ export type ShownArguments = import("./visible.js").ShownArguments;
  * @typedef {import("./trace.js").Trace} Trace
  * @typedef {import("./trace.js").TraceStep} TraceStep
  * @typedef {import("./visible.js").ShownArguments} ShownArguments
+ */
+/**
+ * @template T
+ * @typedef {import("./tools.js").ArgumentsOf<T>} ArgumentsOf
+ */
+/**
+ * @template T
+ * @typedef {import("./tools.js").ResultOf<T>} ResultOf
  */

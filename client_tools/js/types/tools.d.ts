@@ -10,16 +10,18 @@ export type CallContext = {
      */
     signal: AbortSignal;
 };
+export type ToolParameters = import("./schemas.js").ToolParameters;
 export type ClientTool = {
     /**
      * description for the model
      */
     description?: string;
     /**
-     * a JSON Schema of type `object`; default: no
-     * parameters; the server knows the schema of `ask_user`
+     * a schema of Zod, ArkType, Valibot or another library of
+     * Standard Schema, or a JSON Schema of type `object`; default: no parameters; the server knows
+     * the schema of `ask_user`
      */
-    parameters?: Record<string, unknown>;
+    parameters?: ToolParameters;
     /**
      * its name for people, at most 200 characters; the model is not shown it
      */
@@ -29,21 +31,38 @@ export type ClientTool = {
      * or its promise: a text, parts, or any JSON. An error it throws becomes an error result with the
      * error's message. "later": calls stay owed until somebody posts a result
      */
-    execute: ((args: any, context: CallContext) => unknown) | "later";
+    execute: Taking<unknown, [context: CallContext], unknown> | "later";
     /**
      * whether
      * `approve` is asked first
      */
-    needsApproval?: boolean | ((args: any) => boolean | Promise<boolean>);
+    needsApproval?: boolean | Taking<unknown, [], boolean | Promise<boolean>>;
 };
 export type NamedTool = ClientTool & {
     name: string;
 };
 export type ClientTools = Record<string, ClientTool>;
+export type TypedTool<P = unknown, R = unknown> = Omit<ClientTool, "parameters" | "execute" | "needsApproval"> & {
+    parameters?: P;
+    execute: Taking<P, [context: CallContext], R> | "later";
+    needsApproval?: boolean | Taking<P, [], boolean | Promise<boolean>>;
+};
+export type Taking<P, More extends unknown[], R> = unknown extends import("./schemas.js").Known<P> ? {
+    taking(args: object, ...more: More): R;
+}["taking"] : (args: import("./schemas.js").Known<P>, ...more: More) => R;
+export type ArgumentsOf<T> = T extends {
+    execute: infer E;
+} ? Exclude<E, "later"> extends (args: infer A, ...more: never) => unknown ? A : never : never;
+export type ResultOf<T> = T extends {
+    execute: infer E;
+} ? Exclude<E, "later"> extends (...args: never) => infer R ? Awaited<R> : never : never;
 export type ApprovalCall = {
     id: string;
     name: string;
-    arguments: any;
+    /**
+     * as the tool gets them: what a schema has made of them
+     */
+    arguments: unknown;
     /**
      * the server's reason; "" for the client's own tools
      */
@@ -78,8 +97,24 @@ export type CallAnswer = {
 } | {
     resume: Resume;
 };
+/**
+ * Return the tool as it is, with types: its functions take what its `parameters` describe.
+ *
+ * @template {ToolParameters} [const P={}]
+ * @template [R=unknown]
+ * @param {TypedTool<P, R>} definition
+ * @returns {TypedTool<P, R>}
+ */
+export declare function tool<const P extends ToolParameters = {}, R = unknown>(definition: TypedTool<P, R>): TypedTool<P, R>;
 export declare class Toolbox {
     #private;
+    /** The declarations for the server; undefined leaves the conversation's tools unchanged. */
+    declarations: {
+        name: string;
+        description: string | undefined;
+        parameters: import("./schemas.js").JsonSchema | undefined;
+        title: string | undefined;
+    }[] | undefined;
     /**
      * @param {ClientTools | readonly NamedTool[] | undefined} tools
      * @param {Approve | undefined} approve
@@ -88,11 +123,6 @@ export declare class Toolbox {
      *   to other clients
      */
     constructor(tools: ClientTools | readonly NamedTool[] | undefined, approve: Approve | undefined, limits: Limits, leavesOthers?: boolean);
-    /**
-     * @returns {object[] | undefined} the declarations for the server; undefined leaves the
-     *   conversation's tools unchanged
-     */
-    get declarations(): object[] | undefined;
     /** @param {OwedCall} call */
     handles({ name, kind }: OwedCall): boolean;
     /**
