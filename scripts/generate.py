@@ -1,7 +1,8 @@
 """Write what is generated from the code. Called by scripts/generate.
 
 The page of the settings comes from `passback/settings.py`; the types of the JavaScript client come
-from the JSDoc of its sources, and need Node.js.
+from the JSDoc of its sources, and the vendored libraries of the playground from their npm packages;
+both need Node.js.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 import conversation_tables
 import settings_reference
 import tools
+import vendored
 from repository import ROOT
 
 NPM_FOLDER = ROOT / "tests" / "js"
@@ -21,8 +23,9 @@ def main() -> int:
     conversation_tables.write()
     node = os.environ.get("TEST_NODE") or tools.find_node()
     if node is None or not tools.npm_ci(node, NPM_FOLDER):
-        print("The types of the JavaScript client need Node.js and npm packages: none can be had")
+        print("What is made of npm packages needs Node.js and these packages: none can be had")
         return 1
+    vendored.write()
     compiler = NPM_FOLDER / "node_modules" / "typescript" / "bin" / "tsc"
     types = NPM_FOLDER / "tsconfig.types.json"
     return subprocess.run([node, str(compiler), "--project", str(types)], check=False).returncode

@@ -1,12 +1,16 @@
 """Show the licence of each package that passback runs on; fail when one may not go with Apache-2.0.
 
+The libraries of the playground are among them.
+
 Usage: python scripts/licences.py [--table]
 """
 
 import re
 import sys
+from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
+import vendored
 from repository import ROOT
 
 # permissive, or (MPL, PSF) without a claim on those who only import the package
@@ -28,17 +32,21 @@ SPDX_NAMES = {
 
 def main() -> int:
     failed = False
-    for name in locked_packages():
-        try:
-            found = find_licence(distribution(name))
-        except PackageNotFoundError:
-            found = None  # for another platform or Python
+    for name, found in [*python_licences(), *vendored.licences().items()]:
         parts = set(re.split(r" (?:AND|OR|WITH) |[()]", found or "")) - {""}
         bad = not parts <= COMPATIBLE
         failed |= bad
         if bad or "--table" in sys.argv:
             print(f"| {name} | {found or 'not used on this machine'} |{' NOT KNOWN TO FIT' * bad}")
     return 1 if failed else 0
+
+
+def python_licences() -> Iterator[tuple[str, str | None]]:
+    for name in locked_packages():
+        try:
+            yield name, find_licence(distribution(name))
+        except PackageNotFoundError:
+            yield name, None  # for another platform or Python
 
 
 def find_licence(package: Distribution, /) -> str:

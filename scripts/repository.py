@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# copies of published files, in which nothing is to be mended
+VENDORED = "client_tools/playground/vendor/"
 
 
 def files(*patterns: str) -> Iterator[Path]:
-    """Yield tracked and new files that are not ignored, whose names fit one of git's patterns."""
+    """Yield tracked and new files that are not ignored, whose names fit one of git's patterns.
+
+    Files in VENDORED are left out.
+    """
     command = [
         "git",
         "ls-files",
@@ -21,7 +26,7 @@ def files(*patterns: str) -> Iterator[Path]:
     ]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in sorted(set(listed.split("\0")) - {""}):
-        if (path := ROOT / name).is_file():
+        if not name.startswith(VENDORED) and (path := ROOT / name).is_file():
             yield path
 
 

@@ -29,8 +29,8 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  */
 
 /** Number of messages that are shown of a long conversation. */
-export const SHOWN_MESSAGES = 400;
-const PAGE = 100;
+const SHOWN_MESSAGES = 1000;
+const PAGE = 500;
 
 /**
  * @param {Client} client

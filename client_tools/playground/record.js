@@ -2,11 +2,13 @@
 
 import { escapeProse } from "../js/src/index.js";
 import { el, need } from "./dom.js";
-import { SHOWN_MESSAGES, loadBetween } from "./history.js";
+import { loadBetween } from "./history.js";
 import { fromError } from "./problems.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
 
+/** Number of messages that are shown of a long conversation. */
+const NEWEST = 400;
 const PREVIEW_CHARS = 200;
 const MAX_CHARS = 100_000;
 
@@ -41,7 +43,7 @@ export class ServerRecord {
     try {
       const { client, id } = this.#read();
       const state = await client.conversation(id, { signal });
-      const first = Math.max(0, state.messageCount - SHOWN_MESSAGES);
+      const first = Math.max(0, state.messageCount - NEWEST);
       const messages = await loadBetween(client, id, [first, state.messageCount], signal);
       this.#count.textContent =
         first > 0 ? `last ${messages.length} of ${state.messageCount}` : String(messages.length);

@@ -10,6 +10,7 @@ import {
   runForm,
 } from "./asks.js";
 import { el, icon, isolateStrings } from "./dom.js";
+import { Prose } from "./prose.js";
 import { isOurs } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
@@ -36,7 +37,7 @@ export class ToolCard {
   #body;
   /** Text and calls of the sub-agent that works on it. */
   #within = el("div", { class: "within" });
-  /** @type {Text | null} text of the sub-agent, to which more is appended */
+  /** @type {Prose | null} text of the sub-agent, to which more is appended */
   #words = null;
   #progress = el("p", { class: "progress" });
   #onReply;
@@ -99,16 +100,17 @@ export class ToolCard {
    * @returns {HTMLElement} the element that shows it
    */
   addWords(text) {
-    if (!this.#words?.isConnected) {
-      this.#words = document.createTextNode("");
-      this.#add(el("div", { class: "text" }, this.#words));
+    if (!this.#words?.element.isConnected) {
+      this.#words = new Prose();
+      this.#add(this.#words.element);
     }
-    this.#words.appendData(text);
-    return /** @type {HTMLElement} */ (this.#words.parentElement);
+    this.#words.add(text);
+    return this.#words.element;
   }
 
   /** Start a new paragraph for the sub-agent's next text. */
   endWords() {
+    this.#words?.end();
     this.#words = null;
   }
 

@@ -1,7 +1,9 @@
 /** The view of the conversation: its messages in order, and its tool calls by id. */
 
+import { copyButton } from "./copy.js";
 import { button, el, icon } from "./dom.js";
 import { REMEDIES, fromError } from "./problems.js";
+import { Prose } from "./prose.js";
 import { ToolCard } from "./toolcard.js";
 import { Turns } from "./turns.js";
 
@@ -37,8 +39,10 @@ export class Transcript {
   #turns;
   /** @type {HTMLElement | null} */
   #answer = null;
-  /** @type {Text | null} */
+  /** @type {Prose | null} the text that is being written */
   #text = null;
+  /** @type {Prose[]} all texts of the answer */
+  #texts = [];
   /** @type {Text | null} */
   #reasoning = null;
   /** @type {HTMLElement[]} */
@@ -154,6 +158,7 @@ export class Transcript {
   /** @param {import("./conversation.js").Activity} activity */
   setActivity(activity) {
     this.#turns.activity = activity;
+    if (activity !== "answering") this.#text?.end();
   }
 
   /**
@@ -243,17 +248,24 @@ export class Transcript {
   beginAnswer(id = "") {
     this.#close();
     this.#answer = el("article", { class: "message answer", label: "The agent" });
-    this.#addTurn(this.#answer, { role: "answer", id });
+    /** @type {Prose[]} */
+    const texts = (this.#texts = []);
+    const source = () => texts.map((text) => text.source).join("\n\n");
+    const copy = copyButton(source, "Copy the answer");
+    copy.hidden = true;
+    this.#addTurn(this.#answer, { role: "answer", id, copy });
   }
 
   /** @param {string} text */
   addText(text) {
     const answer = this.#open();
     if (this.#text === null) {
-      this.#text = document.createTextNode("");
-      answer.append(el("div", { class: "text" }, this.#text));
+      this.#text = new Prose();
+      this.#texts.push(this.#text);
+      answer.append(this.#text.element);
+      this.#turns.offerCopy(answer);
     }
-    this.#text.appendData(text);
+    this.#text.add(text);
   }
 
   /** @param {string} text */
@@ -285,7 +297,7 @@ export class Transcript {
     }
     this.#open().append(card.element);
     this.#reasoning = null;
-    this.#text = null;
+    this.#endText();
   }
 
   /**
@@ -455,8 +467,13 @@ export class Transcript {
 
   #close() {
     this.#answer = null;
-    this.#text = null;
+    this.#endText();
     this.#reasoning = null;
+  }
+
+  #endText() {
+    this.#text?.end();
+    this.#text = null;
   }
 
   /**
@@ -465,7 +482,7 @@ export class Transcript {
    */
   #addTurn(article, shown) {
     for (const element of this.#turns.add(article, shown)) this.#add(element);
-    this.#turns.refresh();
+    this.#turns.refreshSoon();
   }
 
   /** @param {HTMLElement} element */

@@ -16,6 +16,7 @@ import { Again } from "./posts.js";
  * @property {string} [words] the text that can be edited
  * @property {readonly string[]} [kept] names of the other parts
  * @property {boolean} [isStored] whether the server has it; default: true
+ * @property {HTMLButtonElement} [copy] copies the text of an answer; hidden until it has some
  */
 /**
  * @typedef {object} TurnsHandlers
@@ -56,6 +57,7 @@ export class Turns {
   #away = new Map();
   /** @type {Editor | null} that had the focus when its message was removed */
   #focused = null;
+  #isPlanned = false;
   #unsent = el("section", { class: "transcript", label: "Not sent" });
   #root;
   #on;
@@ -94,6 +96,12 @@ export class Turns {
     this.#editors.set(turn.id, editor);
     turn.isEdited = true;
     return [article, editor.element, turn.row];
+  }
+
+  /** @param {HTMLElement} article of an answer that has text now */
+  offerCopy(article) {
+    const copy = this.#turns.findLast((turn) => turn.article === article)?.copy;
+    if (copy) copy.hidden = false;
   }
 
   /** @param {string} id of a message that is not shown by itself */
@@ -138,6 +146,16 @@ export class Turns {
     this.#readiness = READINESS[activity] ?? "blocked";
     if (this.#readiness === "taken") for (const turn of this.#turns) turn.isStored = true;
     this.refresh();
+  }
+
+  /** Refresh once, after all messages that are added at the same time. */
+  refreshSoon() {
+    if (this.#isPlanned) return;
+    this.#isPlanned = true;
+    queueMicrotask(() => {
+      this.#isPlanned = false;
+      this.refresh();
+    });
   }
 
   /** Show what can be done with the messages that are shown now. */
@@ -285,6 +303,7 @@ class Turn {
   kept;
   isStored;
   article;
+  copy;
   /** Ids of the messages before it that are not shown by themselves. */
   before;
   #on;
@@ -311,7 +330,9 @@ class Turn {
    * @param {(question: string, onBusy?: OnBusy) => void} on.onAgain
    * @param {(version: string, place: Switch) => void} on.onSwitch
    */
-  constructor(article, { role, id, words = "", kept = [], isStored = true }, before, on) {
+  constructor(article, { role, id, words = "", kept = [], isStored = true, copy }, before, on) {
+    this.copy = copy ?? null;
+    copy?.classList.add("action");
     this.article = article;
     this.role = role;
     this.id = id;
@@ -366,7 +387,8 @@ class Turn {
     this.#readiness = readiness;
     if (readiness !== "taken") this.#closeOffer();
     const isEditable = this.role === "user" && this.isStored && this.id !== "";
-    const known = JSON.stringify([isEditable, question !== "", branches, readiness]);
+    const isCopied = this.copy?.hidden === false;
+    const known = JSON.stringify([isEditable, question !== "", isCopied, branches, readiness]);
     // what is there stays, with the focus
     if (known === this.#known) return;
     this.#known = known;
@@ -375,10 +397,10 @@ class Turn {
     if (this.#again) this.#again.hidden = question === "";
     this.#again?.setAttribute("aria-disabled", String(readiness === "blocked"));
     this.#showVersions(branches);
-    const parts = [this.#versions, this.#edit, this.#again, this.#offer.element];
+    const parts = [this.#versions, this.copy, this.#edit, this.#again, this.#offer.element];
     const missing = parts.filter((part) => part !== null && part.parentNode !== this.row);
     if (missing.length > 0) this.row.replaceChildren(...parts.filter((part) => part !== null));
-    this.row.hidden = !isEditable && question === "" && branches.length === 0;
+    this.row.hidden = !isEditable && question === "" && !isCopied && branches.length === 0;
   }
 
   #askAgain() {

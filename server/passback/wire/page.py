@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).parent.parent
 # in an installed package, in a checkout
 _FILE_ROOTS = (_PACKAGE / "page", _PACKAGE.parent.parent / "client_tools")
-_FILE_FOLDERS = ("playground", "js/src")
+_FILE_FOLDERS = ("playground", "playground/vendor", "js/src")
 
 _HTML = "text/html; charset=utf-8"
 _MEDIA_TYPES = {

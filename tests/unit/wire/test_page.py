@@ -39,7 +39,7 @@ KINDS = {
 }
 SERVED = {
     f"/{folder}/{file.name}": file.read_bytes()
-    for folder in ("playground", "js/src")
+    for folder in ("playground", "playground/vendor", "js/src")
     for file in (ROOT / folder).iterdir()
     if file.suffix in KINDS and file.name != "index.html"
 }
@@ -97,6 +97,10 @@ async def test_the_page_is_at_the_root_and_needs_no_key() -> None:
         "/playground/main.js%00.html",
         "/playground/../js/package.json",
         "/js/package.json",
+        "/playground/package.json",
+        "/playground/vendor",
+        "/playground/vendor/LICENSES.txt",
+        "/playground/vendor/markdown-it.d.ts",
         "/js/src",
         "/tsconfig.json",
         "/.git/config",

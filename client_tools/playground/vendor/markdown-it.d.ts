@@ -1,0 +1,2 @@
+export { default } from "markdown-it";
+export type { Env, MarkdownIt, StateInline, Token } from "markdown-it";
