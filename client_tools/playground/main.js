@@ -8,6 +8,7 @@ import { Conversation, MAX_ROUNDS } from "./conversation.js";
 import { ConversationList } from "./conversations.js";
 import { download, need } from "./dom.js";
 import { Inspector } from "./inspector.js";
+import { Panels } from "./panels.js";
 import { Poller } from "./poller.js";
 import { Message } from "./posts.js";
 import { PlanList } from "./plan.js";
@@ -45,9 +46,18 @@ const keyForm = need("#key-form", HTMLFormElement);
 const keyField = need("#key", HTMLInputElement);
 
 const cut = need("#cut", HTMLButtonElement);
-const recorder = new Recorder((kept) => inspector.add(kept));
+const recorder = new Recorder((kept) => {
+  inspector.add(kept);
+  panels.add(kept);
+});
 const counters = [need("#events-count", HTMLElement), need("#events-badge", HTMLElement)];
 const inspector = new Inspector(need("#events", HTMLElement), counters, () => recorder.steps);
+const panels = new Panels(() => ({
+  access: { url: new URL(".", location.href).href, apiKey: recall("key") },
+  conversation: conversation.id,
+  readNewest: async (signal) =>
+    (await connect({ quiet: true }).conversation(conversation.id, { signal })).runId,
+}));
 const record = new ServerRecord(() => ({ client: connect({ tools: {} }), id: conversation.id }));
 const runnable = new RunnableConversations();
 const confirm = new ConfirmDialog("#confirm", "#confirm-question");
@@ -232,6 +242,7 @@ function askForKey(again) {
 function clearEvents() {
   recorder.clear();
   inspector.clear();
+  panels.clear();
 }
 
 function exportRun() {

@@ -1,5 +1,6 @@
 /** The lines of the time line: their labels, the search in them, and the merging of pieces. */
 
+import { labelOf, pieceOf } from "./labels.js";
 import { eventOf } from "./recorder.js";
 
 /** @typedef {import("./recorder.js").RecordedStep} RecordedStep */
@@ -8,7 +9,7 @@ import { eventOf } from "./recorder.js";
  * @typedef {object} Line
  * @property {"sent" | "received"} direction
  * @property {string} label the event's type, or the request
- * @property {"sent" | "text" | "tool" | "error" | "other"} kind
+ * @property {import("./labels.js").Kind | "sent"} kind
  * @property {string} id of its first frame; "" if there is none
  * @property {string} lastId
  * @property {string} data as it was sent or received; merged pieces are joined
@@ -19,13 +20,6 @@ import { eventOf } from "./recorder.js";
  * @property {string} piece equal for neighbours that may be merged; "" if it is never merged
  */
 
-/** @type {Record<string, string>} the field with the piece */
-const PIECES = {
-  text: "content",
-  reasoning: "delta",
-  "agent-text": "delta",
-  "tool-call-args": "delta",
-};
 /** Longest merged line, in characters. */
 const MAX_CHARS = 20_000;
 
@@ -88,28 +82,10 @@ export function lineOf({ step, exchange, at }, merge) {
  */
 function readFrame(data, exchange) {
   const event = eventOf(data);
-  const label = typeof event.type === "string" ? event.type : data.slice(0, 40);
-  const field = Object.hasOwn(PIECES, label) ? PIECES[label] : undefined;
-  if (exchange === null || field === undefined || typeof event[field] !== "string") {
-    return { label, kind: kindOf(label), data };
-  }
-  const piece = [
-    exchange,
-    label,
-    String(event.toolCallId ?? ""),
-    String(event.parentToolCallId ?? ""),
-  ].join(" ");
-  return { label, kind: kindOf(label), data: String(event[field]), piece };
-}
-
-/**
- * @param {string} label
- * @returns {Line["kind"]}
- */
-function kindOf(label) {
-  if (label === "error") return "error";
-  if (label.startsWith("tool")) return "tool";
-  return label === "text" ? "text" : "other";
+  const { label, kind } = labelOf(event, data);
+  const piece = exchange === null ? null : pieceOf(event);
+  if (piece === null) return { label, kind, data };
+  return { label, kind, data: piece.text, piece: [exchange, label, ...piece.of].join(" ") };
 }
 
 /**

@@ -108,6 +108,8 @@ async def assert_only_text(
     """Check that nothing ran and no element was made; the tab checks that nothing was requested."""
     page = playground.page
     await expect(page.locator(".text[aria-busy]")).to_have_count(0)
+    # a dialog may be before it
+    await page.evaluate("document.querySelector('[data-panel=waterfall]').click()")
     await page.evaluate(
         """async () => {
             const lines = document.querySelectorAll('#events details, #record-list details');
@@ -117,7 +119,7 @@ async def assert_only_text(
     )
     made = await page.evaluate(
         "[...document.querySelectorAll('#transcript *, #plan-list *, #events *, #record-list *,"
-        " #confirm-question *')]"
+        " #confirm-question *, #bars *, #bar-details *')]"
         ".map(e => e.localName)"
     )
     assert set(made) <= harmless

@@ -26,8 +26,9 @@ import { asRecord, parseJson } from "./json.js";
  *   model's reasoning
  */
 /**
- * @typedef {{type: "message", messageId: string} & Nestable & Place} MessageEvent the events that
- *   follow belong to this message
+ * @typedef {{type: "message", messageId: string, startedAt?: string} & Nestable & Place}
+ *   MessageEvent a model call begins, and the events that follow belong to this message;
+ *   `startedAt` is the server's time, RFC 3339 in UTC
  */
 /**
  * @typedef {{type: "usage", left?: Left, model?: string, contextUsed?: number, contextWindow?:

@@ -30,6 +30,7 @@ export type ReasoningEvent = {
 export type MessageEvent = {
     type: "message";
     messageId: string;
+    startedAt?: string;
 } & Nestable & Place;
 export type UsageEvent = {
     type: "usage";

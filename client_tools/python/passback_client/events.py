@@ -337,11 +337,12 @@ class ContextUse(_Nestable):
 
 @dataclass(frozen=True, slots=True)
 class MessageStart(_Nestable):
-    """The beginning of a message of the history: later events belong to it (include:
-    message-ids).
+    """A model call begins: later events belong to this message of the history (include:
+    message-ids). `started_at` is the server's time (RFC 3339), None if it is not known.
     """
 
     message_id: str
+    started_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from passback.core.errors import UnknownConversation
+from passback.core.events import RunStarted
 from passback.core.messages import (
     AssistantMessage,
     CallId,
@@ -46,6 +47,22 @@ async def earlier_calls(runs: Runs, run: RunRef, /) -> Calls:
     except UnknownConversation:
         return {}
     return calls
+
+
+async def messages_before(runs: Runs, run: RunRef, /) -> int | None:
+    """Return the number of messages before a run's own, those that were posted for it included.
+
+    None: the run ended before it began.
+
+    Raises:
+        UnknownRun, CursorExpired: the run's beginning cannot be read any more.
+    """
+    async with runs.follow(run) as batches:
+        async for batch in batches:
+            for _, event in batch:
+                if isinstance(event, RunStarted):
+                    return event.first + event.posted
+    return None
 
 
 async def read_range(

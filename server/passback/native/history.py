@@ -1,6 +1,5 @@
 """The views of a conversation and of its messages, in the forms in which they are posted."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import Field, JsonValue
@@ -30,6 +29,7 @@ from passback.core.state import owner_view
 from passback.native.message_context import ContextView, context_view
 from passback.native.parts import show_content
 from passback.native.shapes import PlanEntryView, UsageView, owed_call, plan_entry, usage_view
+from passback.native.times import utc_timestamp
 
 
 class RunningView(TypedDict):
@@ -191,12 +191,6 @@ def owed_views(status: Status, /) -> list[OwedView]:
         {**owed_call(owed), "deadline": deadline, "claimedUntil": claimed.get(owed.id)}
         for owed in status.owed
     ]
-
-
-def utc_timestamp(milliseconds: int, /) -> str:
-    """Return a time of the store's clock as RFC 3339, such as `2026-01-31T12:00:00.000Z`."""
-    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return time.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 class RecordedView(TypedDict):

@@ -25,6 +25,7 @@ from passback.core.messages import (
     as_text,
 )
 from passback.core.values import DEFERRED
+from passback.native.times import utc_timestamp
 
 _DIGITS = 6  # decimals of amounts; the others are the error of summing floats
 
@@ -397,15 +398,23 @@ def accepted_output(event: events.OutputAccepted, /) -> OutputEvent:
 
 
 class MessageEvent(TypedDict):
-    """The id of the assistant message to which the next events belong (include: message-ids)."""
+    """A model call begins: the next events belong to this message of the assistant (include:
+    message-ids).
+
+    `startedAt` is the time of the server's clock, RFC 3339 in UTC, left out if it is not known.
+    """
 
     type: Literal["message"]
     messageId: str
+    startedAt: NotRequired[str]
     parentToolCallId: NotRequired[str]
 
 
 def message_start(event: events.TurnStarted, /) -> MessageEvent:
-    return {"type": "message", "messageId": event.message_id}
+    native: MessageEvent = {"type": "message", "messageId": event.message_id}
+    if event.started:
+        native["startedAt"] = utc_timestamp(event.started)
+    return native
 
 
 class RunQueuedEvent(TypedDict):

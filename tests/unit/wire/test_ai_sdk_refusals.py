@@ -316,7 +316,7 @@ async def test_the_table_has_enough_rows() -> None:
         (f"{API}/c/stop", "GET", 405, "method_not_allowed"),
         (f"{API}/%7Bid%7D/stream", "GET", 422, "invalid_request"),
         (f"{API}/%ff/stop", "POST", 400, "bad_request"),
-        (f"{API}/c/stream?runId=run_1", "GET", 422, "invalid_request"),
+        (f"{API}/c/stream?run=run_1", "GET", 422, "invalid_request"),
     ],
 )
 async def test_a_bad_address_is_refused(path: str, method: str, status: int, code: str) -> None:

@@ -30,7 +30,7 @@ from passback.core.toolsets import ServerTools
 from passback.http.requests import check_conversation_id, parse_place
 from passback.http.wires import Services
 from passback.native.declarations import parse_tools
-from passback.native.history import utc_timestamp
+from passback.native.times import utc_timestamp
 from passback.streams.jsonrpc import (
     CANCEL_REQUEST,
     INTERNAL_ERROR,

@@ -53,7 +53,7 @@ from passback.core.posts import Parked, StartRun
 from passback.core.state import owner_view
 from passback.core.toolsets import ServerTools
 from passback.http.wires import Services
-from passback.native.history import utc_timestamp
+from passback.native.times import utc_timestamp
 from passback.streams.jsonrpc import INTERNAL_ERROR, RpcError
 from passback.wire.acp.answering import Answering, Editor
 from passback.wire.acp.asking import PromptCancelled, fits_questions

@@ -24,13 +24,14 @@ from passback.core.errors import (
     UnknownConversation,
     UnknownMessage,
 )
-from passback.core.events import RunStarted
+from passback.core.ids import tag_of
 from passback.core.messages import (
     UNNAMED,
     Answer,
     ConversationKey,
     Owed,
     Plan,
+    RunId,
     RunRef,
 )
 from passback.core.posts import Parked, StartRun
@@ -39,9 +40,9 @@ from passback.http.body import read_object
 from passback.http.requests import check_conversation_id, headers_of, validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
-from passback.native.earlier import Calls, earlier_calls
-from passback.native.history import utc_timestamp
+from passback.native.earlier import Calls, earlier_calls, messages_before
 from passback.native.responses import EVENTS_TYPE, accepted_type, seen_event
+from passback.native.times import utc_timestamp
 from passback.streams.frames import EventId
 from passback.streams.sse import (
     EVENTS,
@@ -128,7 +129,9 @@ class _AgUi:
         )
 
     async def follow_thread(self, request: Request) -> ASGIApp:
-        """Answer with what came after an event, or with the thread and the run that goes on."""
+        """Answer with what came after an event, with a run of this thread that is named, or with
+        the thread and the run that goes on.
+        """
         accepted_type(request, [EVENTS_TYPE])
         key = ConversationKey(
             owner_of(request), check_conversation_id(request.path_params["threadId"])
@@ -137,11 +140,14 @@ class _AgUi:
         if run_id is not None and not 1 <= len(run_id) <= _ID_CHARACTERS:
             raise InvalidRequest(f"runId has 1 to {_ID_CHARACTERS} characters")
         since = seen_event(request)
-        if since is None:
+        if since is not None:
+            run = RunRef(key, since.cursor.run_id)
+        elif run_id is not None and _is_made_here(run_id):
+            run = RunRef(key, RunId(run_id))
+        else:
             status = await self._runs.status(key)
             named = run_id or status.run_id or "run"
             return await self._answer_history(request, key, status, named, None)
-        run = RunRef(key, since.cursor.run_id)
         calls = await earlier_calls(self._runs, run)
         return self._answer_run(run, AgUiEncoder(key.id, run_id or run.run_id, known=calls), since)
 
@@ -220,7 +226,10 @@ class _AgUi:
         status = status or Status()
         plan: Plan = status.state.plan
         running = RunRef(key, status.run_id) if status.running and status.run_id else None
-        end = status.message_count if running is None else await self._begin_of(running, status)
+        end = status.message_count
+        if running is not None:
+            begun = await messages_before(self._runs, running)
+            end = status.run_start if begun is None else begun
         history = await read_snapshot(self._runs, key, end)
         known: Calls | None = None if running is None else await earlier_calls(self._runs, running)
         encoder = AgUiEncoder(key.id, run_id, known=known, state=state, history=history, plan=plan)
@@ -229,18 +238,10 @@ class _AgUi:
         expires = None if status.answer_by is None else utc_timestamp(status.answer_by)
         return _whole_answer(request, key, run_id, encoder, owed=status.owed, expires=expires)
 
-    async def _begin_of(self, run: RunRef, status: Status) -> int:
-        """Return the number of messages before a run's own, those that were posted for it included.
 
-        Raises:
-            UnknownRun, CursorExpired: the run's beginning cannot be read any more.
-        """
-        async with self._runs.follow(run) as batches:
-            async for batch in batches:
-                for _, event in batch:
-                    if isinstance(event, RunStarted):
-                        return event.first + event.posted
-        return status.run_start
+def _is_made_here(run_id: str) -> bool:
+    """Return whether the server gave a run this id. Requests name their runs as they like."""
+    return run_id.startswith("run_") and tag_of(RunId(run_id)) is not None
 
 
 def _whole_answer(

@@ -77,8 +77,8 @@ def describe_paths(posts: Sequence[str], stream: str, /) -> dict[str, JsonValue]
             "parameters": [describe_parameter("threadId", "path", "The thread's id.")],
             "get": describe_operation(
                 "followThread",
-                "Follow a thread as AG-UI events: its messages and the run that goes on, or what "
-                "came after the last event that was seen.",
+                "Follow a thread as AG-UI events: its messages and the run that goes on, a named "
+                "run, or what came after the last event.",
                 _describe_responses(),
                 "bad_request",
                 "conversation_not_found",
@@ -90,7 +90,10 @@ def describe_paths(posts: Sequence[str], stream: str, /) -> dict[str, JsonValue]
                 parameters=[
                     *SINCE_PARAMETERS,
                     describe_parameter(
-                        "runId", "query", "The run's id, as the request had chosen it."
+                        "runId",
+                        "query",
+                        "The run's id, as the request had chosen it. An id of the server's "
+                        "(`X-Run-Id`), without an event id: that run alone, from its start.",
                     ),
                 ],
             ),

@@ -5,6 +5,7 @@ a client posts only the new ones count. The client executes its own tools: their
 stream, and the next post has the message of the agent with their results.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from passback.core.changes import Status
 from passback.core.errors import UnknownConversation
-from passback.core.messages import ConversationKey, RunId, RunRef
+from passback.core.messages import ConversationKey, Message, RunId, RunRef
 from passback.core.posts import Parked
 from passback.http.answers import ErrorView, empty_answer, owner_of
 from passback.http.body import read_object
-from passback.http.requests import check_conversation_id, validate_model
+from passback.http.requests import check_conversation_id, check_run_id, validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
 from passback.setting_forms import PATH, setting
@@ -26,7 +28,7 @@ from passback.wire.ai_sdk.describe import UiChunk, describe_paths
 from passback.wire.ai_sdk.encoder import UiEncoder, parked_chunks
 from passback.wire.ai_sdk.posted import AiSdkRequest, UiMessage
 from passback.wire.ai_sdk.reading import read_request
-from passback.wire.ai_sdk.record import message_id_of, read_beginning
+from passback.wire.ai_sdk.record import message_id_of, read_beginning, read_beginning_of
 
 STREAM_HEADER: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 # a client takes the end of a transfer for the end of the answer, and a broken one for a cut
@@ -46,7 +48,9 @@ def build(services: Services, settings: AiSdkSettings = AiSdkSettings(), /) -> W
     return Wire(
         routes=[
             Endpoint(path, chats.post, methods=["POST"]),
-            Endpoint(f"{path}/{{id}}/stream", chats.resume, methods=["GET"]),
+            Endpoint(
+                f"{path}/{{id}}/stream", chats.resume, methods=["GET"], query={"GET": ["runId"]}
+            ),
             Endpoint(f"{path}/{{id}}/stop", chats.stop, methods=["POST"]),
         ],
         paths=describe_paths(path),
@@ -89,26 +93,37 @@ class _Chats:
         return EventStream(services, started, encoder, form=_FORM, remembers=True)
 
     async def resume(self, request: Request) -> ASGIApp:
-        """Answer with the message that is being written, from its start; 204 if none is."""
+        """Answer with the message that is being written, from its start; 204 if none is.
+
+        A run that the request names is sent whether it goes on or not.
+        """
         key = _key_of(request)
+        given = request.query_params.get("runId")
+        named = check_run_id(given) if given is not None else None
         try:
             status = await self._runs.status(key)
         except UnknownConversation:  # a chat that has no message yet
+            if named is not None:
+                raise
             return empty_answer(request.scope)
         current = status.run_id if status.running else None
-        run_id = current or next(iter(status.queued), None)
+        run_id = named or current or next(iter(status.queued), None)
         if run_id is None:
             return empty_answer(request.scope)
-        # one that waits begins with a message of the user
-        earlier = await read_beginning(self._runs, key, status.run_start) if current else ()
-        encoder = UiEncoder(
-            RunRef(key, run_id),
-            message_id_of(earlier) or run_id,
-            continues=bool(earlier),
-            earlier=earlier,
-        )
         run = RunRef(key, run_id)
+        earlier = await self._beginning_of(run, status)
+        encoder = UiEncoder(
+            run, message_id_of(earlier) or run_id, continues=bool(earlier), earlier=earlier
+        )
         return EventStream(self._services, run, encoder, form=_FORM, remembers=True)
+
+    async def _beginning_of(self, run: RunRef, status: Status) -> Sequence[Message]:
+        """Return what the message of a run has from earlier runs."""
+        if run.run_id in status.queued:  # it begins with a message of the user
+            return ()
+        if run.run_id == status.run_id:
+            return await read_beginning(self._runs, run.key, status.run_start)
+        return await read_beginning_of(self._runs, run)
 
     async def stop(self, request: Request) -> Response:
         """Cancel the run that goes on, or else the first one that waits."""

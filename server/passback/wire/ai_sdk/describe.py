@@ -108,15 +108,20 @@ def _describe_routes(path: str) -> dict[str, JsonValue]:
             "parameters": [_ID],
             "get": describe_operation(
                 "resumeChat",
-                "Get the message that is being written, from its start and then live.",
+                "Get the message that is being written, or that a run has written, from its start "
+                "and then live.",
                 {
                     "200": _describe_stream("The whole message."),
                     "204": _describe_empty("Nothing is being written."),
                 },
+                "conversation_not_found",
                 "run_not_found",
                 "cursor_expired",
                 *RUN_ERRORS,
                 *STORE_ERRORS,
+                parameters=[
+                    describe_parameter("runId", "query", "Which run, also one that has ended.")
+                ],
             ),
         },
         f"{path}/{{id}}/stop": {

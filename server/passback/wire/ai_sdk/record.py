@@ -14,12 +14,14 @@ from passback.core.messages import (
     ConversationKey,
     Message,
     MessageId,
+    RunRef,
     UserMessage,
     single_text,
 )
 from passback.core.runs import BranchPoint, Runs
+from passback.core.transcript import unwrap_message
 from passback.core.values import value
-from passback.native.earlier import PAGE_MESSAGES, read_range
+from passback.native.earlier import PAGE_MESSAGES, messages_before, read_range
 
 _MOST_MESSAGES: Final = 10_000  # messages that are searched, from the end
 
@@ -158,6 +160,28 @@ async def read_beginning(runs: Runs, key: ConversationKey, start: int, /) -> Seq
     own = await runs.messages(key, start=start, limit=PAGE_MESSAGES)
     if any(isinstance(each, UserMessage) for each in own.messages):
         return ()
+    return await _read_back(runs, key, start)
+
+
+async def read_beginning_of(runs: Runs, run: RunRef, /) -> Sequence[Message]:
+    """Return the messages of the agent with which an earlier run has gone on.
+
+    There are none if it has a message of the user, or said nothing on the branch that is read.
+
+    Raises:
+        UnknownRun, CursorExpired: the run's beginning cannot be read any more.
+    """
+    start = await messages_before(runs, run)
+    if start is None:
+        return ()
+    own = await runs.messages(run.key, start=start, limit=1)
+    if all(unwrap_message(each)[1].run_id != run.run_id for each in own.messages):
+        return ()
+    return await _read_back(runs, run.key, start)
+
+
+async def _read_back(runs: Runs, key: ConversationKey, start: int) -> Sequence[Message]:
+    """Return the messages before a place, back to one of the user."""
     found: list[Message] = []
     while start > 0:
         before = max(0, start - PAGE_MESSAGES)

@@ -23,7 +23,7 @@ from passback.core.messages import (
 )
 from passback.core.questions import ASK_USER, Questions, find_question_flaw
 from passback.core.text import read_json
-from passback.native.history import utc_timestamp
+from passback.native.times import utc_timestamp
 
 JsonDict: TypeAlias = dict[str, Any]
 

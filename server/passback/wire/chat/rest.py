@@ -45,7 +45,7 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
-from passback.native.history import utc_timestamp
+from passback.native.times import utc_timestamp
 from passback.wire.chat.describe import (
     ApiError,
     ApiHealth,

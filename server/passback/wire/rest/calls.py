@@ -20,7 +20,7 @@ from passback.http.body import read_object, read_optional_object
 from passback.http.requests import number_parameter, parse_place, validate_model
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.history import owed_views, utc_timestamp
+from passback.native.history import owed_views
 from passback.native.openapi import (
     BODY_ERRORS,
     REQUEST_ID_HEADER,
@@ -32,6 +32,7 @@ from passback.native.openapi import (
     schema_reference,
 )
 from passback.native.parts import Posted
+from passback.native.times import utc_timestamp
 from passback.wire.rest.conversations import (
     CONVERSATION_ERRORS,
     ID_PARAMETER,

@@ -15,7 +15,6 @@ from passback.http.answers import json_answer, lister_of
 from passback.http.requests import number_parameter, parse_place
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.history import utc_timestamp
 from passback.native.openapi import (
     STORE_ERRORS,
     describe_operation,
@@ -23,6 +22,7 @@ from passback.native.openapi import (
     json_response,
     schema_reference,
 )
+from passback.native.times import utc_timestamp
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100

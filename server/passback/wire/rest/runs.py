@@ -15,7 +15,6 @@ from passback.core.messages import RunId, RunRef
 from passback.http.answers import json_answer, lister_of
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.history import utc_timestamp
 from passback.native.openapi import (
     STORE_ERRORS,
     describe_operation,
@@ -24,6 +23,7 @@ from passback.native.openapi import (
     schema_reference,
 )
 from passback.native.shapes import UsageView, run_end, usage_view
+from passback.native.times import utc_timestamp
 from passback.wire.rest.conversations import (
     CONVERSATION_ERRORS,
     ID_PARAMETER,
