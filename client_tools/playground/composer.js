@@ -1,8 +1,11 @@
 /** The message field, its buttons, and the choice to queue a message or to interrupt an answer. */
 
+import { Attachments } from "./attachments.js";
 import { need } from "./dom.js";
 
 /** @typedef {import("./editor.js").OnBusy} OnBusy */
+/** @typedef {import("./parts.js").Medium} Medium */
+/** @typedef {{text: string, attached: readonly Medium[]}} Draft */
 
 const OFFER = "An answer is coming. Queue the message behind it, or interrupt it?";
 
@@ -16,22 +19,26 @@ export class Composer {
   #queue = need("#queue", HTMLButtonElement);
   #interrupt = need("#interrupt", HTMLButtonElement);
   #busy = false;
+  attachments = new Attachments({
+    onChange: () => this.#fit(),
+    onFocusLost: () => this.focus(),
+  });
 
   /**
    * @param {object} handlers
-   * @param {(text: string) => void} handlers.onSend
-   * @param {(text: string, onBusy: OnBusy) => void} handlers.onMeanwhile a message during an answer
+   * @param {(draft: Draft) => void} handlers.onSend
+   * @param {(draft: Draft, onBusy: OnBusy) => void} handlers.onMeanwhile a message during an answer
    * @param {() => void} handlers.onStop
    */
   constructor({ onSend, onMeanwhile, onStop }) {
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this.#words === "") return;
+      if (!this.#isReady) return;
       if (this.#busy) this.#offer(true);
       else onSend(this.#take());
     });
     const choose = (/** @type {OnBusy} */ onBusy) => {
-      if (this.#words === "") return;
+      if (!this.#isReady) return;
       onMeanwhile(this.#take(), onBusy);
       this.focus();
     };
@@ -56,6 +63,18 @@ export class Composer {
   set text(text) {
     this.#field.value = text;
     this.#fit();
+  }
+
+  /**
+   * Put a message that was refused back, in front of what was written meanwhile.
+   *
+   * @param {Draft} draft
+   */
+  restore({ text, attached }) {
+    const written = this.#words === text ? "" : this.#words;
+    this.text = [text, written].filter(Boolean).join("\n");
+    this.attachments.restore(attached);
+    this.focus();
   }
 
   /** @param {string} text to follow what is written */
@@ -93,10 +112,16 @@ export class Composer {
     return this.#field.value.trim();
   }
 
+  /** Whether there is a message, and it can be sent. */
+  get #isReady() {
+    return this.attachments.isReady && (this.#words !== "" || !this.attachments.isEmpty);
+  }
+
+  /** @returns {Draft} */
   #take() {
-    const words = this.#words;
+    const draft = { text: this.#words, attached: this.attachments.take() };
     this.text = "";
-    return words;
+    return draft;
   }
 
   /** @param {boolean} isOpen whether the choices are shown; the message stays in the field */
@@ -110,7 +135,7 @@ export class Composer {
 
   /** Make the field as high as its text, up to the limit of the style sheet. */
   #fit() {
-    this.#send.disabled = this.#words === "";
+    this.#send.disabled = !this.#isReady;
     if (this.#send.disabled) this.#offer(false);
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight}px`;

@@ -9,6 +9,7 @@ import { watchWhileVisible } from "../js/src/watch.js";
 import { ToolRunner } from "./toolrunner.js";
 import { loadHistory } from "./history.js";
 import { OwedCalls, resultOf, shownResult } from "./owed.js";
+import { isAbort, isHandedBack, isPost, isStream } from "./steps.js";
 import { Edit, Message, QueuedPosts } from "./posts.js";
 import { Run } from "./run.js";
 
@@ -20,6 +21,7 @@ import { Run } from "./run.js";
 /** @typedef {import("../js/src/index.js").TraceStep} TraceStep */
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./posts.js").Again} Again */
+/** @typedef {import("./posts.js").MessageExtras} MessageExtras */
 /** @typedef {import("./posts.js").Post} Post */
 /** @typedef {import("./run.js").ConversationView} ConversationView */
 /** @typedef {import("./tools.js").PageActions} PageActions */
@@ -117,12 +119,13 @@ export class Conversation {
    * Send a message. Errors are shown, not thrown.
    *
    * @param {string} text
+   * @param {MessageExtras} [extras]
    */
-  async send(text) {
-    const message = new Message(text);
+  async send(text, extras) {
+    const message = new Message(text, extras);
     if (this.#isDeleted) this.#view.clear();
     this.#isDeleted = false;
-    this.#view.addUser(text, message.id);
+    message.addTo(this.#view);
     await this.#attempt(
       (signal) => this.#post(message, signal),
       () => void this.#repeat(message),
@@ -310,7 +313,7 @@ export class Conversation {
         const past = await this.#resume(signal, { mayBeMissing: true });
         if (past.some(({ id }) => id === post.id)) return;
         if (!(post instanceof Message)) return this.#postAnew(post, signal);
-        this.#view.addUser(post.text, post.id);
+        post.addTo(this.#view);
         await this.#post(post, signal);
       },
       () => void this.#repeat(post),
@@ -422,6 +425,7 @@ export class Conversation {
     if (state.plan?.length) this.#view.setPlan(state.plan);
     this.#view.accepted(this.id, false);
     this.#view.setVersions(state.branches ?? []);
+    this.#view.showCosts((state.cost ?? 0) > 0);
     const { running, owed } = state;
     // the version that is being written has no message yet
     this.#isBranched = Boolean(running && state.branches);
@@ -553,7 +557,7 @@ export class Conversation {
     else if (step.kind === "request") {
       // a claim may be renewed during a post
       if (step.path.endsWith("/claim") || step.method === "DELETE") return;
-      this.#isPost = step.path === "/send-message";
+      this.#isPost = isPost(step.path);
       if (this.#isPost && this.#activity !== "reconnecting") this.#setActivity("sending");
     } else if (step.kind === "response" && isStream(step.headers)) {
       this.#onAccepted?.();
@@ -571,25 +575,4 @@ export class Conversation {
     this.#watching.abort();
     this.#view.setActivity(activity);
   }
-}
-
-/** @param {Record<string, string>} headers */
-function isStream(headers) {
-  return (
-    "x-conversation-id" in headers &&
-    (headers["content-type"] ?? "").startsWith("text/event-stream")
-  );
-}
-
-/** @param {Event} event */
-function isHandedBack(event) {
-  return event.type === "run-end" && event.outcome === "handed-back";
-}
-
-/**
- * @param {unknown} error
- * @returns {boolean} whether this page aborted the request
- */
-function isAbort(error) {
-  return error instanceof Error && error.name === "AbortError";
 }

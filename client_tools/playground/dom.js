@@ -81,15 +81,16 @@ export function isolateStrings(json) {
 }
 
 /**
- * Offer a text as a file.
+ * Offer a text, or bytes, as a file.
  *
- * @param {string} text
+ * @param {BlobPart} content
  * @param {string} name
  * @param {number} timeout milliseconds until the file is released
+ * @param {string} [type]
  */
-export function download(text, name, timeout) {
+export function download(content, name, timeout, type = "application/json") {
   const link = el("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.href = URL.createObjectURL(new Blob([content], { type }));
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), timeout);

@@ -1,8 +1,11 @@
 /** The server's history of a conversation, converted for the view. */
 
 import { asRecord, textOrNull } from "../js/src/json.js";
+import { mediaOf } from "./parts.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
+/** @typedef {import("../js/src/index.js").Usage} Usage */
+/** @typedef {import("./parts.js").Medium} Medium */
 
 /**
  * @typedef {object} PastCall
@@ -14,10 +17,11 @@ import { asRecord, textOrNull } from "../js/src/json.js";
  */
 
 /**
- * @typedef {{role: "user", id: string, text: string, words?: string, kept?: string[]}} PastUser a
- *   message with other parts than text has `words`, its text alone, and `kept`, the names of those
+ * @typedef {{role: "user", id: string, text: string, words?: string, kept?: string[], attached?:
+ *   Medium[], agentId?: string, model?: string}} PastUser a message with other parts than text has
+ *   `words`, its text alone, and `kept`, the names of those; `attached` are its media
  * @typedef {{role: "assistant", id: string, text: string, calls: PastCall[], partial: boolean,
- *   model: string | null}} PastAnswer
+ *   model: string | null, attached?: Medium[], usage?: Partial<Usage>, runId?: string}} PastAnswer
  * @typedef {{role: "tool", id: string, callId: string, text: string, isError: boolean, synthetic:
  *   string | null, durationMs: number}} PastResult `durationMs`: 0 if unknown
  * @typedef {{role: "approval", id: string, callId: string, approved: boolean}} PastDecision
@@ -87,9 +91,14 @@ export async function loadBetween(client, conversationId, [first, end], signal) 
 export function readMessage(message) {
   const id = String(message.id ?? "");
   const text = contentText(message.content);
+  const [agentId, model] = [textOrNull(message.agentId), textOrNull(message.model)];
   switch (message.role) {
     case "user":
-      return { role: "user", id, text, ...editable(message.content) };
+      return {
+        ...{ role: "user", id, text, ...editable(message.content) },
+        ...(agentId && { agentId }),
+        ...(model && { model }),
+      };
     case "assistant":
       return {
         role: "assistant",
@@ -97,13 +106,16 @@ export function readMessage(message) {
         text,
         calls: list(message.toolCalls).map(readCall),
         partial: message.partial === true,
-        model: textOrNull(message.model),
+        model,
+        ...attachedOf(message.content),
+        ...(message.usage !== undefined && { usage: asRecord(message.usage) }),
+        ...(typeof message.runId === "string" && { runId: message.runId }),
       };
     case "tool":
       return {
         role: "tool",
         id,
-        text,
+        text: contentText(message.content, ({ url }) => String(url)),
         callId: String(message.toolCallId ?? ""),
         isError: message.isError === true,
         synthetic: textOrNull(message.synthetic),
@@ -130,14 +142,21 @@ export function readMessage(message) {
 
 /**
  * @param {unknown} content of a user's message
- * @returns {{words?: string, kept?: string[]}} what can be edited of it, and what cannot, if there
- *   is any such
+ * @returns {{words?: string, kept?: string[], attached?: Medium[]}} what can be edited of it, and
+ *   what cannot, if there is any such
  */
 export function editable(content) {
   const isText = (/** @type {unknown} */ part) => typeof asRecord(part).text === "string";
   const kept = list(content).filter((part) => !isText(part));
   if (kept.length === 0) return {};
-  return { words: contentText(list(content).filter(isText)), kept: kept.map(partText) };
+  const words = contentText(list(content).filter(isText));
+  return { words, kept: kept.map((part) => partText(part)), ...attachedOf(content) };
+}
+
+/** @param {unknown} content */
+function attachedOf(content) {
+  const attached = mediaOf(content);
+  return attached.length > 0 ? { attached } : {};
 }
 
 /**
@@ -158,22 +177,34 @@ function readCall(value) {
 
 /**
  * @param {unknown} content a string, or parts
+ * @param {(medium: Record<string, unknown>) => string} [mediumText] returns the text of a medium;
+ *   without it, the text has no media, which are shown beside it
  * @returns {string}
  */
-export function contentText(content) {
+export function contentText(content, mediumText) {
   if (typeof content === "string") return content;
-  return list(content).map(partText).join("\n");
+  const isShown = (/** @type {unknown} */ part) => mediumText || mediaOf([part]).length === 0;
+  return list(content)
+    .filter(isShown)
+    .map((part) => partText(part, mediumText))
+    .join("\n");
 }
 
 /**
  * @param {unknown} value
+ * @param {(medium: Record<string, unknown>) => string} [mediumText]
  * @returns {string}
  */
-function partText(value) {
+function partText(value, mediumText = mediumName) {
   const part = asRecord(value);
   if (typeof part.text === "string") return part.text;
   if (part.type === "data") return JSON.stringify(part.data);
-  return `[${String(part.name ?? part.type ?? "attachment")}]`;
+  return mediumText(part);
+}
+
+/** @param {Record<string, unknown>} medium */
+function mediumName({ name, type }) {
+  return `[${String(name ?? type ?? "attachment")}]`;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { Client, randomId } from "../js/src/index.js";
 import { asRecord, parseJson } from "../js/src/json.js";
+import { CommandMenu } from "./commands.js";
 import { Composer } from "./composer.js";
 import { ConfirmDialog } from "./confirm.js";
 import { Conversation, MAX_ROUNDS } from "./conversation.js";
@@ -11,6 +12,7 @@ import { Inspector } from "./inspector.js";
 import { Panels } from "./panels.js";
 import { Poller } from "./poller.js";
 import { Message } from "./posts.js";
+import { Picker } from "./picker.js";
 import { PlanList } from "./plan.js";
 import { ServerRecord } from "./record.js";
 import { Recorder } from "./recorder.js";
@@ -76,9 +78,22 @@ const { toEnd, keepPlace } = keepAtEnd(scroller, need("#jump", HTMLElement));
 let onKey = () => {};
 const composer = new Composer({
   onSend: send,
-  onMeanwhile: (text, onBusy) => void conversation.postMeanwhile(new Message(text), onBusy),
+  onMeanwhile(draft, onBusy) {
+    const message = new Message(draft.text, { attached: draft.attached, to: picker.options });
+    picker.sent();
+    void conversation.postMeanwhile(message, onBusy);
+    [view.lastWords, view.lastAttached] = [draft.text, draft.attached];
+  },
   onStop: () => void conversation.stop(),
 });
+new CommandMenu(
+  () => picker.commands,
+  (text) => {
+    composer.text = text;
+    composer.focus();
+  },
+);
+const picker = new Picker(() => (composer.attachments.model = picker.model));
 const poller = new Poller(() => conversation.checkOwed());
 const onReply = (/** @type {import("./conversation.js").Reply} */ reply) =>
   void conversation.answer(reply);
@@ -95,6 +110,8 @@ const transcript = new Transcript(transcriptRoot, new PlanList(), need("#queued"
   onReply,
   onRun,
   onCut: toEnd,
+  readCost: async (runId) =>
+    (await connect({ quiet: true }).run(conversation.id, runId)).cost,
   turns: {
     onEdit: onAnew,
     onAgain: onAnew,
@@ -104,6 +121,7 @@ const transcript = new Transcript(transcriptRoot, new PlanList(), need("#queued"
   },
 });
 const showActivity = transcript.setActivity.bind(transcript);
+const addPast = transcript.addPast.bind(transcript);
 const view = Object.assign(
   transcript,
   {
@@ -123,6 +141,11 @@ const view = Object.assign(
         String(activity === "answering" || activity === "loading"),
       );
       if (status.textContent !== STATUS[activity]) status.textContent = STATUS[activity];
+    },
+    /** @param {import("./history.js").PastMessage} message */
+    addPast(message) {
+      if (message.role === "user") picker.follow(message);
+      addPast(message);
     },
     /**
      * @param {string} id
@@ -183,16 +206,30 @@ function connect({ tools = {}, trace, quiet = false }) {
   });
 }
 
-/** @param {string} text */
-function send(text) {
+/** @param {import("./composer.js").Draft} draft */
+function send({ text, attached }) {
   toEnd();
-  void conversation.send(text);
+  const to = picker.options;
+  picker.sent();
+  void conversation.send(text, { attached, to });
+}
+
+/** Show what the server offers; without that, a message goes to its default agent. */
+async function readOffers() {
+  try {
+    const { agents, limits } = await connect({ quiet: true }).agents();
+    composer.attachments.limits = limits;
+    picker.agents = agents;
+  } catch {
+    // a server that plays a recording has none, and whoever needs a key is asked for it by others
+  }
 }
 
 /** @param {string | null} id null: a new one */
 function show(id) {
   conversation.close();
   view.leave();
+  picker.leave();
   view.setActivity("idle");
   keyForm.hidden = true;
   conversation = open(id);
@@ -226,8 +263,8 @@ function onRemedy(remedy, again) {
   else if (remedy === "new") startNew();
   else if (remedy === "key") askForKey(again);
   else if (remedy === "edit") {
-    composer.text = view.lastWords;
-    composer.focus();
+    composer.restore({ text: view.lastWords, attached: view.lastAttached });
+    view.lastAttached = [];
   }
 }
 
@@ -292,7 +329,7 @@ need("#show-chat", HTMLElement).addEventListener("click", () => switchTo("chat")
 need("#show-events", HTMLElement).addEventListener("click", () => switchTo("events"));
 for (const example of need("#examples", HTMLElement).querySelectorAll("button")) {
   example.addEventListener("click", () =>
-    send(example.dataset.say ?? example.textContent?.trim() ?? ""),
+    send({ text: example.dataset.say ?? example.textContent?.trim() ?? "", attached: [] }),
   );
 }
 keyForm.addEventListener("submit", (event) => {
@@ -300,6 +337,7 @@ keyForm.addEventListener("submit", (event) => {
   remember("key", keyField.value.trim());
   keyField.value = "";
   keyForm.hidden = true;
+  void readOffers();
   onKey();
 });
 // release the claims of this page; a page from the cache starts as after a reload
@@ -311,6 +349,7 @@ addEventListener("hashchange", () => {
   if (idInAddress() !== conversation.id) show(idInAddress());
 });
 restoreBackground();
+void readOffers();
 if (isListOpen() && !NARROW.matches) list.show();
 if (idInAddress() !== null) void conversation.load();
 if (matchMedia("(pointer: fine)").matches) composer.focus();

@@ -2,6 +2,7 @@
 
 import { randomId, reword } from "../js/src/index.js";
 import { contentText, editable } from "./history.js";
+import { shownName } from "./parts.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
 /** @typedef {import("../js/src/index.js").FoundMessage} FoundMessage */
@@ -9,11 +10,13 @@ import { contentText, editable } from "./history.js";
 /** @typedef {import("../js/src/index.js").Sending} Sending */
 /** @typedef {import("./run.js").ConversationView} ConversationView */
 /** @typedef {SendOptions & {signal: AbortSignal}} PostOptions */
+/** @typedef {import("./parts.js").Medium} Medium */
 
 /**
  * @typedef {object} Post may be sent again: its key and the id of its message stay the same
  * @property {string} id of its message, if it has one
  * @property {string} text as the page shows it while it waits
+ * @property {readonly Medium[]} [attached] whose names are shown with it
  * @property {boolean} isMessage whether the refused text belongs into the message field
  * @property {(client: Client, conversationId: string, options: PostOptions) => Promise<Sending>}
  *   send
@@ -38,8 +41,9 @@ export class QueuedPosts {
    * @param {Post} post
    * @param {string | null} runId null: it is on its way
    */
-  add({ id, text }, runId) {
-    this.#posts.set(id, { text, runId });
+  add({ id, text, attached = [] }, runId) {
+    const names = attached.map((medium) => shownName(medium));
+    this.#posts.set(id, { text: [text, ...names].filter(Boolean).join("\n"), runId });
     this.#show();
   }
 
@@ -68,22 +72,52 @@ export class QueuedPosts {
   }
 }
 
+/**
+ * @typedef {object} MessageExtras
+ * @property {readonly Medium[]} [attached]
+ * @property {{agentId?: string, model?: string}} [to] the agent and the model that answer it
+ */
+
 /** @implements {Post} */
 export class Message {
   id = randomId();
   text;
   isMessage = true;
+  attached;
   #key = randomId();
+  #to;
 
-  /** @param {string} text */
-  constructor(text) {
+  /**
+   * @param {string} text
+   * @param {MessageExtras} [extras]
+   */
+  constructor(text, { attached = [], to = {} } = {}) {
     this.text = text;
+    this.attached = attached;
+    this.#to = to;
   }
 
   /** @type {Post["send"]} */
   async send(client, conversationId, options) {
-    const message = /** @type {const} */ ({ role: "user", content: this.text, id: this.id });
-    return client.send(message, { conversationId, ...options, idempotencyKey: this.#key });
+    const message = /** @type {const} */ ({ role: "user", content: this.#content, id: this.id });
+    const all = { ...this.#to, conversationId, ...options, idempotencyKey: this.#key };
+    return client.send(message, all);
+  }
+
+  /** @returns {string | import("../js/src/index.js").Part[]} */
+  get #content() {
+    if (this.attached.length === 0) return this.text;
+    const media = this.attached.map(({ type, url, mediaType, name }) => {
+      return { type, url, ...(mediaType && { mediaType }), ...(name && { name }) };
+    });
+    return [...(this.text ? [{ type: "text", text: this.text }] : []), ...media];
+  }
+
+  /** @param {Pick<ConversationView, "addUser">} view */
+  addTo(view) {
+    const kept = this.attached.map(({ name, type }) => `[${name || type}]`);
+    const more = { words: this.text, kept, attached: [...this.attached] };
+    view.addUser(this.text, this.id, kept.length > 0 ? more : {});
   }
 
   show() {

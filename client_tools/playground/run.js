@@ -24,6 +24,8 @@ import { isOurs } from "./tools.js";
  *   on a call
  * @property {(id: string, text: string) => void} setProgress progress of a call
  * @property {(name: string) => void} setModel the model of the last answer
+ * @property {(event: import("../js/src/index.js").UsageEvent) => void} addUsage of a model's call
+ * @property {() => void} endUsage called when a run has ended
  * @property {(entries: readonly PlanEntry[]) => void} setPlan the agent's plan
  * @property {(id: string, delta: string) => void} addArguments
  * @property {(id: string, state: CallState) => void} setCallState
@@ -41,8 +43,9 @@ import { isOurs } from "./tools.js";
 /**
  * @typedef {object} ChatView the view of a conversation's messages
  * @property {() => void} clear
- * @property {(text: string, id?: string, parts?: {words?: string, kept?: string[]}) => void}
- *   addUser `parts`: what can be edited of a message with more than text
+ * @property {(text: string, id?: string, parts?: {words?: string, kept?: string[], attached?:
+ *   import("./parts.js").Medium[]}) => void} addUser `parts`: what can be edited of a message with
+ *   more than text, and its media
  * @property {(id: string) => boolean} cutFrom remove a message and all behind it; false: it is not
  *   shown
  * @property {(id: string) => boolean} cutAfter remove all behind a message; false: it is not shown
@@ -51,6 +54,7 @@ import { isOurs } from "./tools.js";
  * @property {(texts: readonly string[]) => void} setQueued messages that the user has sent during
  *   the current answer
  * @property {(message: PastMessage) => void} addPast
+ * @property {(mayCost: boolean) => void} showCosts whether answers of the history may have a cost
  * @property {(id: string) => void} settle called when the server has accepted this page's answer
  * @property {(activity: Activity) => void} setActivity
  * @property {(error: unknown, again: () => void, isMessage?: boolean) => void} addError
@@ -113,7 +117,9 @@ export class Run {
     if (event.runId !== null && event.runId !== this.#runId) this.#next(event.runId);
     this.#events.push(event);
     this.#show(event);
-    if (event.type === "run-end") this.#events = [];
+    if (event.type !== "run-end") return;
+    this.#events = [];
+    this.#view.endUsage();
   }
 
   /** @param {string} runId */
@@ -134,10 +140,12 @@ export class Run {
   /** @param {Event} event unknown ones are ignored */
   #show(event) {
     switch (event.type) {
+      case "usage":
+        if (event.parentToolCallId === undefined) this.#nameModel(event);
+        return this.#view.addUsage(event);
       case "message":
       case "reasoning":
       case "plan":
-      case "usage":
       case "context":
         // of a sub-agent, only text and calls are shown
         return event.parentToolCallId === undefined ? this.#showOwn(event) : undefined;
@@ -177,13 +185,12 @@ export class Run {
   }
 
   /**
-   * @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "usage" | "context"}>} event
+   * @param {Extract<Event, {type: "message" | "reasoning" | "plan" | "context"}>} event
    */
   #showOwn(event) {
     if (event.type === "message") this.#view.beginAnswer(event.messageId);
     else if (event.type === "reasoning") this.#view.addReasoning(event.delta);
     else if (event.type === "plan") this.#view.setPlan(event.entries);
-    else if (event.type === "usage") this.#nameModel(event);
     else this.#view.addNote(contextNote(event));
   }
 

@@ -11,6 +11,8 @@ import {
 } from "./asks.js";
 import { el, icon, isolateStrings } from "./dom.js";
 import { Prose } from "./prose.js";
+import { mediaList } from "./media.js";
+import { readResult } from "./parts.js";
 import { isOurs } from "./tools.js";
 
 /** @typedef {import("../js/src/index.js").OwedCall} OwedCall */
@@ -251,7 +253,9 @@ export class ToolCard {
     this.withdraw();
     this.#progress.remove();
     this.#body.querySelector(":scope > .result")?.remove();
-    const result = block(isError ? "Error" : "Result", el("pre", {}, text));
+    const { text: words, media } = readResult(text);
+    const shown = el("div", {}, el("pre", {}, words), ...mediaList(media));
+    const result = block(isError ? "Error" : "Result", shown);
     result.classList.add("result");
     this.#body.append(result);
     if (this.#denied) return this.#show("skipped", "denied");

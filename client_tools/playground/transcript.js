@@ -2,10 +2,12 @@
 
 import { copyButton } from "./copy.js";
 import { button, el, icon } from "./dom.js";
+import { mediaList } from "./media.js";
 import { REMEDIES, fromError } from "./problems.js";
 import { Prose } from "./prose.js";
 import { ToolCard } from "./toolcard.js";
 import { Turns } from "./turns.js";
+import { UsageLines } from "./usage.js";
 
 /** @typedef {import("./history.js").PastMessage} PastMessage */
 /** @typedef {import("./plan.js").PlanList} PlanList */
@@ -25,8 +27,10 @@ const SYNTHETIC = {
 };
 
 export class Transcript {
-  /** The user's last message. */
+  /** The user's last message, and its attachments. */
   lastWords = "";
+  /** @type {readonly import("./parts.js").Medium[]} */
+  lastAttached = [];
 
   #root;
   #plan;
@@ -37,8 +41,12 @@ export class Transcript {
   #onCut;
   #onFocusLost;
   #turns;
+  #usage;
   /** @type {HTMLElement | null} */
   #answer = null;
+  /** The last message of the answer to the user's last one.
+   * @type {HTMLElement | null} */
+  #lastAnswer = null;
   /** @type {Prose | null} the text that is being written */
   #text = null;
   /** @type {Prose[]} all texts of the answer */
@@ -62,9 +70,10 @@ export class Transcript {
    * @param {(reply: Reply) => void} on.onReply
    * @param {() => void} on.onRun called when the tools of this conversation may run
    * @param {() => void} on.onCut called when another version has begun
+   * @param {(runId: string) => Promise<number>} on.readCost
    * @param {Omit<import("./turns.js").TurnsHandlers, "onRemedy">} on.turns
    */
-  constructor(root, plan, queued, { onRemedy, onReply, onRun, onCut, turns }) {
+  constructor(root, plan, queued, { onRemedy, onReply, onRun, onCut, readCost, turns }) {
     this.#root = root;
     this.#plan = plan;
     this.#queued = queued;
@@ -73,6 +82,7 @@ export class Transcript {
     this.#onRun = onRun;
     this.#onCut = onCut;
     this.#turns = new Turns(root, { ...turns, onRemedy });
+    this.#usage = new UsageLines(readCost);
     this.#onFocusLost = turns.onFocusLost;
   }
 
@@ -80,6 +90,7 @@ export class Transcript {
   clear() {
     for (const [id, { draft }] of this.#cards) if (draft) this.#drafts.set(id, draft);
     this.#turns.clear();
+    this.#usage.clear();
     this.#root.replaceChildren();
     this.#queued.replaceChildren();
     this.#plan.show([]);
@@ -97,14 +108,17 @@ export class Transcript {
   /**
    * @param {string} text
    * @param {string} [id]
-   * @param {{words?: string, kept?: readonly string[], isStored?: boolean}} [more] what can be
-   *   edited, if the message has more than text; whether the server has it
+   * @param {{words?: string, kept?: readonly string[], attached?: import("./parts.js").Medium[],
+   *   isStored?: boolean}} [more] what can be edited, if the message has more than text; its media;
+   *   whether the server has it
    */
-  addUser(text, id = "", { words = text, kept = [], isStored = false } = {}) {
-    this.lastWords = words;
+  addUser(text, id = "", { words = text, kept = [], attached = [], isStored = false } = {}) {
+    [this.lastWords, this.lastAttached] = [words, attached];
     this.#dropProblems();
+    this.#beginUsage();
     const article = el("article", { class: "message user", label: "You" }, text);
-    this.#addTurn(article, { role: "user", id, words, kept, isStored });
+    article.append(...mediaList(attached));
+    this.#addTurn(article, { role: "user", id, words, kept, attached, isStored });
   }
 
   /**
@@ -144,8 +158,9 @@ export class Transcript {
       this.#cards.delete(id);
     }
     this.#close();
+    this.#beginUsage();
     this.#turns.refresh();
-    this.lastWords = this.#turns.lastWords;
+    [this.lastWords, this.lastAttached] = this.#turns.lastMessage;
     if (hadFocus && !this.#root.contains(document.activeElement)) this.#onFocusLost();
     this.#onCut();
   }
@@ -166,7 +181,6 @@ export class Transcript {
    *   previous list
    */
   setQueued(texts) {
-    this.lastWords = texts.at(-1) ?? this.lastWords;
     const shown = texts.map((text) => {
       return el(
         "article",
@@ -186,8 +200,10 @@ export class Transcript {
     if (message.role === "assistant") {
       this.beginAnswer(message.id);
       if (message.text) this.addText(message.text);
+      if (message.attached) this.#open().append(...mediaList(message.attached));
       for (const call of message.calls) this.#addPastCall(call);
       if (message.model !== null) this.setModel(message.model);
+      this.#addPastUsage(message, false);
       if (message.partial) this.addNote("This answer was cut short.");
       return;
     }
@@ -206,6 +222,7 @@ export class Transcript {
     if (message.role === "child") this.#addChild(message.callId, message.message);
     else if (message.role === "assistant") {
       if (message.text) this.addAgentText(parent, message.text);
+      this.#addPastUsage(message, true);
       for (const call of message.calls) this.#addPastCall(call, parent);
     } else if (message.role !== "user") this.#addReply(message);
   }
@@ -230,8 +247,40 @@ export class Transcript {
     if (call.client) this.#cards.get(call.id)?.setClients();
   }
 
+  /**
+   * @param {import("./history.js").PastAnswer} answer
+   * @param {boolean} isWithin whether a sub-agent gave it
+   */
+  #addPastUsage({ usage, runId }, isWithin) {
+    if (!usage) return;
+    const call = { runId: runId ?? null, isWithin, isPast: true };
+    this.#usage.add(this.#lastAnswer, usage, call);
+  }
+
+  /** @param {import("../js/src/index.js").UsageEvent} event */
+  addUsage(event) {
+    const isWithin = event.parentToolCallId !== undefined;
+    this.#usage.add(this.#lastAnswer, event, { runId: event.runId, isWithin, isPast: false });
+  }
+
+  /** Count for another answer. */
+  #beginUsage() {
+    this.#lastAnswer = null;
+    this.#usage.begin();
+  }
+
+  endUsage() {
+    void this.#usage.end();
+  }
+
+  /** @param {boolean} mayCost */
+  showCosts(mayCost) {
+    this.#usage.mayCost = mayCost;
+  }
+
   beginRun() {
     this.#close();
+    this.#usage.beginRun();
     this.#plan.keep();
     for (const card of this.#cards.values()) card.endWords();
     this.#ofRun = [];
@@ -239,6 +288,7 @@ export class Transcript {
 
   dropRun() {
     this.#close();
+    this.#usage.dropRun();
     this.#plan.takeBack();
     for (const element of this.#ofRun.splice(0)) element.remove();
     this.#turns.refresh();
@@ -248,6 +298,7 @@ export class Transcript {
   beginAnswer(id = "") {
     this.#close();
     this.#answer = el("article", { class: "message answer", label: "The agent" });
+    this.#lastAnswer = this.#answer;
     /** @type {Prose[]} */
     const texts = (this.#texts = []);
     const source = () => texts.map((text) => text.source).join("\n\n");

@@ -8,6 +8,7 @@ import { Again } from "./posts.js";
 /** @typedef {import("./conversation.js").Activity} Activity */
 /** @typedef {import("./editor.js").OnBusy} OnBusy */
 /** @typedef {import("./editor.js").Readiness} Readiness */
+/** @typedef {import("./parts.js").Medium} Medium */
 
 /**
  * @typedef {object} Shown
@@ -15,6 +16,7 @@ import { Again } from "./posts.js";
  * @property {string} id "": not known
  * @property {string} [words] the text that can be edited
  * @property {readonly string[]} [kept] names of the other parts
+ * @property {readonly Medium[]} [attached]
  * @property {boolean} [isStored] whether the server has it; default: true
  * @property {HTMLButtonElement} [copy] copies the text of an answer; hidden until it has some
  */
@@ -71,9 +73,10 @@ export class Turns {
     this.#on = on;
   }
 
-  /** The text of the last message of the user. */
-  get lastWords() {
-    return this.#turns.findLast(({ role }) => role === "user")?.words ?? "";
+  /** @returns {[string, readonly Medium[]]} the text and the media of the user's last message */
+  get lastMessage() {
+    const last = this.#turns.findLast(({ role }) => role === "user");
+    return [last?.words ?? "", last?.attached ?? []];
   }
 
   /**
@@ -301,6 +304,7 @@ class Turn {
   id;
   words;
   kept;
+  attached;
   isStored;
   article;
   copy;
@@ -330,10 +334,12 @@ class Turn {
    * @param {(question: string, onBusy?: OnBusy) => void} on.onAgain
    * @param {(version: string, place: Switch) => void} on.onSwitch
    */
-  constructor(article, { role, id, words = "", kept = [], isStored = true, copy }, before, on) {
+  constructor(article, shown, before, on) {
+    const { role, id, words = "", kept = [], attached = [], isStored = true, copy } = shown;
     this.copy = copy ?? null;
     copy?.classList.add("action");
     this.article = article;
+    this.attached = attached;
     this.role = role;
     this.id = id;
     this.words = words;

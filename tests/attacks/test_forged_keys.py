@@ -53,7 +53,7 @@ FORMS = {
 """Forms of the header, and what is put in its place."""
 
 PATHS = (
-    *("/tool-calls?status=owed", "/commands", "/openapi.json", "/conversations/c"),
+    *("/tool-calls?status=owed", "/agents", "/commands", "/openapi.json", "/conversations/c"),
     *("/conversations", "/conversations?limit=1"),
     *("/conversations/c/messages", "/conversations/c/stream", "/process/c/stream", "/nowhere"),
     *("/ag-ui/threads/c/stream", "/ag-ui", "/ag-ui/a"),

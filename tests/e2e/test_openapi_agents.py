@@ -48,5 +48,6 @@ async def test_every_event_of_an_agent_is_described(client: Client, conversation
     await order({"say": "words " * 700})
     await order({"say": "more"})
     described.check(await client.http.get(f"/conversations/{conversation}/messages"))
-    described.check(await client.http.get("/commands"))
+    for path in ("/agents", "/commands"):
+        described.check(await client.http.get(path))
     assert described.events >= BY_AGENTS

@@ -105,7 +105,7 @@ SIMPLE = (
     *[("DELETE", "{here}")] * 2,
     *(
         ("GET", path)
-        for path in ("/healthz", "/readyz", "/openapi.json", "/commands", "/runs/none")
+        for path in ("/healthz", "/readyz", "/openapi.json", "/agents", "/commands", "/runs/none")
     ),
 )
 

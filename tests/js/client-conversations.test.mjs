@@ -73,3 +73,20 @@ test("what the server refuses is its error, and an abort stops the request", asy
   await assert.rejects(one.rename("c", "x", { signal }), { name: "AbortError" });
   assert.equal(requests.length, 2);
 });
+
+test("the agents of the server, and the record of a run, are read as they are sent", async (t) => {
+  const agents = { agents: [{ id: "", models: [], commands: [] }], limits: { bodyBytes: 1 } };
+  const record = { conversationId: "a/b", runId: "r/1", cost: 0.5 };
+  const { client, requests } = await scripted(t, [BUSY, json(agents), json(record)]);
+  const one = client();
+  assert.deepEqual(await one.agents(), agents);
+  assert.deepEqual(await one.run("a/b", "r/1"), record);
+  assert.deepEqual(
+    requests.map(({ method, path }) => [method, path]),
+    [
+      ["GET", "/agents"],
+      ["GET", "/agents"],
+      ["GET", "/conversations/a%2Fb/runs/r%2F1"],
+    ],
+  );
+});

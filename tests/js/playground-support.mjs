@@ -155,6 +155,9 @@ export function recordingView() {
     cutAfter: (id) => log.push(["cutAfter", id]) > 0,
     setActivity: (activity) => void activities.push(activity),
     beginRun() {},
+    addUsage() {},
+    endUsage() {},
+    showCosts() {},
     accepted() {},
   };
   return { view, log, activities, tryAgain: () => again() };

@@ -357,8 +357,8 @@ class LoggedRuns:
     def agents(self) -> Sequence[str]:
         return ("",)
 
-    def media(self, agent: str = "", /) -> frozenset[Medium]:
-        return frozenset({"image"})
+    def media(self, agent: str = "", /, *, model: str = "") -> frozenset[Medium]:
+        return frozenset({"image", "audio"} if model == "other" else {"image"})
 
     @contextmanager
     def lend(self, key: ConversationKey, toolsets: Sequence[Toolset], /) -> Generator[None]:

@@ -169,6 +169,36 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  *   MessagePage
  */
 
+/**
+ * @typedef {object} AgentView
+ * @property {string} id the `agentId`, empty for an agent without a name
+ * @property {{id: string, media: ("image" | "audio" | "file")[]}[]} models its own first; where
+ *   others follow, a message may choose one; `media` are the kinds of attachments that it takes
+ * @property {{name: string, description: string}[]} commands
+ */
+/**
+ * @typedef {object} ServerAgents
+ * @property {AgentView[]} agents the one first that is asked by default
+ * @property {{bodyBytes: number, attachmentBytes: number}} limits of a post, and of the inline
+ *   media of a message together
+ */
+
+/**
+ * @typedef {object} RunView the record of a run
+ * @property {string} conversationId
+ * @property {string} runId
+ * @property {"completed" | "handed-back" | "cancelled" | "failed" | null} outcome null: it goes on
+ * @property {string | null} reason
+ * @property {string | null} beganAt RFC 3339 in UTC
+ * @property {string | null} endedAt
+ * @property {number} messages number of messages that it has stored
+ * @property {string | null} model
+ * @property {import("./events.js").Usage} usage of its messages
+ * @property {number} tokens of all its model calls, as are the next two
+ * @property {number} seconds
+ * @property {number} cost in the currency of the server's prices; 0 without a price
+ */
+
 /** @template {Record<string, unknown>} [const T={}] the parameters of its tools, by their names */
 export class Client {
   #parts;
@@ -336,6 +366,30 @@ export class Client {
    */
   async messages(conversationId, { after = 0, limit = 100, ...options } = {}) {
     const path = `${conversationPath(conversationId)}/messages?after=${after}&limit=${limit}`;
+    return /** @type {any} */ (await this.#json(path, options));
+  }
+
+  /**
+   * Return the agents of the server, with their models and commands, and the limits of a post.
+   *
+   * @param {RequestOptions} [options]
+   * @returns {Promise<ServerAgents>}
+   */
+  async agents(options) {
+    return /** @type {any} */ (await this.#json("agents", options));
+  }
+
+  /**
+   * Return the record of a run, which outlives its events.
+   *
+   * @param {string} conversationId
+   * @param {string} runId
+   * @param {RequestOptions} [options]
+   * @returns {Promise<RunView>}
+   * @throws {import("./errors.js").ApiError} `run_not_found`: there is none, or it waits
+   */
+  async run(conversationId, runId, options) {
+    const path = `${conversationPath(conversationId)}/runs/${encodeURIComponent(runId)}`;
     return /** @type {any} */ (await this.#json(path, options));
   }
 

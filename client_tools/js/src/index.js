@@ -27,6 +27,7 @@ export { randomId } from "./wire.js";
  * @typedef {import("./branches.js").Reworded} Reworded
  * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./client.js").MessageContext} MessageContext
+ * @typedef {import("./client.js").AgentView} AgentView
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationPage} ConversationPage
  * @typedef {import("./client.js").ConversationView} ConversationView
@@ -37,7 +38,9 @@ export { randomId } from "./wire.js";
  * @typedef {import("./client.js").Part} Part
  * @typedef {import("./client.js").RegenerateOptions} RegenerateOptions
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
+ * @typedef {import("./client.js").RunView} RunView
  * @typedef {import("./client.js").SendOptions} SendOptions
+ * @typedef {import("./client.js").ServerAgents} ServerAgents
  * @typedef {import("./client.js").ToolMessage} ToolMessage
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./client.js").WatchOptions} WatchOptions

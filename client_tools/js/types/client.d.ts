@@ -302,6 +302,70 @@ export type MessagePage = {
     next: number | null;
     total: number;
 };
+export type AgentView = {
+    /**
+     * the `agentId`, empty for an agent without a name
+     */
+    id: string;
+    /**
+     * its own first; where
+     * others follow, a message may choose one; `media` are the kinds of attachments that it takes
+     */
+    models: {
+        id: string;
+        media: ("image" | "audio" | "file")[];
+    }[];
+    commands: {
+        name: string;
+        description: string;
+    }[];
+};
+export type ServerAgents = {
+    /**
+     * the one first that is asked by default
+     */
+    agents: AgentView[];
+    /**
+     * of a post, and of the inline
+     * media of a message together
+     */
+    limits: {
+        bodyBytes: number;
+        attachmentBytes: number;
+    };
+};
+export type RunView = {
+    conversationId: string;
+    runId: string;
+    /**
+     * null: it goes on
+     */
+    outcome: "completed" | "handed-back" | "cancelled" | "failed" | null;
+    reason: string | null;
+    /**
+     * RFC 3339 in UTC
+     */
+    beganAt: string | null;
+    endedAt: string | null;
+    /**
+     * number of messages that it has stored
+     */
+    messages: number;
+    model: string | null;
+    /**
+     * of its messages
+     */
+    usage: import("./events.js").Usage;
+    /**
+     * of all its model calls, as are the next two
+     */
+    tokens: number;
+    seconds: number;
+    /**
+     * in the currency of the server's prices; 0 without a price
+     */
+    cost: number;
+};
 /** @typedef {{type: "text", text: string}} TextPart */
 /**
  * @typedef {{type: "image" | "audio" | "file", url: string, mediaType?: string, name?: string}}
@@ -447,6 +511,35 @@ export type MessagePage = {
  */
 /** @template {Record<string, unknown>} [const T={}] the parameters of its tools, by their names */
 export declare class Client<const T extends Record<string, unknown> = {}> {
+/**
+ * @typedef {object} AgentView
+ * @property {string} id the `agentId`, empty for an agent without a name
+ * @property {{id: string, media: ("image" | "audio" | "file")[]}[]} models its own first; where
+ *   others follow, a message may choose one; `media` are the kinds of attachments that it takes
+ * @property {{name: string, description: string}[]} commands
+ */
+/**
+ * @typedef {object} ServerAgents
+ * @property {AgentView[]} agents the one first that is asked by default
+ * @property {{bodyBytes: number, attachmentBytes: number}} limits of a post, and of the inline
+ *   media of a message together
+ */
+/**
+ * @typedef {object} RunView the record of a run
+ * @property {string} conversationId
+ * @property {string} runId
+ * @property {"completed" | "handed-back" | "cancelled" | "failed" | null} outcome null: it goes on
+ * @property {string | null} reason
+ * @property {string | null} beganAt RFC 3339 in UTC
+ * @property {string | null} endedAt
+ * @property {number} messages number of messages that it has stored
+ * @property {string | null} model
+ * @property {import("./events.js").Usage} usage of its messages
+ * @property {number} tokens of all its model calls, as are the next two
+ * @property {number} seconds
+ * @property {number} cost in the currency of the server's prices; 0 without a price
+ */
+export declare class Client {
     #private;
     /**
      * @param {ClientOptions<T>} [options]
@@ -548,6 +641,23 @@ export declare class Client<const T extends Record<string, unknown> = {}> {
         after?: number;
         limit?: number;
     }): Promise<MessagePage>;
+    /**
+     * Return the agents of the server, with their models and commands, and the limits of a post.
+     *
+     * @param {RequestOptions} [options]
+     * @returns {Promise<ServerAgents>}
+     */
+    agents(options?: RequestOptions): Promise<ServerAgents>;
+    /**
+     * Return the record of a run, which outlives its events.
+     *
+     * @param {string} conversationId
+     * @param {string} runId
+     * @param {RequestOptions} [options]
+     * @returns {Promise<RunView>}
+     * @throws {import("./errors.js").ApiError} `run_not_found`: there is none, or it waits
+     */
+    run(conversationId: string, runId: string, options?: RequestOptions): Promise<RunView>;
     /**
      * Find a message of the branch that is read, from its end, and what it follows.
      *

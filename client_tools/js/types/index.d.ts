@@ -15,6 +15,7 @@ export type FoundMessage = import("./branches.js").FoundMessage;
 export type Reworded = import("./branches.js").Reworded;
 export type Call = import("./calls.js").Call;
 export type MessageContext = import("./client.js").MessageContext;
+export type AgentView = import("./client.js").AgentView;
 export type ClientOptions = import("./client.js").ClientOptions;
 export type ConversationPage = import("./client.js").ConversationPage;
 export type ConversationView = import("./client.js").ConversationView;
@@ -25,7 +26,9 @@ export type MessagePage = import("./client.js").MessagePage;
 export type Part = import("./client.js").Part;
 export type RegenerateOptions = import("./client.js").RegenerateOptions;
 export type ResumeOptions = import("./client.js").ResumeOptions;
+export type RunView = import("./client.js").RunView;
 export type SendOptions = import("./client.js").SendOptions;
+export type ServerAgents = import("./client.js").ServerAgents;
 export type ToolMessage = import("./client.js").ToolMessage;
 export type UserMessage = import("./client.js").UserMessage;
 export type WatchOptions = import("./client.js").WatchOptions;
@@ -74,6 +77,7 @@ export type ResultOf<T> = import("./tools.js").ResultOf<T>;
  * @typedef {import("./branches.js").Reworded} Reworded
  * @typedef {import("./calls.js").Call} Call
  * @typedef {import("./client.js").MessageContext} MessageContext
+ * @typedef {import("./client.js").AgentView} AgentView
  * @typedef {import("./client.js").ClientOptions} ClientOptions
  * @typedef {import("./client.js").ConversationPage} ConversationPage
  * @typedef {import("./client.js").ConversationView} ConversationView
@@ -84,7 +88,9 @@ export type ResultOf<T> = import("./tools.js").ResultOf<T>;
  * @typedef {import("./client.js").Part} Part
  * @typedef {import("./client.js").RegenerateOptions} RegenerateOptions
  * @typedef {import("./client.js").ResumeOptions} ResumeOptions
+ * @typedef {import("./client.js").RunView} RunView
  * @typedef {import("./client.js").SendOptions} SendOptions
+ * @typedef {import("./client.js").ServerAgents} ServerAgents
  * @typedef {import("./client.js").ToolMessage} ToolMessage
  * @typedef {import("./client.js").UserMessage} UserMessage
  * @typedef {import("./client.js").WatchOptions} WatchOptions

@@ -377,10 +377,11 @@ class Runs(Protocol):
         """Return the names of the agents, the default agent's first; empty for one without."""
         ...
 
-    def media(self, agent: str = "", /) -> frozenset[Medium]:
-        """Return the media that an agent's own model takes. Raises as `commands`.
+    def media(self, agent: str = "", /, *, model: str = "") -> frozenset[Medium]:
+        """Return the media that a model of an agent takes: its own, or one of `models`.
 
         The model may refuse some forms all the same, such as an address or a rare file type.
+        Raises as `commands`.
         """
         ...
 

@@ -150,13 +150,16 @@ class ServedAgent:
     def full_model_name(self, name: str) -> str:
         """Return the full name of the model that a post chooses; empty if there is no choice.
 
-        The provider may be left out of a name where one model remains.
+        The provider may be left out of a name where one model remains. The name of the agent's own
+        model means no choice if it stands for several, each of which may be chosen.
 
         Raises:
             UnknownModel: no model has this name, or several have.
         """
         if not self.models or name in self.models:
             return name if self.models else ""
+        if name == self.spec.model.name:
+            return ""
         # full names are provider:model
         meant = [each for each in self.models if each.partition(":")[2] == name]
         if len(meant) != 1:

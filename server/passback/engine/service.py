@@ -366,8 +366,9 @@ class RunService:
     def agents(self) -> Sequence[str]:
         return self._agents.names
 
-    def media(self, agent: str = "", /) -> frozenset[Medium]:
-        return self._agents.agent_named(agent).spec.media
+    def media(self, agent: str = "", /, *, model: str = "") -> frozenset[Medium]:
+        served = self._agents.agent_named(agent)
+        return served.models.get(model, served.spec).media
 
     def lend(
         self, key: ConversationKey, toolsets: Sequence[Toolset], /

@@ -150,6 +150,18 @@ async def test_a_name_may_be_short_and_is_kept_whole(memory: Ledger) -> None:
         assert kept == [MessageContext(model="x:other:5")]
 
 
+async def test_the_name_of_several_models_means_the_agents_own(memory: Ledger) -> None:
+    first, second = named("x:a", [DOWN], words("a")), named("x:b", words("b"))
+    async with worker(memory, Fallback([first, second]), models=[first, second]) as runs:
+        assert runs.models() == ("x:a,x:b", "x:a", "x:b")
+        await outcome(runs, await post(runs, user("x:a,x:b")))
+        assert await spoken(runs) == [("b", "x:b")]
+        # it is not kept, so that whatever is the agent's own answers from then on
+        assert [each.context for each in await record(runs) if isinstance(each, UserMessage)] == [
+            None
+        ]
+
+
 @pytest.mark.parametrize("name", ["z", "X:a", "a", "x", "x:a,x:b", "\ud800"])
 async def test_another_name_is_refused_with_those_that_there_are(memory: Ledger, name: str) -> None:
     models = [usual(), named("x:a"), named("y:a"), named("x:b")]
@@ -175,6 +187,13 @@ async def test_parts_that_the_chosen_model_cannot_take_are_refused(memory: Ledge
         with pytest.raises(UnsupportedAttachment):
             await post(runs, user(content=image))
         await outcome(runs, await post(runs, user("x:other", content=image)))
+
+
+async def test_each_model_to_choose_takes_media_of_its_own(memory: Ledger) -> None:
+    own, other = usual(), named("x:other", media=True)
+    async with worker(memory, own, models=[own, other]) as runs:
+        assert runs.media() == runs.media(model="x:usual") == frozenset()
+        assert runs.media(model="x:other") == {"image", "audio", "file"}
 
 
 # ---------------------------------------------------------------- names of models in events

@@ -328,6 +328,7 @@ async def test_media_are_those_that_the_model_takes(store: Ledger) -> None:
     assert runs.media() == runs.media("text") == frozenset()
     assert runs.media("all") == {"image", "audio", "file"}
     assert runs.media("claude") == {"image", "file"}
+    assert runs.media("claude", model="unknown") == {"image", "file"}
     await claude.aclose()
     with pytest.raises(UnknownAgent):
         runs.media("other")

@@ -12,7 +12,7 @@ from passback.core.messages import CallId, ConversationId, ConversationKey, Owed
 from passback.core.signals import Signal
 from passback.http.gate import Access
 from passback.http.site import build_site
-from passback.http.wires import Services
+from passback.http.wires import RequestLimits, Services
 from passback.wire.rest import build
 
 pytestmark = pytest.mark.anyio
@@ -217,7 +217,30 @@ async def test_calls_of_others_and_unknown_calls_are_not_found(runs: LoggedRuns)
     assert refusal(foreign) == unknown
 
 
-# ---------------------------------------------------------------- commands
+# ---------------------------------------------------------------- agents and commands
+async def test_the_agents_are_listed_with_what_a_post_may_name_and_hold(runs: LoggedRuns) -> None:
+    limits = RequestLimits(body_bytes=20, attachment_bytes=10)
+    site = build_site([build(Services(runs, Signal(), limits))], OPEN)
+    listed = await ask(site, "GET", "/agents")
+    assert (listed.status, listed.json) == (
+        200,
+        {
+            "agents": [
+                {
+                    "id": "",
+                    "models": [
+                        {"id": "scripted", "media": ["image"]},
+                        {"id": "other", "media": ["audio", "image"]},
+                    ],
+                    "commands": [{"name": "help", "description": "Lists the commands."}],
+                }
+            ],
+            "limits": {"bodyBytes": 20, "attachmentBytes": 10},
+        },
+    )
+    assert refusal(await ask(site, "GET", "/agents?agentId=x")) == (422, "invalid_request")
+
+
 async def test_the_commands_are_listed(runs: LoggedRuns) -> None:
     listed = await ask(app(runs), "GET", "/commands")
     assert listed.json == {"commands": [{"name": "help", "description": "Lists the commands."}]}
