@@ -8,6 +8,7 @@ import { ConfirmDialog } from "./confirm.js";
 import { Conversation, MAX_ROUNDS } from "./conversation.js";
 import { ConversationList } from "./conversations.js";
 import { download, need } from "./dom.js";
+import { FaultPanel } from "./faultpanel.js";
 import { Inspector } from "./inspector.js";
 import { Panels } from "./panels.js";
 import { Poller } from "./poller.js";
@@ -48,6 +49,7 @@ const keyForm = need("#key-form", HTMLFormElement);
 const keyField = need("#key", HTMLInputElement);
 
 const cut = need("#cut", HTMLButtonElement);
+const faults = new FaultPanel();
 const recorder = new Recorder((kept) => {
   inspector.add(kept);
   panels.add(kept);
@@ -198,6 +200,7 @@ function connect({ tools = {}, trace, quiet = false }) {
     unknownTools: "leave",
     limits: { rounds: MAX_ROUNDS },
     retry: RETRY,
+    fetch: faults.fetch,
     trace: (step) => {
       record(step);
       trace?.(step);

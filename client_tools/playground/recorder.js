@@ -117,6 +117,8 @@ export class Recorder {
   }
 }
 
+/** @typedef {{status: number, headers: object, body: unknown}} ExportedResponse */
+
 /**
  * @param {RecordedStep[]} steps of one exchange, which begins with its request
  * @param {number} at
@@ -124,18 +126,28 @@ export class Recorder {
 function exportOf(steps, at) {
   /** @type {{at: number, id: string, data: string}[]} */
   const frames = [];
-  /** @type {{at: number, message: string}[]} */
+  /** @type {{at: number, after: number, message: string, response: ExportedResponse | null}[]} */
   const cuts = [];
   /** @type {object | null} */
   let request = null;
-  /** @type {{status: number, headers: object, body: unknown} | null} */
+  /** @type {ExportedResponse | null} */
   let response = null;
+  /** @type {ExportedResponse | null} of the current attempt */
+  let latest = null;
   for (const { step, at: time } of steps) {
-    if (step.kind === "frame") frames.push({ at: rounded(time), id: step.id, data: step.data });
-    else if (step.kind === "lost") cuts.push({ at: rounded(time), message: step.message });
-    else if (step.kind === "request") request ??= requestOf(step);
-    // of several attempts, keep the one with a stream
-    else if (response?.status !== 200) response = responseOf(step);
+    if (step.kind === "frame") {
+      frames.push({ at: rounded(time), id: step.id, data: step.data });
+    } else if (step.kind === "lost") {
+      const { message } = step;
+      cuts.push({ at: rounded(time), after: frames.length, message, response: latest });
+      latest = null;
+    } else if (step.kind === "request") {
+      request ??= requestOf(step);
+    } else {
+      latest = responseOf(step);
+      // of several attempts, keep the one with a stream
+      if (response?.status !== 200) response = latest;
+    }
   }
   return { at: rounded(at), request, response, frames, cuts };
 }
@@ -157,7 +169,7 @@ function responseOf({ status, headers, body }) {
 function isOfRun(step) {
   return (
     step.kind === "request" &&
-    (step.path === "/send-message" || /^\/conversations\/[^/]+\/stream(\?|$)/.test(step.path))
+    (step.path.endsWith("/send-message") || /^\/conversations\/[^/]+\/stream(\?|$)/.test(step.path))
   );
 }
 

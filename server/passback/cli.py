@@ -300,7 +300,6 @@ def _refuse_open_address(settings: Settings) -> None:
 
 
 def _add_replay_command(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(prepare=_prepare_replay, flags=["--speed", "--port"])
     parser.add_argument("file", metavar="FILE", type=Path, help="what the page has exported")
     parser.add_argument(
         "--speed", metavar="X", type=_speed_argument, default=1, help="times as fast; 0: at once"
@@ -312,6 +311,22 @@ def _add_replay_command(parser: argparse.ArgumentParser) -> None:
         default=8000,
         help="on 127.0.0.1; 0: any free one",
     )
+    faults = parser.add_argument_group(
+        "faults", "What goes wrong, beside what went wrong in the recording."
+    )
+    for name, (metavar, kind, text) in _FAULTS.items():
+        faults.add_argument(flag_name(name), metavar=metavar, type=kind, help=text)
+    faults.add_argument(
+        "--twice",
+        action="store_const",
+        const=True,
+        help="lose the answer to each post once, so that it is posted twice",
+    )
+    faults.add_argument(
+        "--clean", action="store_true", help="play nothing that went wrong in the recording"
+    )
+    flags = ["--speed", "--port", *map(flag_name, _FAULTS), "--twice", "--clean"]
+    parser.set_defaults(prepare=_prepare_replay, flags=flags)
 
 
 def _speed_argument(text: str) -> float:
@@ -330,10 +345,77 @@ def _port_argument(text: str) -> int:
     return int(text)
 
 
+def _milliseconds(text: str) -> float:
+    try:
+        milliseconds = float(text)
+    except ValueError:
+        milliseconds = math.nan
+    if not 0 <= milliseconds <= _LONGEST_DELAY:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {_LONGEST_DELAY}")
+    return milliseconds
+
+
+def _event_number(text: str) -> int:
+    """Return the number of an event, from 1."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999999")
+    return int(text)
+
+
+def _event_numbers(text: str) -> Sequence[int]:
+    return [_event_number(one) for one in _words(text)]
+
+
+def _refusals(text: str) -> Sequence[int]:
+    words = _words(text)
+    if unknown := [one for one in words if one not in ("409", "429", "503")]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not 409, 429 or 503")
+    return [int(one) for one in words]
+
+
+def _words(text: str) -> Sequence[str]:
+    words = text.split(",")
+    if len(words) > _MOST_WORDS:
+        raise argparse.ArgumentTypeError(f"more than {_MOST_WORDS} values")
+    return words
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) <= 3600):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 3600")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at most 18 digits")
+    return int(text)
+
+
+_LONGEST_DELAY = 600_000  # milliseconds
+_MOST_WORDS = 1000  # in a list of events or refusals
+# flags of a replay, by the fields of `Faults` that they replace
+_FAULTS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
+    "cut_after": ("N,N...", _event_numbers, "break the answer off behind each of these events"),
+    "take_over_after": (
+        "N",
+        _event_number,
+        "break the answer off behind this event; another worker takes the run over",
+    ),
+    "delay": ("MS", _milliseconds, "milliseconds by which each event comes later"),
+    "delay_first": ("MS", _milliseconds, "milliseconds before the answer to a post begins"),
+    "refuse": ("STATUS,...", _refusals, "first refuse each post with 409, 429 or 503"),
+    "retry_after": ("S", _seconds, "seconds in the Retry-After of these refusals (default: 1)"),
+    "seed": ("N", _seed, "more faults at random places, the same for the same number"),
+}
+
+
 def _prepare_replay(options: argparse.Namespace) -> Coroutine[None, None, int]:
     from passback.commands.serve import replay
 
-    return replay(options)
+    given = {name: getattr(options, name) for name in (*_FAULTS, "twice")}
+    fields = {name: value for name, value in given.items() if value is not None}
+    return replay(options, fields)
 
 
 def _add_move_command(parser: argparse.ArgumentParser) -> None:

@@ -53,6 +53,8 @@ test("an export has each post with its frames, and their times since the post", 
     response(1, T0 + 21),
     frame("run.1-1", text("a"), T0 + 30.25),
     { kind: "lost", exchange: 1, time: T0 + 40, message: "the stream broke off" },
+    request(1, T0 + 44, { method: "GET", path: "/conversations/c/stream?include=run", body: null }),
+    { kind: "lost", exchange: 1, time: T0 + 45, message: "the server did not answer" },
     request(1, T0 + 50, { method: "GET", path: "/conversations/c/stream?include=run", body: null }),
     response(1, T0 + 51),
     frame("run.1-2", "[DONE]", T0 + 60),
@@ -83,8 +85,19 @@ test("an export has each post with its frames, and their times since the post", 
           { at: 60, id: "run.1-2", data: "[DONE]" },
         ],
         cuts: [
-          { at: 6, message: "no store" },
-          { at: 40, message: "the stream broke off" },
+          {
+            at: 6,
+            after: 0,
+            message: "no store",
+            response: { status: 503, headers, body: { code: "store_unavailable" } },
+          },
+          {
+            at: 40,
+            after: 1,
+            message: "the stream broke off",
+            response: { status: 200, headers, body: null },
+          },
+          { at: 45, after: 1, message: "the server did not answer", response: null },
         ],
       },
       {
@@ -98,6 +111,13 @@ test("an export has each post with its frames, and their times since the post", 
   });
   recorder.clear();
   assert.deepEqual([recorder.export(), recorder.steps], [null, []]);
+});
+
+test("a post to an agent by its name is exported, too", () => {
+  const recorder = new Recorder(() => {});
+  const path = "/v1/aibot/bots/cook/send-message";
+  [request(1, T0, { path }), response()].forEach(recorder.tracer());
+  assert.equal(recorder.export().exchanges[0].request.path, path);
 });
 
 test("the numbers of two clients do not mix", () => {

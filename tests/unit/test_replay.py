@@ -11,52 +11,20 @@ from starlette.types import ASGIApp
 from tests.support.asgi_client import Answer, ask, ask_json
 from tests.support.asgi_client import exchange as exchange_of
 from tests.support.commands import passback
+from tests.support.recordings import STARTED, exchange, frame, recording, result, user
 from tests.support.server import replaying
 
 from passback.cli import EXIT_USAGE, main
 from passback.core.errors import ConfigurationError
-from passback.replay import MAX_BYTES, load_recording, parse_recording, replay_site
+from passback.replay import replay_site
+from passback.replay.recording import MAX_BYTES, load_recording, parse_recording
 
 pytestmark = pytest.mark.anyio
-
-
-def frame(number: int, data: object, at: float = 0, run: str = "run_1") -> dict[str, Any]:
-    text = data if isinstance(data, str) else json.dumps(data)
-    return {"at": at, "id": f"{run}.1-{number}", "data": text}
-
-
-def exchange(body: dict[str, Any] | None, *texts: str, run: str = "run_1") -> dict[str, Any]:
-    frames = [
-        frame(n, {"type": "text", "content": each}, run=run) for n, each in enumerate(texts, 1)
-    ]
-    return {
-        "at": 0,
-        "request": {"method": "POST", "path": "/send-message", "headers": {}, "body": body},
-        "response": {"status": 200, "headers": {"x-run-id": run}, "body": None},
-        "frames": [*frames, frame(len(texts) + 1, "[DONE]", run=run)],
-        "cuts": [],
-    }
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}]}
-
-
-def result(call: str) -> dict[str, Any]:
-    return {"messages": [{"role": "tool", "toolCallId": call, "content": "done"}]}
 
 
 ASKED = exchange(user("one"), "a", "b")
 ANSWERED = exchange(result("call_1"), "c", run="run_2")
 AGAIN = exchange(user("two"), "d", run="run_3")
-
-
-STARTED = "2026-01-31T12:00:00.250Z"
-
-
-def recording(*exchanges: dict[str, Any], **change: Any) -> bytes:
-    value = {"format": "passback-run", "version": 1, "startedAt": STARTED, "exchanges": exchanges}
-    return json.dumps(value | change).encode()
 
 
 def site(*exchanges: dict[str, Any], speed: float = 0) -> ASGIApp:
@@ -258,6 +226,20 @@ async def test_the_page_finds_its_routes() -> None:
     assert page.json == {"messages": [], "next": None, "total": 0}
     cancelled = await ask(app, "POST", "/conversations/c/cancel")
     assert cancelled.json == {"cancelled": False}
+
+
+async def test_every_claim_of_a_call_is_granted() -> None:
+    app = site(ASKED)
+    path = "/conversations/c/tool-calls/call_1/claim"
+    for claimant in ("one", "two"):
+        claimed = (await ask_json(app, "POST", path, {"claimant": claimant, "seconds": 5})).json
+        expires = datetime.fromisoformat(claimed.pop("expiresAt"))
+        assert (claimed, expires > datetime.now(UTC)) == (
+            {"callId": "call_1", "claimant": claimant},
+            True,
+        )
+    released = await ask(app, "DELETE", f"{path}?claimant=two")
+    assert (released.status, released.body) == (204, b"")
 
 
 @pytest.mark.parametrize("started", ["", "yesterday", "2026-01-31T12:00:00", []])

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -21,7 +21,8 @@ from passback.core.errors import ConfigurationError
 from passback.hotpath.collecting import collect_when_idle
 from passback.http.protocol import BoundedHttpProtocol, OpenConnections
 from passback.logs import log_to_stderr, print_warning
-from passback.replay import load_recording, replay_site
+from passback.replay import PlayFaults, replay_site
+from passback.replay.recording import load_recording
 from passback.settings import Settings
 from passback.workers import EXIT_FAILED, WorkerConfig, WorkerPool, WorkerSlot, handle_signals
 
@@ -207,15 +208,25 @@ def _print_greeting(application: Application, address: str) -> None:
     )
 
 
-async def replay(options: argparse.Namespace) -> int:
-    """Replay a recording to clients on this machine until SIGTERM or Ctrl-C."""
+async def replay(options: argparse.Namespace, faults: Mapping[str, object]) -> int:
+    """Replay a recording to clients on this machine until SIGTERM or Ctrl-C.
+
+    Args:
+        options: of the command line.
+        faults: fields of `Faults` that take the place of the recording's.
+    """
     log_to_stderr("warning")
-    site = replay_site(load_recording(options.file), speed=options.speed)
+    recording = load_recording(options.file)
+    play_faults = PlayFaults(faults, ignores_recorded=options.clean)
+    site = replay_site(recording, speed=options.speed, faults=play_faults)
     server = _Server(_server_config(site, _REPLAY_GRACE), asyncio.Event())
+    described = play_faults.apply(recording.faults).describe()
+    faults_line = f"  faults  {described}\n" if described else ""
     server.on_listening = lambda address: print(
         f"passback {__version__} is listening on {address}\n\n"
         f"  page    {address}/\n"
-        f"  plays   {options.file}\n\n"
+        f"  plays   {options.file}\n"
+        f"{faults_line}\n"
         "Ctrl-C stops it.",
         flush=True,
     )
