@@ -32,6 +32,13 @@ class Dialect:
         elif self is AGENT_API:
             message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
             request = {"session_id": conversation, "input": [message]}
+        elif self is AG_UI:
+            message = {"id": uuid.uuid4().hex, **messages[0]}
+            request = {"threadId": conversation, "runId": uuid.uuid4().hex, "messages": [message]}
+            request |= {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+        elif self is AI_SDK:
+            message = {"role": "user", "parts": [{"type": "text", "text": prompt}]}
+            request = {"id": conversation, "messages": [{"id": uuid.uuid4().hex, **message}]}
         return json.dumps(request).encode()
 
     def event_text(self, event: dict[str, Any]) -> str:
@@ -40,6 +47,9 @@ class Dialect:
             return (choices[0]["delta"].get("content") or "") if choices else ""
         if self is AGENT_API:
             return str(event["text"]) if event.get("delta") else ""
+        if self in {AG_UI, AI_SDK}:
+            is_text = event["type"] in {"TEXT_MESSAGE_CONTENT", "text-delta"}
+            return str(event["delta"]) if is_text else ""
         return str(event["content"]) if event["type"] == "text" else ""
 
     def stream_text(self, body: bytes) -> str:
@@ -56,6 +66,8 @@ class Dialect:
         data = _data_lines(body)
         if self is AGENT_API:
             ended = bool(data) and json.loads(data[-1])["status"] == "completed"
+        elif self is AG_UI:
+            ended = bool(data) and json.loads(data[-1])["type"] == "RUN_FINISHED"
         else:
             ended = data[-1:] == [_DONE]
         return ended and self.stream_text(body) == text
@@ -66,7 +78,17 @@ CHAT = Dialect("/ws", b'"text_delta"')
 ACP = Dialect("/acp", b"agent_message_chunk")
 MODEL = Dialect("/v1/chat/completions", b'"content":"')
 AGENT_API = Dialect("/process", b'"delta":true')
-DIALECTS = {"wire": WIRE, "model": MODEL, "agent-api": AGENT_API, "chat": CHAT, "acp": ACP}
+AG_UI = Dialect("/ag-ui", b'"TEXT_MESSAGE_CONTENT"')
+AI_SDK = Dialect("/api/chat", b'"text-delta"')
+DIALECTS = {
+    "wire": WIRE,
+    "model": MODEL,
+    "agent-api": AGENT_API,
+    "ag-ui": AG_UI,
+    "ai-sdk": AI_SDK,
+    "chat": CHAT,
+    "acp": ACP,
+}
 _DONE = "[DONE]"
 
 

@@ -12,7 +12,9 @@ from benchmarks.open_streams import IdleStreams, SlowStreams
 from benchmarks.servers import (
     NAMES,
     PASSBACK_ACP,
+    PASSBACK_AG_UI,
     PASSBACK_AGENT_API,
+    PASSBACK_AI_SDK,
     PASSBACK_CHAT,
     PASSBACK_POSTGRES,
     PASSBACK_REDIS,
@@ -329,6 +331,18 @@ GOALS: Sequence[tuple[str, float, str, Callable[[Results], Sequence[float]]]] = 
         1.3,
         "times",
         lambda found: cpu_ratios(found, BURST, PASSBACK_REDIS, PASSBACK_AGENT_API),
+    ),
+    (
+        "paced: CPU of AG-UI, beside `/send-message`",
+        1.3,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_AG_UI),
+    ),
+    (
+        "paced: CPU of the AI SDK, beside `/send-message`",
+        1.3,
+        "times",
+        lambda found: cpu_ratios(found, PACED, PASSBACK_REDIS, PASSBACK_AI_SDK),
     ),
     (
         "paced: CPU of the chat socket, beside `/send-message`",

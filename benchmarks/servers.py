@@ -24,6 +24,8 @@ PASSBACK_UNLOOPED = "passback, redis, loop off"
 PASSBACK_TWO_READERS = "passback, redis, two readers"
 PASSBACK_ELSEWHERE = "passback, redis, reader elsewhere"
 PASSBACK_AGENT_API = "passback, redis, Agent API"
+PASSBACK_AG_UI = "passback, redis, AG-UI"
+PASSBACK_AI_SDK = "passback, redis, AI SDK"
 PASSBACK_CHAT = "passback, redis, chat socket"
 PASSBACK_ACP = "passback, redis, ACP"
 PASSBACK_TWO_WORKERS = "passback, redis, two workers"
@@ -34,7 +36,8 @@ PROXIES = (PLAIN, PROXY, PROXY_REDIS)
 # Neighbours are measured one right after the other: those that are compared stand together.
 NAMES = (
     *(PLAIN, PROXY, PROXY_REDIS, PASSBACK_UNLOGGED, PASSBACK_UNLOOPED, PASSBACK_REDIS),
-    *(PASSBACK_POSTGRES, PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_CHAT, PASSBACK_ACP),
+    *(PASSBACK_POSTGRES, PASSBACK_TWO_WORKERS, PASSBACK_AGENT_API, PASSBACK_AG_UI),
+    *(PASSBACK_AI_SDK, PASSBACK_CHAT, PASSBACK_ACP),
     *(PASSBACK_TWO_READERS, PASSBACK_ELSEWHERE, PASSBACK_SQLITE, PASSBACK_MEMORY),
 )
 PASSBACK_TOOLS = "passback, redis, ten tools"  # measured by itself, see `benchmarks.ten_tools`
@@ -45,6 +48,8 @@ WORKLOADS_OF_SERVER: Mapping[str, tuple[Workload, ...]] = {
     PLAIN: (PACED, BURST),
     PASSBACK_UNLOGGED: (PACED, BURST),
     PASSBACK_AGENT_API: (PACED, BURST),
+    PASSBACK_AG_UI: (PACED, BURST),
+    PASSBACK_AI_SDK: (PACED, BURST),
     PASSBACK_CHAT: (PACED, BURST),
     PASSBACK_ACP: (PACED, BURST),
     PASSBACK_UNLOOPED: (PACED,),
@@ -54,6 +59,8 @@ WORKLOADS_OF_SERVER: Mapping[str, tuple[Workload, ...]] = {
 }
 DIALECT_OF_SERVER: Mapping[str, str] = {
     PASSBACK_AGENT_API: "agent-api",
+    PASSBACK_AG_UI: "ag-ui",
+    PASSBACK_AI_SDK: "ai-sdk",
     PASSBACK_CHAT: "chat",
     PASSBACK_ACP: "acp",
 }

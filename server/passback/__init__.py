@@ -14,6 +14,7 @@
 from passback.agent import Agent, Fork
 from passback.core.budgets import Budget, BudgetLimits
 from passback.core.permissions import Permission
+from passback.core.shared_state import StateError
 from passback.core.toolsets import ToolContext
 from passback.engine.commands import CommandContext
 from passback.toolsets.functions import ToolError, tool
@@ -29,6 +30,7 @@ __all__ = [
     "MCPServer",
     "Permission",
     "Result",
+    "StateError",
     "ToolContext",
     "ToolError",
     "tool",

@@ -85,6 +85,24 @@ async def test_a_page_that_is_loaded_again_resumes_the_answer(chat: ChatPage) ->
     await expect(chat.status).to_have_text("ready")
 
 
+async def test_a_page_that_is_loaded_again_has_the_chat_and_goes_on_with_it(chat: ChatPage) -> None:
+    await chat.send("set-color to green")
+    await expect(chat.answer).to_have_text('Done. set-color answered: "it is green".')
+    await chat.send("count to 2")
+    await expect(chat.answer.last).to_contain_text("1 2 - counted")
+    await expect(chat.status).to_have_text("ready")
+    said = await chat.page.locator("article").all_inner_texts()
+    await chat.open()
+    await expect(chat.page.locator("article")).to_have_text(said)
+    await expect(chat.status).to_have_text("ready")
+    await chat.press("Regenerate")
+    await expect(chat.status).to_have_text("ready")
+    await expect(chat.page.locator("article")).to_have_text(said)
+    await chat.send("count to 3")
+    await expect(chat.answer.last).to_contain_text("1 2 3 - counted")
+    assert await chat.page.locator("article").count() == len(said) + 2
+
+
 async def test_stop_ends_the_run_and_the_chat_goes_on(chat: ChatPage) -> None:
     await chat.send("count to 900")
     await expect(chat.answer).to_contain_text("3")

@@ -26,9 +26,9 @@ from tests.support.store_values import (
 from passback.core.changes import Change, Commit, LogWrite, Page
 from passback.core.errors import LeaseLost
 from passback.core.events import Rewound
-from passback.core.messages import CallId, ConversationKey, Message, PlanEntry, Usage
+from passback.core.messages import CallId, ConversationKey, Message, PlanEntry, RunId, Usage
 from passback.core.permissions import LastingPermission
-from passback.core.state import Refusal, State
+from passback.core.state import EarlierShared, Refusal, State
 from passback.core.transcript import owed_answers
 from passback.engine.ledger import Ledger
 
@@ -45,6 +45,8 @@ STATE = State(
     output_schema={"type": "object"},
     lasting=(LastingPermission("rm", "1", approved=False, reason="No."),),
     refusals=(Refusal(CallId("c"), "rm", "No."),),
+    shared={"color": "red", "list": [1, {"deep": None}]},
+    earlier_shared=EarlierShared(RunId("r"), {"color": "blue"}),
 )
 MESSAGES: tuple[Message, ...] = (user("a"), user("b"), user("c"), user("d"))
 

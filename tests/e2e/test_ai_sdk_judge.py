@@ -18,7 +18,7 @@ from tests.support.ai_sdk import (
     tools_of,
     user,
 )
-from tests.support.asgi_client import ask_json
+from tests.support.asgi_client import ask, ask_json
 from tests.support.lanes import examples
 from tests.support.ledgers import open_ledger
 from tests.support.runs import worker
@@ -315,6 +315,7 @@ async def test_the_client_takes_the_runs_of_a_chat_and_shows_the_record(
             assert len(seen["messages"]) == len(messages) + (messages[-1]["role"] == "user")
             messages = seen["messages"]
             await _check_record(runs, chats, messages)
+            await _check_history(site, chats, messages)
             messages, more = _reacted(messages, reaction, number)
 
 
@@ -339,6 +340,49 @@ async def _check_record(runs: RunService, chats: Chats, messages: list[Json]) ->
     told = [each.content for each in record[last:] if isinstance(each, AssistantMessage)]
     if not any(isinstance(each, AssistantMessage) and each.partial for each in record[last:]):
         assert text_of({"messages": messages}) == "".join(str(each) for each in told)
+
+
+async def _check_history(site: ASGIApp, chats: Chats, messages: list[Json]) -> None:
+    """Check that a client which loads the chat has what the one has that was there."""
+    stored = (await ask(site, "GET", f"{API}/{KEY.id}/messages")).json["messages"]
+    await chats.validate(stored)
+    live = [each for each in messages if each["role"] == "user" or _shown(each)["parts"]]
+    loaded = [each for each in stored if each["role"] == "user" or _shown(each)["parts"]]
+    assert [each["role"] for each in loaded] == [each["role"] for each in live]
+    for one, other in zip(loaded, live, strict=True):
+        if one["role"] == "user":  # an edited one has an id of the server's
+            assert one["parts"] == other["parts"]
+            continue
+        left = set[str]() if other is live[-1] else _open_calls(other)
+        assert not left & _open_calls(one)
+        assert _loaded(one, left) == _loaded(other, left)
+        shared = {"conversationId", "model"} & {*one["metadata"]}
+        if "failure" not in other["metadata"]:  # that run may have stored no answer
+            shared |= {"runId"} & {*one["metadata"]}
+        assert {name: one["metadata"][name] for name in shared} == {
+            name: other["metadata"][name] for name in shared
+        }
+
+
+def _open_calls(message: Json) -> set[str]:
+    states = {"input-available", "approval-requested"}
+    return {each["toolCallId"] for each in message["parts"] if each.get("state") in states}
+
+
+def _loaded(message: Json, left: set[str]) -> Json:
+    """Return what a message has in common live and loaded.
+
+    Thoughts of an answer that failed are live only. Calls that the user has `left` open by a new
+    message stay open for the client that was there.
+    """
+    shown = _shown(message)
+    shown["parts"] = [
+        each
+        for each in shown["parts"]
+        if each != ("reasoning", "hm")
+        and not (isinstance(each, dict) and each["toolCallId"] in left)
+    ]
+    return shown
 
 
 def _shown(message: Json) -> Json:

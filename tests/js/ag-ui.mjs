@@ -11,7 +11,8 @@
 
 import readline from "node:readline";
 
-import { HttpAgent } from "@ag-ui/client";
+/** The first argument may name another package than `@ag-ui/client`. */
+const { HttpAgent } = await import(process.argv[2] ?? "@ag-ui/client");
 
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 

@@ -11,9 +11,10 @@ const properties = { color: { type: "string" } };
 const parameters = { type: "object", properties, required: ["color"] };
 const tools = [{ name: "set-color", parameters }];
 
-function Page({ id, api }) {
+function Page({ id, api, stored }) {
   const { messages, sendMessage, regenerate, addToolOutput, status, error } = useChat({
     id,
+    messages: stored,
     transport: new DefaultChatTransport({ api, body: { tools } }),
     resume: true,
     sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithToolCalls,
@@ -48,5 +49,8 @@ function Page({ id, api }) {
   );
 }
 
-window.startChat = (chat) =>
-  createRoot(document.getElementById("root")).render(<Page {...chat} />);
+window.startChat = async (chat) => {
+  const answer = await fetch(`${chat.api}/${encodeURIComponent(chat.id)}/messages`);
+  const { messages } = await answer.json();
+  createRoot(document.getElementById("root")).render(<Page {...chat} stored={messages} />);
+};

@@ -7,9 +7,11 @@ import readline from "node:readline";
 
 import { Chat } from "@ai-sdk/react";
 import {
+  convertToModelMessages,
   DefaultChatTransport,
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
+  validateUIMessages,
 } from "ai";
 
 /** A client that posts for ever is stopped here. */
@@ -127,6 +129,10 @@ const operations = {
     chat.addToolApprovalResponse({ id, approved, reason }),
   output: ({ chat }, { answer }) => chat.addToolOutput(answer),
   state: async () => {},
+  /** Let the package judge messages from elsewhere. */
+  validate: async (driven, { messages }) => {
+    await convertToModelMessages(await validateUIMessages({ messages }));
+  },
 };
 
 const MAKE_REQUESTS = new Set(["send", "regenerate", "resume", "approve", "output"]);

@@ -119,10 +119,14 @@ class AgUiClient:
         return self.process.stdout.readline()
 
 
+OLDER = "@ag-ui/client-0"
+"""The package of a client from before AG-UI 1.0."""
+
+
 @asynccontextmanager
-async def ag_ui_client() -> AsyncGenerator[AgUiClient]:
+async def ag_ui_client(package: str = "@ag-ui/client") -> AsyncGenerator[AgUiClient]:
     """Start the client; yield it, without a thread."""
-    process = _start()
+    process = _start(package)
     with process:
         try:
             yield AgUiClient(process)
@@ -130,12 +134,12 @@ async def ag_ui_client() -> AsyncGenerator[AgUiClient]:
             process.kill()
 
 
-def _start() -> "subprocess.Popen[str]":
+def _start(package: str) -> "subprocess.Popen[str]":
     node = program("node", variable="TEST_NODE")
-    if not (FOLDER / "node_modules" / "@ag-ui" / "client").exists():
-        missing("@ag-ui/client in tests/js/node_modules")
+    if not (FOLDER / "node_modules" / package).exists():
+        missing(f"{package} in tests/js/node_modules")
     return subprocess.Popen(
-        [node, str(FOLDER / "ag-ui.mjs")],
+        [node, str(FOLDER / "ag-ui.mjs"), package],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -87,6 +87,11 @@ class Chats:
         more: Json = {} if goes_on else {"message": messages[-1]}
         return await self("send", "judged", **more)
 
+    async def validate(self, messages: Sequence[Json]) -> None:
+        """Let the package validate messages from elsewhere, and make a model's request of them."""
+        await self("open", "judged", id="c")
+        await self("validate", "judged", messages=messages)
+
 
 @asynccontextmanager
 async def published_chats() -> AsyncGenerator[Chats]:

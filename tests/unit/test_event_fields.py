@@ -204,6 +204,6 @@ def test_the_reference_has_the_fields_that_are_sent() -> None:
     """The text of the page has the field that sub-agents add to the events of the second table."""
     by_sub_agents = {
         f"{kind}.parentToolCallId?"
-        for kind in ("context", "message", "plan", "reasoning", "tool-progress", "usage")
+        for kind in ("context", "message", "plan", "reasoning", "state", "tool-progress", "usage")
     }
     assert set(documented_fields()) == sent() - by_sub_agents, PAGE

@@ -70,8 +70,8 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {string} [agentId] the agent to ask, if the server has several
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run continues on
  *   the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" |
- *   "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output` is always
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "state" | "usage" |
+ *   "message-ids" | "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output` is always
  *   included
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what a message does during a
  *   run

@@ -46,6 +46,10 @@ import { asRecord, parseJson } from "./json.js";
  *   replaces the previous one
  */
 /**
+ * @typedef {{type: "state", values: Record<string, unknown>, removed: string[]} & Nestable & Place}
+ *   StateEvent a change of the shared state: keys with their new values, and keys that are gone
+ */
+/**
  * @typedef {{type: "output", value: unknown} & Place} OutputEvent the answer as an object that fits
  *   the schema
  */
@@ -142,9 +146,9 @@ import { asRecord, parseJson } from "./json.js";
 
 /**
  * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent |
- *   ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent |
- *   ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent |
- *   ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent |
+ *   ContextEvent | PlanEvent | StateEvent | ToolCallStartEvent | ToolCallArgsEvent |
+ *   ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent |
+ *   ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent |
  *   RunStartEvent | RunEndEvent | RewindEvent} Event
  */
 

@@ -115,7 +115,7 @@ export type PostOptions = {
      * more kinds of events; `output` is always
      * included
      */
-    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" | "output" | "tools" | (string & {}))[];
+    include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "state" | "usage" | "message-ids" | "output" | "tools" | (string & {}))[];
     /**
      * what a message does during a
      * run
@@ -421,8 +421,8 @@ export type RunView = {
  * @property {string} [agentId] the agent to ask, if the server has several
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run continues on
  *   the server
- * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "usage" | "message-ids" |
- *   "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output` is always
+ * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "state" | "usage" |
+ *   "message-ids" | "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output` is always
  *   included
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what a message does during a
  *   run

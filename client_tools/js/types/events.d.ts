@@ -50,6 +50,11 @@ export type PlanEvent = {
     type: "plan";
     entries: PlanEntry[];
 } & Nestable & Place;
+export type StateEvent = {
+    type: "state";
+    values: Record<string, unknown>;
+    removed: string[];
+} & Nestable & Place;
 export type OutputEvent = {
     type: "output";
     value: unknown;
@@ -151,7 +156,7 @@ export type WatchingEvent = {
     type: "watching";
 } & Place;
 export type WatchEvent = Event | PostedEvent | DeletedEvent | WatchingEvent | (ErrorEvent & Place);
-export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
+export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | StateEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type Usage = {
     inputTokens: number;
     outputTokens: number;

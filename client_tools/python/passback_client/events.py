@@ -368,6 +368,14 @@ class Plan(_Nestable):
 
 
 @dataclass(frozen=True, slots=True)
+class StateChange(_Nestable):
+    """A change of the shared state: new values, and keys that are gone (include: state)."""
+
+    values: JsonObject
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown(_Placed):
     """An event of a kind that this version does not know."""
 
@@ -399,11 +407,21 @@ Event: TypeAlias = (
     | ContextUse
     | MessageStart
     | Plan
+    | StateChange
     | Unknown
 )
 
 Include: TypeAlias = Literal[
-    "reasoning", "usage", "message-ids", "progress", "agents", "plan", "context", "output", "tools"
+    "reasoning",
+    "usage",
+    "message-ids",
+    "progress",
+    "agents",
+    "plan",
+    "state",
+    "context",
+    "output",
+    "tools",
 ]
 """More kinds of events; `output` comes in any case."""
 OnBusy: TypeAlias = Literal["reject", "enqueue", "interrupt", "rollback"]

@@ -21,6 +21,7 @@ _KINDS: Mapping[str, TypeAdapter[Any]] = {
     "tool-progress": TypeAdapter(events.ToolProgress),
     "agent-text": TypeAdapter(events.AgentText),
     "plan": TypeAdapter(events.Plan),
+    "state": TypeAdapter(events.StateChange),
     "owed": TypeAdapter(events.Owed),
     "run-queued": TypeAdapter(events.RunQueued),
     "run-start": TypeAdapter(events.RunStart),

@@ -12,6 +12,7 @@ from passback.core.errors import InvalidCursor
 from passback.core.messages import (
     CallId,
     Content,
+    JsonObject,
     Location,
     MessageId,
     Owed,
@@ -218,6 +219,20 @@ class PlanUpdated:
 
 
 @dataclass(frozen=True, slots=True)
+class StateChanged:
+    """A change of the state that server tools share with clients.
+
+    Attributes:
+        values: keys with their new values.
+        removed: keys that are gone.
+    """
+
+    values: JsonObject
+    removed: tuple[str, ...] = ()
+    type: Literal["state-changed"] = "state-changed"
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReported:
     """Usage of one model call, or of several that no event has reported yet, and what is left of
     the run's limits.
@@ -320,6 +335,7 @@ RunEvent: TypeAlias = (
     | ToolProgressed
     | ToolResulted
     | PlanUpdated
+    | StateChanged
     | UsageReported
     | OutputAccepted
     | ContextWarned

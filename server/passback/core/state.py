@@ -55,6 +55,14 @@ class EarlierPlan:
 
 
 @value
+class EarlierShared:
+    """The shared state before the run `run_id`, for a rollback of that run."""
+
+    run_id: RunId
+    shared: JsonObject | None
+
+
+@value
 class TitleCall:
     """Amounts that the model call for a conversation's title has used, whatever came of it."""
 
@@ -85,6 +93,8 @@ class State:
         lasting: the lasting permissions, oldest first; None if they have to be read from the
             messages.
         refusals: the newest denied calls, oldest first.
+        shared: the state that server tools share with clients, across branches; None: empty.
+        earlier_shared: the shared state to restore, as `earlier_plan`.
         title_call: of the title, if a model was asked for one; not part of the amounts above. It is
             stored beside the rest, which a run that goes on may overwrite: only
             `Store.write_title` changes it.
@@ -106,6 +116,8 @@ class State:
     lasting: tuple[LastingPermission, ...] | None = None
     refusals: tuple[Refusal, ...] = ()
     title_call: TitleCall | None = None
+    shared: JsonObject | None = None
+    earlier_shared: EarlierShared | None = None
 
     @property
     def addressed_agent(self) -> AddressedAgent:
@@ -158,9 +170,20 @@ class State:
             earlier = EarlierPlan(run_id, self.plan)
         return replace(self, plan=plan, earlier_plan=earlier)
 
+    def with_shared(self, shared: JsonObject, run_id: RunId, /) -> "State":
+        """Return the state with the shared state of a run, and keep the one before it."""
+        if (self.shared or {}) == shared:
+            return self
+        earlier = self.earlier_shared
+        if earlier is None or earlier.run_id != run_id:
+            earlier = EarlierShared(run_id, self.shared)
+        return replace(self, shared=shared or None, earlier_shared=earlier)
+
     def after_own_end(self) -> "State":
         """Return the state after a run that ended by itself and cannot be taken back."""
-        return self if self.earlier_plan is None else replace(self, earlier_plan=None)
+        if self.earlier_plan is None and self.earlier_shared is None:
+            return self
+        return replace(self, earlier_plan=None, earlier_shared=None)
 
     def usage_with(self, messages: Iterable[Message], /) -> Usage:
         """Return the usage of the transcript with these messages appended."""
@@ -179,9 +202,19 @@ class State:
         }
         earlier = self.earlier_plan
         plan = earlier.plan if earlier is not None and earlier.run_id == run_id else self.plan
+        before = self.earlier_shared
+        shared = before.shared if before is not None and before.run_id == run_id else self.shared
         usage = self.usage - total_usage(messages)
         kept = tuple(each for each in self.refusals if each.call_id not in gone)
-        return replace(self, usage=usage, plan=plan, earlier_plan=None, refusals=kept)
+        return replace(
+            self,
+            usage=usage,
+            plan=plan,
+            earlier_plan=None,
+            shared=shared,
+            earlier_shared=None,
+            refusals=kept,
+        )
 
     def on_branch(self, gained: Sequence[Message], /, *, anew: bool) -> "State":
         """Return the state after a change to a branch that goes on with `gained`.

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from passback.core.messages import CallId, Location, RunRef, ToolCall, ToolResult, ToolSpec
 from passback.core.permissions import Permission
+from passback.core.shared_state import CallState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class ToolContext:
         progress: reports progress to readers, in a few words; reports that come too fast are
             dropped.
         data: the structured data that was posted last in the conversation; None if there is none.
+        state: the state that the conversation's server tools share with its clients.
         begin: says that the tool begins to work, and which files the call is about. It is called by
             a toolset that is a `BeginsCalls`, on the event loop; only the first time counts.
     """
@@ -32,6 +34,7 @@ class ToolContext:
     progress: Callable[[str], None] = field(default=lambda _words: None, repr=False)
     data: JsonValue = field(default=None, repr=False)
     begin: Callable[[Sequence[Location]], None] = field(default=lambda _locations: None, repr=False)
+    state: CallState = field(default_factory=CallState, repr=False)
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from passback.core.events import (
 )
 from passback.core.messages import CallId, ChildMessage, Location, Message, RunRef, ToolSpec
 from passback.core.permissions import LastingIndex
+from passback.core.shared_state import RunState
 from passback.core.state import State
 from passback.core.text import replace_surrogates
 from passback.core.values import value
@@ -106,6 +107,7 @@ class CallContext(ServerCall):
         origin: returns what a fork of the calling agent begins with; None: the caller is a fork
             itself.
         limiters: limit the sub-agents that work at once, by depth; each is made when first needed.
+        shared: the shared state of the run.
     """
 
     show: Callable[[Sequence[RunEvent]], None] = field(kw_only=True)
@@ -114,6 +116,7 @@ class CallContext(ServerCall):
     meter: Meter = field(kw_only=True)
     origin: Callable[[], Origin | None] = field(kw_only=True)
     limiters: dict[int, anyio.CapacityLimiter] = field(kw_only=True)
+    shared: RunState = field(kw_only=True)
     transcript: tuple[Message, ...] = ()
     declared: Sequence[ToolSpec] = ()
     answered: bool | None = None

@@ -182,6 +182,7 @@ def _copied_state(moved: LoadedConversation) -> State:
         tokens=0,
         run=None,
         earlier_plan=None,
+        earlier_shared=None,
         lasting=state.permissions(moved.messages) or state.lasting,
         title_call=None,
     )

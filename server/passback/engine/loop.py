@@ -20,6 +20,7 @@ from passback.core.events import (
     PlanUpdated,
     RunEvent,
     RunFinished,
+    StateChanged,
     TextDelta,
     ToolCallEnded,
     TurnStarted,
@@ -40,6 +41,7 @@ from passback.core.messages import (
     Usage,
 )
 from passback.core.permissions import LastingIndex
+from passback.core.shared_state import CallState, RunState
 from passback.core.state import State
 from passback.core.transcript import (
     child_transcript,
@@ -119,6 +121,7 @@ class Loop:
         extra_prompt: returns the extra prompt of the agent that this one is a fork of; None: it is
             no fork.
         limiters: limit the sub-agents of the run that work at once, by depth.
+        shared: the shared state of the run; None: that of `state`.
     """
 
     _log: Journal
@@ -142,6 +145,7 @@ class Loop:
         seen: list[Message] | None = None,
         extra_prompt: Callable[[], Awaitable[str]] | None = None,
         limiters: dict[int, anyio.CapacityLimiter] | None = None,
+        shared: RunState | None = None,
     ) -> None:
         self.spec = spec
         self._toolbox = toolbox
@@ -156,6 +160,8 @@ class Loop:
         self._given_prompt = extra_prompt
         self._counts_extra = False
         self._limiters = {} if limiters is None else limiters
+        self._shared = RunState(self.state.shared or {}) if shared is None else shared
+        self._call_states: dict[CallId, CallState] = {}
         self._is_prepared = False
         self._request: Answering | None = None
         self._watched: Context | None = None
@@ -421,6 +427,8 @@ class Loop:
                     if result is None:  # its sub-agent waits for the client, or was left
                         open_calls.add(call.id)
                         continue
+                    state = self._call_states.pop(call.id, None)
+                    result, change = self._shared.settle(state, result)
                     answer = tool_message(call, result, duration)
                     # of a call that was approved, readers have not seen the end yet
                     events: list[RunEvent] = [ToolCallEnded(call.id)] if call.asks else []
@@ -428,6 +436,8 @@ class Loop:
                     if result.plan is not None:
                         events.append(PlanUpdated(result.plan))
                         self.state = self.state.with_plan(result.plan, self._log.run.run_id)
+                    if change is not None:
+                        events.append(StateChanged(change.values, change.removed))
                     await self._commit_messages([answer], events)
             # still runnable: its sub-agent was left, and does not wait for the client
             if open_calls and open_calls & {call.id for call in runnable_calls(self._messages)}:
@@ -436,12 +446,14 @@ class Loop:
 
     def _call_context(self, call: ToolCall) -> CallContext:
         progress = Progress(self._log, call.id)
+        state = self._call_states[call.id] = CallState(self._shared.read)
         return CallContext(
             self._log.run,
             call.id,
             self.spec.deps,
             progress,
             begin=progress.begin,
+            state=state,
             ended=progress.end,
             show=self._log.append,
             begin_turn=self._log.begin_turn,
@@ -457,6 +469,7 @@ class Loop:
             data=posted_data(self._messages, self.state.data),
             origin=self._fork_origin,
             limiters=self._limiters,
+            shared=self._shared,
         )
 
     def _fork_origin(self) -> Origin | None:
@@ -525,6 +538,8 @@ class Loop:
         self._assembler = None
         append = record_messages(self._log.run.key, said, self._log.run.run_id)
         self.state = self.state.with_answers(append, self._messages)
+        if not self._depth:  # what the tools of sub-agents have written is kept here, too
+            self.state = self.state.with_shared(self._shared.current, self._log.run.run_id)
         self._messages.extend(append)
         self._seen.extend(self.spec.seen(append))
         usage = self.state.usage_with(append)

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from passback.core.budgets import Spent
 from passback.core.changes import Change, LoadedConversation, QueuedPost
 from passback.core.errors import ConversationBusy, StoreError
-from passback.core.events import PlanUpdated, RunEvent, RunFinished, RunStarted
+from passback.core.events import PlanUpdated, RunEvent, RunFinished, RunStarted, StateChanged
 from passback.core.ids import new_message_id, new_run_id
 from passback.core.messages import (
     AssistantMessage,
@@ -24,6 +24,7 @@ from passback.core.messages import (
     RunRef,
     ToolMessage,
 )
+from passback.core.shared_state import difference
 from passback.core.transcript import (
     closing_results,
     posted_count,
@@ -202,11 +203,13 @@ class Recovery:
 
     async def _begin_next_run(self, key: ConversationKey, loaded: LoadedConversation) -> bool:
         queued, *others = loaded.queue
-        plan = loaded.status.state.plan
+        before = loaded.status.state
         change, loaded = await queued_change(self._ledger, key, loaded)
-        new_plan = loaded.status.state.plan
-        shown = () if new_plan == plan else (PlanUpdated(new_plan),)
-        return await self._begin_run(change, queued.run_id, loaded, others, shown)
+        after = loaded.status.state
+        shown: list[RunEvent] = [] if after.plan == before.plan else [PlanUpdated(after.plan)]
+        if changed := difference(before.shared or {}, after.shared or {}):
+            shown.append(StateChanged(changed.values, changed.removed))
+        return await self._begin_run(change, queued.run_id, loaded, others, tuple(shown))
 
     async def _go_on_without_late(self, key: ConversationKey, loaded: LoadedConversation) -> bool:
         run_id = new_run_id(key)

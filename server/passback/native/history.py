@@ -100,8 +100,8 @@ class ConversationView(TypedDict):
     the calls that the client has to answer. `queued` are the runs of waiting posts, in their
     order. `usage` is that of all messages and of the title, if a model wrote it, `cost` that of all
     model calls, in the currency of the server's prices, and `seconds` the time that runs have
-    worked. `plan` is the agent's plan. `refusals` are the newest calls that were denied,
-    `permissions` the answers for all later calls.
+    worked. `plan` is the agent's plan, `state` what server tools share; a list leaves it out.
+    `refusals` are the newest calls that were denied, `permissions` the answers for all later calls.
     `branches` are the places with several versions, in their order; left out if there are none.
     `structuredData` is the posted data that is in force. It is there when it was asked for.
     """
@@ -120,6 +120,7 @@ class ConversationView(TypedDict):
     cost: float
     seconds: float
     plan: list[PlanEntryView]
+    state: NotRequired[dict[str, JsonValue]]
     refusals: list[RefusalView]
     permissions: list[PermissionView]
     branches: NotRequired[list[BranchView]]
@@ -130,6 +131,7 @@ async def read_conversation(runs: Runs, key: ConversationKey, /) -> Conversation
     """Return the view of a conversation, with its branches. Raises UnknownConversation."""
     status = await runs.status(key)
     shown = conversation_view(key.id, status)
+    shown["state"] = dict(status.state.shared or {})
     if status.has_branches and (points := await runs.branches(key)):
         shown["branches"] = [
             {"after": each.after, "versions": [*each.versions], "current": each.current}
@@ -139,7 +141,7 @@ async def read_conversation(runs: Runs, key: ConversationKey, /) -> Conversation
 
 
 def conversation_view(conversation_id: ConversationId, status: Status, /) -> ConversationView:
-    """Return the view of a conversation, without its branches and its structured data."""
+    """Return the view of a conversation, without its branches, shared state and structured data."""
     state = owner_view(status.state)
     running: RunningView | None = None
     # `run_id` alone does not tell: it stays that of the last run when none is in progress

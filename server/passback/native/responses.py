@@ -28,6 +28,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     RunStarted,
+    StateChanged,
     TextDelta,
     ToolBegan,
     ToolCallArguments,
@@ -68,13 +69,14 @@ from passback.streams.sse import (
 INCLUDABLE = frozenset(
     {
         *("agents", "context", "message-ids", "output", "owed", "plan", "progress"),
-        *("reasoning", "rewind", "run", "tools", "usage"),
+        *("reasoning", "rewind", "run", "state", "tools", "usage"),
     }
 )
 
 DONE = "[DONE]"
 
 ALWAYS: Final = ""
+_OF_ALL_AGENTS: Final = frozenset({ALWAYS, "state", "tools", "usage"})
 
 _Convert: TypeAlias = Callable[[Any], NativeEvent]
 
@@ -93,6 +95,7 @@ CONVERSIONS: Mapping[type[RunEvent], tuple[str, _Convert]] = {
     ToolBegan: ("tools", shapes.tool_begin),
     ToolProgressed: ("progress", shapes.tool_progress),
     PlanUpdated: ("plan", shapes.plan),
+    StateChanged: ("state", shapes.state),
     UsageReported: ("usage", shapes.usage),
     ContextWarned: ("context", shapes.context_warning),
     Compacted: ("context", shapes.compaction),
@@ -157,8 +160,8 @@ class NativeEncoder:
                 return ()
             case _:
                 word, convert = self._conversions[type(event)]
-                # tools like their calls, and usage, or a sum of it would be too small
-                needed = {word} if word in (ALWAYS, "tools", "usage") else {word, "agents"}
+                # tools like their calls; usage and state, or what they add up to would be wrong
+                needed = {word} if word in _OF_ALL_AGENTS else {word, "agents"}
                 native = {**convert(event), "parentToolCallId": parent}
         return (native_data(native),) if needed <= self._include else ()
 

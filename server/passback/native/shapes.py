@@ -308,6 +308,19 @@ def plan(event: events.PlanUpdated, /) -> PlanEvent:
     return {"type": "plan", "entries": [plan_entry(each) for each in event.entries]}
 
 
+class StateEvent(TypedDict):
+    """A change of the shared state: new values, and keys that are gone (include: state)."""
+
+    type: Literal["state"]
+    values: dict[str, JsonValue]
+    removed: list[str]
+    parentToolCallId: NotRequired[str]
+
+
+def state(event: events.StateChanged, /) -> StateEvent:
+    return {"type": "state", "values": dict(event.values), "removed": [*event.removed]}
+
+
 class ReasoningEvent(TypedDict):
     """A piece of the model's reasoning (include: reasoning)."""
 
@@ -529,6 +542,7 @@ NativeEvent: TypeAlias = Annotated[
     | ToolProgressEvent
     | AgentTextEvent
     | PlanEvent
+    | StateEvent
     | ReasoningEvent
     | UsageEvent
     | OutputEvent

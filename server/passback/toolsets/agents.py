@@ -185,6 +185,7 @@ class AgentTools:
             seen=[*origin.seen, *spec.seen(own)],
             extra_prompt=origin.extra_prompt,
             limiters=context.limiters,
+            shared=context.shared,
         )
         loop.bind(journal, context.meter, context.leaving)
         try:

@@ -29,6 +29,7 @@ from passback.core.messages import (
     ToolSpec,
 )
 from passback.core.permissions import ALLOWED, Decision, Permission, as_permission
+from passback.core.shared_state import StateError
 from passback.core.text import describe_validation_error, replace_surrogates, shorten_result
 from passback.core.toolsets import ToolContext
 from passback.core.values import Takes, check_arguments
@@ -157,7 +158,10 @@ class FunctionTool:
         ids = {"run_id": context.run.run_id, "call_id": context.call_id}
         try:
             with guarded(
-                "tool", ids, self.seconds, passing=(_InvalidArguments, ToolError, NoResult)
+                "tool",
+                ids,
+                self.seconds,
+                passing=(_InvalidArguments, ToolError, StateError, NoResult),
             ):
                 values = await self._validated_arguments(call.arguments)
                 context.begin(await self._find_locations(values, ids))
@@ -178,7 +182,7 @@ class FunctionTool:
             return self._error_result(
                 f"The tool {self.spec.name!r} gave what cannot be a result: {problem}."
             )
-        except ToolError as error:
+        except (ToolError, StateError) as error:
             return self._error_result(str(error))
         except CallLate:
             return self._error_result(f"The tool did not answer in {self.seconds:g} s.")
@@ -248,7 +252,11 @@ class FunctionTool:
     async def _call_with_retries(
         self, values: Mapping[str, Any], context: ToolContext, ids: Mapping[str, str]
     ) -> Content:
-        final = (ToolError, NoResult)  # the function meant these: a retry would not change them
+        final = (
+            ToolError,
+            StateError,
+            NoResult,
+        )  # the function meant these: a retry would not change them
         for attempt in range(self.retries):
             with (
                 suppress(CallBroken),

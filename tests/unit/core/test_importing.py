@@ -489,6 +489,11 @@ MANY = [call(f"call_{number}") for number in range(1001)]
             ),
             "state.refusals",
         ),
+        (document(state={"shared": {"plan": []}}), "state.shared"),
+        (
+            document(state={"earlier_shared": {"run_id": "r", "shared": {"": 1}}}),
+            "state.shared",
+        ),
         (
             document(
                 state={

@@ -13,6 +13,7 @@ from passback.core.events import (
     RunEvent,
     RunFinished,
     RunQueued,
+    StateChanged,
     TextDelta,
     ToolCallArguments,
     ToolCallEnded,
@@ -42,6 +43,7 @@ LEAVES: st.SearchStrategy[RunEvent] = st.one_of(
     st.just(DONE),
     st.just(RunQueued(RUN)),
     st.just(PlanUpdated((PlanEntry("a"),))),
+    st.builds(StateChanged, st.sampled_from([{}, {"a": 1}]), st.sampled_from([(), ("b",)])),
     st.just(UsageReported(Usage(1, 1))),
 )
 

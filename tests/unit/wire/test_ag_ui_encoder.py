@@ -27,6 +27,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     RunStarted,
+    StateChanged,
     TextDelta,
     ToolBegan,
     ToolCallArguments,
@@ -365,10 +366,37 @@ def test_the_first_plan_keeps_the_clients_state_and_later_ones_are_changes() -> 
 
 def test_a_history_is_sent_before_the_run_with_the_plan() -> None:
     made = encoder(history='[{"id":"u"}]', plan=(PlanEntry("a"),), state={})
-    opening = [json_of(each) for each in made.opening()]
-    assert types_of(opening) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]
-    assert opening[1]["messages"] == [{"id": "u"}]
-    assert said_by(made, DONE) == [FINISHED]
+    said = said_by(made, DONE)
+    assert types_of(said) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]
+    assert said[1]["messages"] == [{"id": "u"}]
+    assert said[-1] == FINISHED
+
+
+def test_what_tools_write_is_the_state_and_later_changes_of_it() -> None:
+    changed = StateChanged({"a/b~": 1}, ("gone",))
+    shared = {"color": "red", "gone": 1}
+    plan = PlanUpdated((PlanEntry("a"),))
+    entry = {"content": "a", "priority": "medium", "status": "pending"}
+    assert between(changed, Nested(CALL, changed), plan, state={"mine": 0}, shared=shared) == [
+        {"type": "STATE_SNAPSHOT", "snapshot": {"mine": 0, "color": "red", "gone": 1}},
+        *[
+            {
+                "type": "STATE_DELTA",
+                "delta": [
+                    {"op": "add", "path": "/a~1b~0", "value": 1},
+                    {"op": "add", "path": "/gone", "value": None},
+                    {"op": "remove", "path": "/gone"},
+                ],
+            }
+        ]
+        * 2,
+        {"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/plan", "value": [entry]}]},
+    ]
+    # a client that has it all is sent changes only
+    assert between(changed, state={**shared, "mine": 0}, shared=shared) == [
+        {"type": "STATE_SNAPSHOT", "snapshot": {"mine": 0, "color": "red", "a/b~": 1}}
+    ]
+    assert between(state=shared, shared=shared) == []
 
 
 # ---------------------------------------------------------------- sub-agents

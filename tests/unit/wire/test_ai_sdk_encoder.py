@@ -46,6 +46,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     RunStarted,
+    StateChanged,
     TextDelta,
     ToolBegan,
     ToolCallArguments,
@@ -447,6 +448,18 @@ def test_plan_progress_and_output_are_parts_and_the_context_is_live_only() -> No
     ]
     assert [(each["type"], each["transient"]) for each in data[2:4]] == [("data-context", True)] * 2
     assert data[4:] == [{"type": "data-output", "id": "output", "data": {"b": 1}}]
+
+
+def test_a_change_of_the_shared_state_is_live_only() -> None:
+    changed = StateChanged({"a": 1}, ("b",))
+    chunk = {
+        "type": "data-state",
+        "data": {"type": "state", "values": {"a": 1}, "removed": ["b"]},
+        "transient": True,
+    }
+    assert [each for each in body(TURN, changed, Nested(A, changed)) if each == chunk] == [
+        chunk
+    ] * 2
 
 
 # ---------------------------------------------------------------- take-overs

@@ -86,9 +86,15 @@ async def test_a_conversation_is_shown_without_its_messages() -> None:
         "cost": 0.0,
         "seconds": 0.0,
         "plan": [],
+        "state": {},
         "refusals": [],
         "permissions": [],
     }
+
+
+async def test_the_shared_state_is_shown() -> None:
+    runs = _runs(replace(IDLE, state=State(shared={"color": "red"})))
+    assert (await _get(runs, "/conversations/c")).json["state"] == {"color": "red"}
 
 
 async def test_structured_data_is_shown_on_request() -> None:

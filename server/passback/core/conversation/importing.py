@@ -60,6 +60,7 @@ from passback.core.messages import (
     limit_usage,
 )
 from passback.core.permissions import MAX_DENIALS, merge_lasting
+from passback.core.shared_state import StateError, check_state
 from passback.core.state import MAX_REFUSALS, State
 from passback.core.text import MAX_ARGUMENT_CHARACTERS, find_arguments_flaw
 from passback.core.titles import check_title
@@ -264,12 +265,22 @@ def _check_state(state: State) -> None:
     _check_spent(Spent(state.tokens, state.seconds, state.cost), "state")
     for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
         _check_number(getattr(state.usage, name), f"state.usage.{name}")
+    _check_shared(state)
     if len(state.refusals) > MAX_REFUSALS:
         raise InvalidRequest(f"state.refusals: there are more than {MAX_REFUSALS}")
     lasting = state.lasting or ()
     denials = sum(not each.approved for each in lasting)
     if merge_lasting((), lasting) != lasting or denials > MAX_DENIALS:
         raise InvalidRequest("state.lasting: they are too many, or contradict each other")
+
+
+def _check_shared(state: State) -> None:
+    earlier = state.earlier_shared
+    for shared in (state.shared, earlier and earlier.shared):
+        try:
+            check_state(shared or {})
+        except StateError as error:
+            raise InvalidRequest(f"state.shared: {error}") from None
 
 
 def _check_spent(spent: Spent, place: str) -> None:

@@ -53,7 +53,7 @@ from passback.streams.sse import (
     stream_headers,
 )
 from passback.wire.ag_ui.describe import describe_paths
-from passback.wire.ag_ui.encoder import AgUiEncoder, ag_ui_data, owed_outcome
+from passback.wire.ag_ui.encoder import AgUiEncoder, ag_ui_data
 from passback.wire.ag_ui.posted import AgUiOptions, RunAgentInput
 from passback.wire.ag_ui.reading import read_commands, read_known
 from passback.wire.ag_ui.snapshot import read_snapshot
@@ -112,19 +112,28 @@ class _AgUi:
             status = None
         state = post.state if isinstance(post.state, dict) else {}
         if post.asks_for_history:
-            return await self._answer_history(request, key, status, post.run_id, state)
+            return await self._answer_history(
+                request, key, status, post.run_id, state, older=post.is_older
+            )
         known = await read_known(self._services, key, status, post)
         commands = await read_commands(self._services, request, post, known)
         started = await self._start_first(commands)
         if isinstance(started, Parked):
-            encoder = AgUiEncoder(key.id, post.run_id)
-            return _whole_answer(request, key, post.run_id, encoder, owed=started.owed)
+            encoder = AgUiEncoder(key.id, post.run_id, older=post.is_older)
+            return _whole_answer(request, key, encoder, owed=started.owed)
         # only a run that goes on after answers has events of calls that an earlier run made
         answers = any(isinstance(each, Answer) for each in commands[-1].messages)
         calls = await earlier_calls(self._runs, started) if answers else None
         return self._answer_run(
             started,
-            AgUiEncoder(key.id, post.run_id, known=calls, state=state),
+            AgUiEncoder(
+                key.id,
+                post.run_id,
+                known=calls,
+                state=state,
+                shared=status.state.shared if status else None,
+                older=post.is_older,
+            ),
             last_event_of(started, seen),
         )
 
@@ -221,6 +230,8 @@ class _AgUi:
         status: Status | None,
         run_id: str,
         state: Mapping[str, JsonValue] | None,
+        *,
+        older: bool = False,
     ) -> ASGIApp:
         """Answer with the messages of a conversation, then with the run that goes on, if any."""
         status = status or Status()
@@ -230,13 +241,22 @@ class _AgUi:
         if running is not None:
             begun = await messages_before(self._runs, running)
             end = status.run_start if begun is None else begun
-        history = await read_snapshot(self._runs, key, end)
+        history = await read_snapshot(self._runs, key, end, helpers=not older)
         known: Calls | None = None if running is None else await earlier_calls(self._runs, running)
-        encoder = AgUiEncoder(key.id, run_id, known=known, state=state, history=history, plan=plan)
+        encoder = AgUiEncoder(
+            key.id,
+            run_id,
+            known=known,
+            state=state,
+            history=history,
+            plan=plan,
+            shared=status.state.shared,
+            older=older,
+        )
         if running is not None:
             return self._answer_run(running, encoder)
         expires = None if status.answer_by is None else utc_timestamp(status.answer_by)
-        return _whole_answer(request, key, run_id, encoder, owed=status.owed, expires=expires)
+        return _whole_answer(request, key, encoder, owed=status.owed, expires=expires)
 
 
 def _is_made_here(run_id: str) -> bool:
@@ -247,15 +267,13 @@ def _is_made_here(run_id: str) -> bool:
 def _whole_answer(
     request: Request,
     key: ConversationKey,
-    run_id: str,
     encoder: AgUiEncoder,
     *,
     owed: Sequence[Owed],
     expires: str | None = None,
 ) -> Response:
     """Return a stream that has no run behind it: its events have no ids."""
-    outcome = owed_outcome(owed, expires) if owed else {}
-    end = ag_ui_data("RUN_FINISHED", threadId=key.id, runId=run_id, **outcome)
-    frames = [opening_comment(key.id), *(f"data: {each}\n\n" for each in (*encoder.opening(), end))]
+    events = encoder.close(owed, expires)
+    frames = [opening_comment(key.id), *(f"data: {each}\n\n" for each in events)]
     owing = {"x-owed-tool-calls": ",".join(each.id for each in owed)} if owed else {}
     return Response("".join(frames), headers=stream_headers(request.scope, key.id) | owing)

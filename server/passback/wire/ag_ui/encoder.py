@@ -24,6 +24,7 @@ from passback.core.events import (
     ReasoningDelta,
     RunEvent,
     RunFinished,
+    StateChanged,
     TextDelta,
     ToolCallArguments,
     ToolCallEnded,
@@ -34,11 +35,12 @@ from passback.core.events import (
     UsageReported,
     unwrap_event,
 )
-from passback.core.messages import UNUSED, CallId, Owed, Plan, Usage, as_text
+from passback.core.messages import UNUSED, CallId, JsonObject, Owed, Plan, Usage, as_text
 from passback.core.questions import Answers
 from passback.core.transcript import SYNTHETIC_TEXT
 from passback.native.earlier import Calls
 from passback.native.submissions import Approval
+from passback.wire.ag_ui.older import older_fields
 
 PROTOCOL_VERSION: Final = "1.0"
 PROGRESS_EVENT: Final = "passback.progress"
@@ -71,6 +73,14 @@ def plan_state(plan: Plan, /) -> list[JsonValue]:
     return [
         {"content": each.content, "priority": each.priority, "status": each.status} for each in plan
     ]
+
+
+_MISSING: Final = object()
+
+
+def _pointer(key: str) -> str:
+    """Return the JSON pointer (RFC 6901) of a key of the state."""
+    return "/" + key.replace("~", "~0").replace("/", "~1")
 
 
 def owed_outcome(owed: Sequence[Owed], /, expires: str | None = None) -> _Fields:
@@ -155,6 +165,8 @@ class AgUiEncoder:
         history: the JSON text of the messages before the run, to be sent after its start; empty
             if the client has them.
         plan: the agent's plan, sent with the history.
+        shared: what the server tools had written into the state when the stream began.
+        older: the client is from before AG-UI 1.0.
     """
 
     def __init__(
@@ -166,12 +178,16 @@ class AgUiEncoder:
         state: Mapping[str, JsonValue] | None = None,
         history: str = "",
         plan: Plan = (),
+        shared: JsonObject | None = None,
+        older: bool = False,
     ) -> None:
         self._ids: _Fields = {"threadId": thread_id, "runId": run_id}
         self._known = known or {}
         self._state = state
         self._history = history
         self._plan = plan
+        self._shared = shared or {}
+        self._older = older
         self._agent = _Speaker("", "", f"{run_id}_message")
         self._helpers: dict[CallId, _Speaker] = {}  # those that have not ended
         self._ended: set[CallId] = set()  # sub-agents
@@ -181,11 +197,6 @@ class AgUiEncoder:
         self._result: JsonValue = None
         self._begun = self._over = False
         self._frames: list[str] = []
-
-    def opening(self) -> Sequence[str]:
-        """Return the first events, if they were not sent yet: the run's start, and the history."""
-        self._begin()
-        return self._take_frames()
 
     def feed(self, event: RunEvent, /) -> Sequence[str]:
         if isinstance(event, TextDelta) and (head := self._agent.text):  # the common case
@@ -197,7 +208,9 @@ class AgUiEncoder:
         return self._take_frames()
 
     def _feed_agent(self, path: Sequence[CallId], inner: RunEvent) -> None:
-        if isinstance(inner, UsageReported):
+        if isinstance(inner, StateChanged):  # that of sub-agents is the same
+            self._send_state(inner.values, inner.removed)
+        elif isinstance(inner, UsageReported):
             self._usage[inner.model] = self._usage.get(inner.model, UNUSED) + inner.usage
         elif path:
             if (helper := self._helper(path)) is not None:
@@ -205,7 +218,7 @@ class AgUiEncoder:
         elif isinstance(inner, RunFinished):
             self._finish(inner.outcome)
         elif isinstance(inner, PlanUpdated):
-            self._send_plan(inner.entries)
+            self._send_state({"plan": plan_state(inner.entries)})
         elif isinstance(inner, OutputAccepted):
             self._result = inner.value
         else:
@@ -222,8 +235,16 @@ class AgUiEncoder:
     def end(self) -> Sequence[str]:
         return ()  # the run's last event ends the stream
 
+    def close(self, owed: Sequence[Owed], expires: str | None) -> Sequence[str]:
+        """Return the events of a stream without a run: its start, and its end with what is owed."""
+        self._begin()
+        self._send("RUN_FINISHED", **self._ids, **(owed_outcome(owed, expires) if owed else {}))
+        return self._take_frames()
+
     def _send(self, kind: str, **fields: JsonValue) -> None:
-        self._frames.append(ag_ui_data(kind, **fields))
+        shown = older_fields(kind, fields) if self._older else fields
+        if shown is not None:
+            self._frames.append(ag_ui_data(kind, **shown))
 
     def _take_frames(self) -> Sequence[str]:
         frames, self._frames = self._frames, []
@@ -236,17 +257,27 @@ class AgUiEncoder:
         self._send("RUN_STARTED", **self._ids, protocolVersion=PROTOCOL_VERSION)
         if self._history:
             self._frames.append(f'{{"type":"MESSAGES_SNAPSHOT","messages":{self._history}}}')
-        if self._plan:
-            self._send_plan(self._plan)
+        known = self._state or {}
+        plan: _Fields = {"plan": plan_state(self._plan)} if self._plan else {}
+        if plan or any(known.get(name, _MISSING) != each for name, each in self._shared.items()):
+            self._send_state({**self._shared, **plan})
 
-    def _send_plan(self, plan: Plan) -> None:
-        """Send the plan: the first time with the rest of the client's state, then as a change."""
-        entries = plan_state(plan)
+    def _send_state(self, values: JsonObject, removed: Sequence[str] = ()) -> None:
+        """Send a change of the state: the first time with all that is known of it, then alone.
+
+        Every operation is legal whatever the client has: a key that is removed is added before.
+        """
         if self._state is None:
-            patch: JsonValue = [{"op": "add", "path": "/plan", "value": entries}]
+            patch: list[JsonValue] = [
+                {"op": "add", "path": _pointer(name), "value": each}
+                for name, each in (*values.items(), *((name, None) for name in removed))
+            ]
+            patch += [{"op": "remove", "path": _pointer(name)} for name in removed]
             self._send("STATE_DELTA", delta=patch)
         else:
-            self._send("STATE_SNAPSHOT", snapshot={**self._state, "plan": entries})
+            known = {**self._state, **self._shared, **values}
+            snapshot = {name: each for name, each in known.items() if name not in removed}
+            self._send("STATE_SNAPSHOT", snapshot=snapshot)
             self._state = None
 
     # ---------------------------------------------------------------- agents
@@ -314,6 +345,8 @@ class AgUiEncoder:
                 pass
 
     def _add_text(self, speaker: _Speaker, text: str) -> None:
+        if self._older and speaker.id:  # written by hand: `_send` cannot leave it out
+            return
         if not speaker.text:
             self._end_words(speaker)
             self._send(

@@ -148,7 +148,9 @@ class RunAgentInput(Posted):
         description="Names the request: one with the same id is its repeat, and joins its run."
     )
     parent_run_id: str | None = None
-    protocol_version: str | None = None
+    protocol_version: str | None = Field(
+        None, description="Without it, the client is taken for one from before AG-UI 1.0."
+    )
     state: JsonValue = Field(
         None, description="The client's state: data for the model, with a new user message."
     )
@@ -165,6 +167,11 @@ class RunAgentInput(Posted):
         "`passback`: `AgUiOptions`.",
     )
     resume: Annotated[list[AgUiResume], Field(fail_fast=True, max_length=MAX_ITEMS)] | None = None
+
+    @property
+    def is_older(self) -> bool:
+        """True if the client is from before AG-UI 1.0: it would refuse what came with that."""
+        return self.protocol_version is None
 
     @property
     def asks_for_history(self) -> bool:

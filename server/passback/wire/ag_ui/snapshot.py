@@ -33,11 +33,18 @@ _View: TypeAlias = dict[str, JsonValue]
 
 
 async def read_snapshot(
-    runs: Runs, key: ConversationKey, end: int, /, *, most: int = MOST_BYTES
+    runs: Runs,
+    key: ConversationKey,
+    end: int,
+    /,
+    *,
+    most: int = MOST_BYTES,
+    helpers: bool = True,
 ) -> str:
     """Return the JSON text of the messages before the position `end`.
 
-    Of a conversation with more than `most` bytes the first messages are left out.
+    Without `helpers`, those of sub-agents are left out. Of a conversation with more than `most`
+    bytes the first messages are left out.
 
     Raises:
         UnknownConversation: there is none.
@@ -45,6 +52,8 @@ async def read_snapshot(
     newest_first: list[str] = []
     size = 0
     async for view in _views_from_end(runs, key, end):
+        if not helpers and "subagentRunId" in view:
+            continue
         text = write_json(view)
         size += len(text) + 1
         if size > most:

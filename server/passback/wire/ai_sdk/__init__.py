@@ -17,20 +17,33 @@ from passback.core.changes import Status
 from passback.core.errors import UnknownConversation
 from passback.core.messages import ConversationKey, Message, RunId, RunRef
 from passback.core.posts import Parked
-from passback.http.answers import ErrorView, empty_answer, owner_of
+from passback.http.answers import ErrorView, empty_answer, json_answer, owner_of
 from passback.http.body import read_object
-from passback.http.requests import check_conversation_id, check_run_id, validate_model
+from passback.http.requests import (
+    check_conversation_id,
+    check_run_id,
+    number_parameter,
+    validate_model,
+)
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire, WireType
 from passback.setting_forms import PATH, setting
 from passback.streams.sse import EVENTS, EventStream, opening_comment, stream_headers
-from passback.wire.ai_sdk.describe import UiChunk, describe_paths
+from passback.wire.ai_sdk.describe import (
+    DEFAULT_LIMIT,
+    MOST_LIMIT,
+    ChatMessagesView,
+    UiChunk,
+    describe_paths,
+)
 from passback.wire.ai_sdk.encoder import UiEncoder, parked_chunks
+from passback.wire.ai_sdk.history import read_page
 from passback.wire.ai_sdk.posted import AiSdkRequest, UiMessage
 from passback.wire.ai_sdk.reading import read_request
 from passback.wire.ai_sdk.record import message_id_of, read_beginning, read_beginning_of
 
 STREAM_HEADER: Final = {"x-vercel-ai-ui-message-stream": "v1"}
+_MOST_NUMBER: Final = 2**53
 # a client takes the end of a transfer for the end of the answer, and a broken one for a cut
 _FORM: Final = replace(EVENTS, breaks_off=True, headers=STREAM_HEADER)
 
@@ -49,12 +62,18 @@ def build(services: Services, settings: AiSdkSettings = AiSdkSettings(), /) -> W
         routes=[
             Endpoint(path, chats.post, methods=["POST"]),
             Endpoint(
+                f"{path}/{{id}}/messages",
+                chats.messages,
+                methods=["GET"],
+                query={"GET": ["before", "limit"]},
+            ),
+            Endpoint(
                 f"{path}/{{id}}/stream", chats.resume, methods=["GET"], query={"GET": ["runId"]}
             ),
             Endpoint(f"{path}/{{id}}/stop", chats.stop, methods=["POST"]),
         ],
         paths=describe_paths(path),
-        types=(AiSdkRequest, UiMessage, UiChunk),
+        types=(AiSdkRequest, UiMessage, UiChunk, ChatMessagesView),
         error_body=_error_text,
     )
 
@@ -91,6 +110,15 @@ class _Chats:
             usage=asked.usage,
         )
         return EventStream(services, started, encoder, form=_FORM, remembers=True)
+
+    async def messages(self, request: Request) -> Response:
+        """Answer with the stored messages of a chat, the newest or those before a position."""
+        key = _key_of(request)
+        before = number_parameter(request, "before", _MOST_NUMBER, most=_MOST_NUMBER, least=1)
+        limit = number_parameter(request, "limit", DEFAULT_LIMIT, most=MOST_LIMIT, least=1)
+        page = await read_page(self._runs, key, before, limit)
+        shown: ChatMessagesView = {"messages": list(page.messages), "before": page.before}
+        return json_answer(request.scope, shown)
 
     async def resume(self, request: Request) -> ASGIApp:
         """Answer with the message that is being written, from its start; 204 if none is.

@@ -1,7 +1,7 @@
 """OpenAPI document of the protocol."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 
 from pydantic import ConfigDict, JsonValue, with_config
 from typing_extensions import TypedDict
@@ -34,6 +34,7 @@ from passback.native.openapi import (
     describe_operation,
     describe_parameter,
     json_body,
+    json_response,
     schema_reference,
 )
 from passback.streams.frames import SseFramer
@@ -50,6 +51,19 @@ class UiChunk(TypedDict):
 
     type: str
 
+
+class ChatMessagesView(TypedDict):
+    """Stored messages of a chat as `UIMessage`s, oldest first.
+
+    `before` is that of the page before them, null if they are the first.
+    """
+
+    messages: list[dict[str, JsonValue]]
+    before: int | None
+
+
+DEFAULT_LIMIT: Final = 100  # messages of a page
+MOST_LIMIT: Final = 1000
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}
 _ID = describe_parameter("id", "path", "The chat's id, percent-encoded.")
@@ -104,6 +118,21 @@ def _describe_routes(path: str) -> dict[str, JsonValue]:
                 ),
             )
         },
+        f"{path}/{{id}}/messages": {
+            "parameters": [_ID],
+            "get": describe_operation(
+                "getChatMessages",
+                "Get the stored messages of a chat; none if there is no such chat.",
+                {"200": json_response("A page.", schema_reference("ChatMessagesView"))},
+                "invalid_request",
+                "bad_request",
+                *STORE_ERRORS,
+                parameters=[
+                    _describe_number("before", "The `before` of the page behind this one."),
+                    _describe_number("limit", "How many to give at most.", MOST_LIMIT),
+                ],
+            ),
+        },
         f"{path}/{{id}}/stream": {
             "parameters": [_ID],
             "get": describe_operation(
@@ -135,6 +164,13 @@ def _describe_routes(path: str) -> dict[str, JsonValue]:
             ),
         },
     }
+
+
+def _describe_number(name: str, description: str, most: int | None = None) -> JsonValue:
+    schema: dict[str, JsonValue] = {"type": "integer", "minimum": 1}
+    if most is not None:
+        schema |= {"maximum": most, "default": DEFAULT_LIMIT}
+    return describe_parameter(name, "query", description, schema)
 
 
 def _describe_empty(description: str) -> dict[str, JsonValue]:

@@ -29,6 +29,7 @@ from passback.core.events import (
     ReasoningDelta,
     RunEvent,
     RunFinished,
+    StateChanged,
     TextDelta,
     ToolCallArguments,
     ToolCallEnded,
@@ -273,6 +274,8 @@ class UiEncoder:
                 of = {"parentToolCallId": parent} if parent else {}
                 plan = {"entries": [shapes.plan_entry(each) for each in entries], **of}
                 self._show("plan", parent or "plan", plan)
+            case StateChanged():
+                self._live("state", shapes.state(event))
             case OutputAccepted(value):
                 self._show("output", "output", value)
             case UsageReported(usage):
@@ -315,7 +318,7 @@ class UiEncoder:
             return
         if parent is None:
             self._end_text()
-        flags = _flags(client=event.client, parent=parent)
+        flags = call_flags(client=event.client, parent=parent)
         if event.title:
             flags = {**flags, "title": event.title}
         self._add("tool-input-start", toolCallId=event.call_id, toolName=event.name, **flags)
@@ -337,7 +340,7 @@ class UiEncoder:
     def _send_input(
         self, call_id: CallId, call: _Call, arguments: str, send: Callable[..., None]
     ) -> None:
-        read = _read_arguments(arguments)
+        read = read_arguments(arguments)
         send(
             "tool-input-available",
             toolCallId=call_id,
@@ -361,7 +364,7 @@ class UiEncoder:
         elif is_error:
             self._settle_error(call_id, as_text(content, media=lambda part: part.url))
         else:
-            output = _read_output(content)
+            output = show_output(content)
             self._push(
                 "tool-output-available", toolCallId=call_id, output=output, providerExecuted=True
             )
@@ -419,13 +422,13 @@ class UiEncoder:
         if owed.kind == "approval":
             if call is None:
                 self._open_step()
-                flags = _flags(client=False, parent=owed.parent_id)
+                flags = call_flags(client=False, parent=owed.parent_id)
                 self._calls[owed.id] = _Call(
                     owed.name, flags, self._step, arguments=[owed.arguments]
                 )
             self._request_approval(owed.id, owed.reason)
         elif call is None:
-            flags = _flags(client=True, parent=owed.parent_id)
+            flags = call_flags(client=True, parent=owed.parent_id)
             call = self._calls[owed.id] = _Call(owed.name, flags, self._step, "ready")
             self._send_input(owed.id, call, owed.arguments, self._add)
         else:
@@ -504,7 +507,7 @@ class UiEncoder:
             text = as_text(result.content, media=lambda part: part.url)
             self._push("tool-output-error", toolCallId=call_id, errorText=text)
         else:
-            output = _read_output(result.content)
+            output = show_output(result.content)
             self._push("tool-output-available", toolCallId=call_id, output=output)
 
 
@@ -533,12 +536,13 @@ def usage_metadata(usage: Usage, /) -> Chunk:
     }
 
 
-def _flags(*, client: bool, parent: CallId | None) -> Chunk:
+def call_flags(*, client: bool, parent: CallId | None) -> Chunk:
+    """Return the fields of a call that say who makes it."""
     nested = {"toolMetadata": {"parentToolCallId": parent}} if parent else {}
     return nested if client else {**_SERVER, **nested}
 
 
-def _read_arguments(arguments: str) -> JsonValue:
+def read_arguments(arguments: str, /) -> JsonValue:
     """Return the value of a call's arguments, or their text if that is no JSON."""
     try:
         value: JsonValue = from_json(arguments, allow_inf_nan=False)
@@ -547,7 +551,8 @@ def _read_arguments(arguments: str) -> JsonValue:
     return value
 
 
-def _read_output(content: Content) -> JsonValue:
+def show_output(content: Content, /) -> JsonValue:
+    """Return the value of a result."""
     match content:
         case (DataPart(data),):
             return data
