@@ -85,10 +85,7 @@ export class Prose {
     const start = performance.now();
     if (start < this.#next) return false;
     this.#stream ??= new MarkdownStream(markdown);
-    if (this.#isEnding && this.#stream.hasReferences) {
-      this.#stream.restart();
-      this.#closed = null;
-    }
+    if (this.#isEnding && this.#stream.end(this.#source)) this.#closed = null;
     this.#isEnding = false;
     let isDone = false;
     do isDone = this.#showPiece(this.#stream);

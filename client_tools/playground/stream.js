@@ -35,14 +35,18 @@ export class MarkdownStream {
     return this.#start;
   }
 
-  /** True if a block could look different, because of what came behind it. */
-  get hasReferences() {
-    return Object.keys(this.#references).length > 0;
-  }
-
-  /** Begin anew, with the addresses that are known by now. */
-  restart() {
+  /**
+   * Note the addresses in the open block; begin anew if a block could look different by one.
+   *
+   * @param {string} source all of it
+   * @returns {boolean} whether it begins anew
+   */
+  end(source) {
+    const rest = source.slice(this.#start);
+    if (rest.includes("]:")) this.#markdown.readReferences(rest, this.#references);
+    if (Object.keys(this.#references).length === 0) return false;
     this.#start = 0;
+    return true;
   }
 
   /**

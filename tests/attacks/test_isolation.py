@@ -205,6 +205,9 @@ WAYS = {
     "post a result by its call, by the Agent API": Way(
         "POST", agent_api.PATH, {"input": [agent_api.output("{call}", "UTC")]}
     ),
+    "read its messages by the AI SDK": Way(
+        "GET", f"{ai_sdk.API}/{{conversation}}/messages", unknown=200
+    ),
     "resume it by the AI SDK": Way("GET", f"{ai_sdk.API}/{{conversation}}/stream", unknown=204),
     "stop it by the AI SDK": Way("POST", f"{ai_sdk.API}/{{conversation}}/stop"),
     "post a result by the AI SDK": _answers({"state": "output-available", "output": "UTC"}),

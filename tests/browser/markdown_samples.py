@@ -120,9 +120,9 @@ PATHOLOGICAL = [
     _repeat("*a **b ", 50_000) + _repeat("c** d*", 50_000),
     _repeat("a|", 4000) + "\n" + _repeat("-|", 4000) + "\n" + _repeat("|b|\n", 4000),
     "|a" * 100 + "|\n" + "|-" * 100 + "|\n" + ("|b" * 100 + "|\n") * 100,
-    "|a|b|\n|-|-|\n" + _repeat("|c\n"),
+    "|a|b|\n|-|-|\n" + _repeat("|c\n", 30_000),
     "[a]: /b\n" * 5000 + "[a] " * 5000,
     "".join(_RANDOM.choice(_CHARACTERS) for _ in range(_LONG)),
-    _repeat("# a\n\n> b\n\n- c\n\n**d** `e` [f](https://g.test)\n\n```js\nh\n```\n\n", 200_000),
+    _repeat("# a\n\n> b\n\n- c\n\n**d** `e` [f](https://g.test)\n\n```js\nh\n```\n\n", 60_000),
 ]
 HOSTILE = [*ADDRESSES, *HTML, *CODE, *PATHOLOGICAL]

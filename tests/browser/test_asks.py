@@ -247,7 +247,7 @@ async def test_a_choice_can_be_taken_back_and_a_question_passed_over(page: Playg
     shown = card(page.page, "ask_user")
     await shown.get_by_role("radio", name="small").check()
     await shown.get_by_role("radio", name="None of these").check()
-    await shown.get_by_role("button", name="Answer").click()
+    await shown.get_by_role("button", name="Answer", exact=True).click()
     await expect_text(page, "Done.")
     assert page.posts[1]["messages"][0]["content"] == {"answers": [{}, {}]}
 
@@ -288,10 +288,10 @@ async def test_a_card_closes_when_it_is_answered_on_another_device(
         await device.open(page.page.url.removeprefix(f"{guarded_url}/"))
         await device.page.reload()
         await device.page.get_by_role("checkbox", name="blue").check()
-        await device.page.get_by_role("button", name="Answer").click()
+        await device.page.get_by_role("button", name="Answer", exact=True).click()
         await expect_text(device, "Done.")
     await expect_text(page, "Done.")
-    await expect(page.page.get_by_role("button", name="Answer")).to_have_count(0)
+    await expect(page.page.get_by_role("button", name="Answer", exact=True)).to_have_count(0)
     await expect(card(page.page, "ask_user")).to_contain_text("blue")
 
 
@@ -312,7 +312,7 @@ async def test_a_half_written_answer_stays_while_another_client_answers_other_ca
     await expect(decision.locator(".unsent")).to_have_text("Not sentnot sure")
     await expect(shown.get_by_label("What is it called?")).to_be_focused()
     await page.page.keyboard.type("y")
-    await shown.get_by_role("button", name="Answer").click()
+    await shown.get_by_role("button", name="Answer", exact=True).click()
     await expect_text(page, "Done.")
     await page.settled()
     assert page.posts[-1]["messages"][0]["content"] == {
@@ -336,7 +336,7 @@ async def test_a_half_written_answer_can_be_read_when_another_client_goes_on(
             await client.post(conversation, user(json.dumps({"say": text})))
             await expect_text(page, text)
             await page.settled()
-            await expect(shown.get_by_role("button", name="Answer")).to_have_count(0)
+            await expect(shown.get_by_role("button", name="Answer", exact=True)).to_have_count(0)
             await expect(shown.locator(".unsent pre")).to_have_text(f"blue\n{HOSTILE}")
     await expect(page.page.locator("#message")).to_have_value("half a message")
     assert await page.page.evaluate("window.pwned") is None
@@ -366,7 +366,7 @@ async def test_the_cards_fit_a_phone(
         await page.get_by_role("button", name="Deny").click()
         await expect(page.locator(".state").first).to_have_text("denied")
         await page.get_by_role("radio", name="short").check()
-        await page.get_by_role("button", name="Answer").click()
+        await page.get_by_role("button", name="Answer", exact=True).click()
         await expect_text(playground, "Done.")
 
 

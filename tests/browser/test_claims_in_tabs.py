@@ -127,6 +127,6 @@ async def test_a_call_that_another_client_holds_may_be_answered_here_by_hand(
     await playground.open("#conversation=by-hand")
     await playground.run_tools()
     await playground.page.get_by_label("Result of the call").fill("confirmed")
-    await playground.page.get_by_role("button", name="Answer").click()
+    await playground.page.get_by_role("button", name="Answer", exact=True).click()
     await expect_text(playground, '"confirmed"')
     assert results(playground) == [call["id"]]

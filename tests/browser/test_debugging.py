@@ -144,7 +144,7 @@ async def test_a_call_that_is_owed_is_a_card_and_any_page_can_answer_it(
         }
     ]
     await card.get_by_label("Result of the call").fill("it is open")
-    await card.get_by_role("button", name="Answer").click()
+    await card.get_by_role("button", name="Answer", exact=True).click()
     await expect_text(playground, "it is open")
     await playground.settled()
     (post,) = playground.posts
@@ -159,7 +159,7 @@ async def test_a_call_can_be_answered_as_failed(playground: Playground) -> None:
     await page.reload()
     await page.get_by_label("Result of the call").fill("it is stuck")
     await page.get_by_label("The tool failed").check()
-    await page.get_by_role("button", name="Answer").click()
+    await page.get_by_role("button", name="Answer", exact=True).click()
     await playground.settled()
     (card,) = await playground.tool_cards()
     assert (card["state"], card["error"]) == ("failed", "it is stuck")
@@ -177,9 +177,9 @@ async def test_a_second_answer_is_refused_and_the_servers_is_shown(
             await each.open("#conversation=door-3")
             await each.page.reload()
             await each.page.get_by_label("Result of the call").fill(result)
-        await device.page.get_by_role("button", name="Answer").click()
+        await device.page.get_by_role("button", name="Answer", exact=True).click()
         await expect_text(device, "first")
-    await playground.page.get_by_role("button", name="Answer").click()
+    await playground.page.get_by_role("button", name="Answer", exact=True).click()
     problem = playground.page.get_by_role("alert")
     await expect(problem).to_contain_text("Somebody else answered first")
     await expect(problem).to_contain_text("tool_result_conflict")
@@ -221,7 +221,7 @@ async def test_another_tab_may_answer_and_the_first_one_shows_it(playground: Pla
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_be_visible()
     await other.get_by_label("Result of the call").fill("declined")
-    await other.get_by_role("button", name="Answer").click()
+    await other.get_by_role("button", name="Answer", exact=True).click()
     await expect(other.locator(".answer .text").last).to_contain_text('"declined"')
     await dialog.get_by_role("button", name="Confirm").click()
     await expect(page.get_by_role("alert")).to_contain_text("Somebody else answered first")

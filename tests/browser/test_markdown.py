@@ -36,8 +36,8 @@ STREAM = """async text => {
     const heights = [];
     let first = null;
     const selection = getSelection();
-    for (let at = 0; at < text.length; at += 3) {
-        prose.add(text.slice(at, at + 3));
+    for (let at = 0; at < text.length; at += 7) {
+        prose.add(text.slice(at, at + 7));
         await frames(2);
         heights.push(Math.round(prose.element.getBoundingClientRect().height));
         if (!first && blocks.children.length > 2) {
@@ -101,11 +101,12 @@ async def test_a_screen_reader_is_given_names(browser: Browser, instructed_url: 
         page = playground.page
         await say(playground, DOCUMENT)
         answer = page.get_by_role("article", name="The agent")
-        for role, name in (
+        named: tuple[tuple[Any, str], ...] = (
             ("heading", "How to read a file"), ("link", "a link"), ("link", "Image: A picture"),
             ("img", "Done"), ("img", "To do"), ("region", "Code, python"), ("region", "Table"),
             ("columnheader", "Language"),
-        ):  # fmt: skip
+        )  # fmt: skip
+        for role, name in named:
             await expect(answer.get_by_role(role, name=name, exact=True)).to_have_count(1)
         await expect(answer.get_by_role("heading", level=3)).to_have_count(1)
         await expect(answer.get_by_role("listitem")).to_have_count(6)
@@ -116,8 +117,9 @@ async def test_a_screen_reader_is_given_names(browser: Browser, instructed_url: 
         await expect(answer.locator("img, picture, video")).to_have_count(0)
 
 
+@pytest.mark.timeout(300)
 async def test_what_is_written_does_not_jump_and_keeps_a_selection(playground: Playground) -> None:
-    """The text comes in pieces of three characters, each shown before the next one."""
+    """The text comes in pieces of seven characters, each shown before the next one."""
     # an address that comes last belongs to what is finished, too
     text = DOCUMENT.replace("A second", "A [second][]") + "\n[second]: https://second.example\n"
     seen = await playground.page.evaluate(STREAM, text)

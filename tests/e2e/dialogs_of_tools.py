@@ -162,6 +162,19 @@ async def planning(client: Client) -> None:
     assert (await client.conversation("c"))["plan"] == []
 
 
+@example_dialog("shared_state")
+async def shared_state(client: Client) -> None:
+    lines = Listener().describe(await client.post("c", user("Tea and milk"), include=["state"]))
+    assert [line for line in lines if line.startswith(("state", "add", "text"))] == [
+        "add_to_cart: The cart has 1 items.",
+        'state: {"values": {"cart": ["tea"]}, "removed": []}',
+        "add_to_cart #2: The cart has 2 items.",
+        'state: {"values": {"cart": ["tea", "milk"]}, "removed": []}',
+        "text: Tea and milk are in your cart.",
+    ]
+    assert (await client.conversation("c"))["state"] == {"cart": ["tea", "milk"]}
+
+
 @example_dialog("structured_data")
 async def structured_data(client: Client) -> None:
     invoices = [{"customer": "Bob", "open": 80}, {"customer": "Ann", "open": 120}]

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.node]
 
 KEY = ConversationKey(OwnerId("anonymous"), ConversationId("thread"))
 KEYS = st.sampled_from(["a", "b", "c/d", "~"])
-VALUES = st.sampled_from([0, None, "x", [1, [2]], {"e": {"f": []}}])
+VALUES: st.SearchStrategy[Any] = st.sampled_from([0, None, "x", [1, [2]], {"e": {"f": []}}])
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def breaks(key: str, context: ToolContext) -> str:
     raise ToolError("broken")
 
 
-WRITES = st.one_of(
+WRITES: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
     st.builds(lambda key, value: ("write", {"key": key, "value": value}), KEYS, VALUES),
     st.builds(lambda name, key: (name, {"key": key}), st.sampled_from(["remove", "breaks"]), KEYS),
     st.just(("helper", {"task": "write"})),
@@ -111,6 +111,7 @@ async def test_the_state_of_the_client_is_what_was_written(
             assert mine <= (own or {}).keys()
             assert bool(kept.plan) == ("plan" in shown)
         await client.open(KEY.id, bridge=bridge(runs))
+        kept = (await runs.status(KEY)).state
         again = await client.run()
         again.check_accepted()
         shown = dict(again.report["state"] or {})

@@ -60,7 +60,8 @@ SCRIPT = (
     says("so"),
 )
 BY_AGENTS = {
-    *("agent-text", "context", "interrupt", "output", "plan", "tool-begin", "tool-progress"),
+    *("agent-text", "context", "interrupt", "output", "plan", "state"),
+    *("tool-begin", "tool-progress"),
 }
 """Events that other agents say: see `test_openapi_agents.py`."""
 
@@ -289,6 +290,7 @@ async def _chats(ask: Callable[..., Coroutine[Any, Any, object]], chat: str) -> 
     for asked in ("/help", " "):  # a command needs no model, and blanks are no message
         await ask("POST", ai_sdk.API, json={"id": chat, "message": ai_sdk.user(asked)})
     for here in (chat, "no", "%20{"):
+        await ask("GET", f"{ai_sdk.API}/{here}/messages")
         await ask("GET", f"{ai_sdk.API}/{here}/stream")
         await ask("POST", f"{ai_sdk.API}/{here}/stop")
 

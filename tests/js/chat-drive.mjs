@@ -93,7 +93,8 @@ const scenarios = {
     }
     await chat.loadOlder();
     const texts = chat.getSnapshot().entries.map(({ text: said }) => said);
-    return { seen, texts: texts.slice(0, -1), pages: requests.filter((each) => /messages/.test(each)) };
+    const pages = requests.filter((each) => /messages/.test(each));
+    return { seen, texts: texts.slice(0, -1), pages };
   },
 
   /** Another client writes another branch, far up, while older messages are still to be read. */
@@ -102,7 +103,7 @@ const scenarios = {
     const chat = await open();
     const before = lines(chat).length;
     const edited = { role: "user", id: "new", content: "count to 2" };
-    const watched = when(chat, ({ isBusy, entries }) => !isBusy && entries.at(-2).id === "new");
+    const watched = when(chat, ({ isBusy, entries }) => !isBusy && entries.at(-2)?.id === "new");
     await clientOf().send(edited, { conversationId, after: order.after }).text();
     await watched;
     const { hasOlder } = chat.getSnapshot();
@@ -155,12 +156,13 @@ const scenarios = {
 
   /** Edits, other answers, and back; a second chat looks on. */
   async versions() {
-    const [chat, other] = [await open(), await open()];
+    const chat = await open();
     await chat.send({ role: "user", id: "one", content: "count to 2" });
     await chat.regenerate("one");
     await chat.edit("one", "count to 3");
     await when(chat, () => versions(chat)[0].length > 0);
     const edited = [lines(chat), versions(chat)];
+    const other = await open();
     const [{ versions: [{ ids }] }] = chat.getSnapshot().entries;
     await chat.switchVersion(ids[0]);
     const back = [lines(chat), versions(chat)];

@@ -1,11 +1,11 @@
-/** `Chat`: the history of its conversation, where reading it fails or something changes meanwhile. */
+/** `Chat`: its history, where reading fails or something changes meanwhile. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Chat } from "../../client_tools/js/src/index.js";
 import { json, scripted, stream, text, withResolvers } from "./client-support.mjs";
-import { ENDED, begins, conversation, frame, when } from "./watch-support.mjs";
+import { ENDED, begins, conversation, frame, when, written } from "./watch-support.mjs";
 
 const START = { type: "run-start" };
 const HI = { id: "u1", role: "user", content: "hi" };
@@ -123,23 +123,29 @@ test("a watch that is late does not bring back what was written anew", async (t)
   const log = conversation();
   const versions = ["a1", "a2"];
   const branches = [{ after: "u1", versions, current: "a2" }];
-  const answers = ["a", "b"].map((words, at) =>
-    stream({ run: `run${at}`, events: [START, text(words), ENDED] }),
-  );
-  const script = [...answers, view(2, { branches })];
+  const { promise: posted, resolve: post } = withResolvers();
+  const first = stream({ run: "one", events: [START, text("a"), ENDED] });
+  const script = [first, (response) => post(response), view(2, { branches })];
   const { client } = await scripted(t, script, undefined, log.watched);
   const chat = new Chat(client());
   t.after(chat.subscribe(() => {}));
   t.after(() => log.cut());
   await chat.send(HI);
-  await chat.regenerate("u1");
-  await when(chat, ({ entries }) => entries[1].versions !== undefined);
-  for (const [at, words] of ["a", "b", "c"].entries()) {
-    const events = [text(words), ENDED].map((event, n) => frame(`run${at}`, 2 + n, event));
-    log.say(...begins(`run${at}`, 1, at < 2 ? 0 : 2, at < 2 ? HI : MORE), ...events);
-  }
-  const end = await when(chat, (now) => lines(now).at(-1) === "assistant: c" && !now.isBusy);
-  assert.deepEqual(lines(end), ["user: hi", "assistant: b", "user: more", "assistant: c"]);
+  const again = chat.regenerate("u1");
+  const response = await posted;
+  stream({ run: "two", events: [START, text("b")], end: "open" })(response);
+  await when(chat, ({ entries }) => entries[1]?.text === "b");
+  const closed = Promise.all(
+    [...log.open].map((watch) => new Promise((resolve) => watch.on("close", resolve))),
+  );
+  log.say(...begins("one", 1, 0, HI), frame("one", 2, text("a")), frame("one", 3, ENDED));
+  log.say(...begins("two", 1, 0, HI));
+  await closed;
+  const rest = [text("c"), ENDED].map((event, at) => frame("two", 3 + at, event));
+  response.end(`${written(rest)}data: [DONE]\n\n`);
+  await again;
+  const end = await when(chat, ({ entries }) => entries[1].versions !== undefined);
+  assert.deepEqual(lines(end), ["user: hi", "assistant: bc"]);
   assert.deepEqual(end.entries[1].versions, [{ ids: versions, current: "a2" }]);
 });
 

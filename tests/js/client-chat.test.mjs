@@ -110,7 +110,8 @@ test("another message than the refused one is another one to the server", async 
   const refusal = json({ code: "conversation_busy", message: "no" }, 409);
   const { client, requests } = await scripted(t, [refusal, refusal, refusal]);
   const chat = new Chat(client());
-  const parts = [{ type: "text", text: "a" }, { type: "data", data: 1 }, { type: "text", text: "b" }];
+  const [a, b] = ["a", "b"].map((words) => ({ type: "text", text: words }));
+  const parts = [a, { type: "data", data: 1 }, b];
   await chat.send({ role: "user", content: parts });
   const { refused } = chat.getSnapshot();
   assert.deepEqual([refused.text, refused.message.content], ["a\nb", parts]);

@@ -144,20 +144,15 @@ const scenarios = {
    * program rolls an answer back, and deletes the conversation.
    */
   async live() {
-    const watching = [withResolvers(), withResolvers()];
-    const open = ({ resolve }) => {
-      let count = 0;
-      // the stream, and the state of the conversation when it began
-      const trace = ({ kind }) => kind === "response" && (count += 1) === 2 && resolve();
-      return new Chat(new Client({ url, retry, trace }), { conversationId });
-    };
-    const texts = (chat) => chat.getSnapshot().entries.map(({ text: said }) => said);
+    const open = () => new Chat(new Client({ url, retry }), { conversationId });
+    // what was said before the chats began is there, too
+    const texts = (chat) => chat.getSnapshot().entries.map(({ text: said }) => said).slice(2);
     await client.send("hi", { conversationId }).text();
-    const [one, other] = watching.map(open);
+    const [one, other] = [open(), open()];
     const ends = (chat, last) =>
       when(chat, ({ status }) => status === "idle" && texts(chat).at(-1) === last);
     const leave = [one, other].map((chat) => chat.subscribe(() => {}));
-    await Promise.all(watching.map(({ promise }) => promise));
+    await Promise.all([one, other].map((chat) => when(chat, ({ status }) => status === "idle")));
     const [long, short, last, endless] = order.messages;
     const begins = [one, other].map((chat) => when(chat, () => texts(chat)[1]?.includes("1 2")));
     void one.send(long);

@@ -52,6 +52,8 @@ tool({
       marks: { type: "array", items: { type: "object", properties: { on: { type: "boolean" } } } },
       pair: { type: "array", prefixItems: [{ type: "string" }], items: { type: "number" } },
       kind: { const: "page" },
+      title: { type: "string" },
+      weight: { type: "number" },
       other: { $ref: "#/$defs/other" },
     },
     required: ["color", "size"],
@@ -65,6 +67,8 @@ tool({
         marks?: { on?: boolean }[];
         pair?: unknown[];
         kind?: "page";
+        title?: string;
+        weight?: number;
         other?: unknown;
       }
     >(true);

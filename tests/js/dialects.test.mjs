@@ -171,7 +171,9 @@ const FRAMES = [
     "hi",
   ],
 ];
+const WHOLE = { object: "content", type: "text", msg_id: "m", text: "hi", status: "completed" };
 const LABELS = [
+  [WHOLE, "content completed", "other"],
   [{ object: "response", status: "failed" }, "response failed", "error"],
   [{ object: "message", type: "plugin_call", status: "completed" }, "message completed", "other"],
   [{ type: "RUN_ERROR" }, "RUN_ERROR", "error"],

@@ -234,10 +234,7 @@ function stream(source, sizes) {
     end += sizes.next().value;
     take(true, source.slice(0, end));
   }
-  if (reader.hasReferences) {
-    reader.restart();
-    closed = 0;
-  }
+  if (reader.end(source)) closed = 0;
   take(false, source);
   return { blocks: blocks.map(line), closed };
 }

@@ -34,6 +34,6 @@ def test_each_package_has_its_version_and_its_licence_beside_it() -> None:
 
 
 def test_the_page_has_them() -> None:
-    roots = (vendored.ROOT / "client_tools",)
+    roots = (vendored.FOLDER.parents[1],)
     served = {path for path in read_page_files(roots) if "/vendor/" in path}
     assert served == {f"/playground/vendor/{name}" for name in vendored.COPIES}

@@ -253,6 +253,22 @@ test("a refused result ends no wait; another message skips what waits", () => {
   assert.equal(script.log.answers.length, 2);
 });
 
+test("a post without messages asks for another answer, whatever waits", () => {
+  const { script, feed } = started();
+  feed(33, owed(["a"]));
+  feed(34, end("handed-back"));
+  const again = script.post(500, { messages: [], after: "m" });
+  script.response(again, 510, "r2");
+  assert.equal(script.log.answers.length, 2);
+});
+
+test("a tool that has begun and asks the client is paused meanwhile", () => {
+  const { script, feed } = started();
+  feed(20, begin("a"));
+  feed(33, owed(["a"]));
+  assert.deepEqual(script.rows().slice(1), ["tool paint: tool 20-33 paused, client 33- open"]);
+});
+
 test("a sub-agent that waits for the client is paused, and goes on", () => {
   const { script, feed } = started();
   feed(20, call("a", "researcher"));

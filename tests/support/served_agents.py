@@ -113,6 +113,7 @@ async def index_slowly(context: ToolContext) -> str:
 async def index(context: ToolContext) -> str:
     """Index all files."""
     context.progress("half of the files are read")
+    context.state.set("read", 2)
     await anyio.lowlevel.checkpoint()
     return "read"
 

@@ -194,7 +194,9 @@ export class Answering {
     const error = this.#reading.signal.aborted ? null : failure;
     const refusal = failure ? this.#takeBack(exchange, sending, failure) : {};
     // it was refused, and nothing has taken its place
-    if (exchange.replaces !== null && exchange.runs.length === 0) this.#chat.thread.remove(exchange);
+    if (exchange.replaces !== null && exchange.runs.length === 0) {
+      this.#chat.thread.remove(exchange);
+    }
     this.#setAccepted();
     exchange.isWaiting = exchange.isReading = false;
     this.#isLost = false;
@@ -346,7 +348,8 @@ export class Answering {
     // the queued message has closed what was owed
     if (this.#queued[0]?.isAccepted) return;
     const { conversationId } = this.#chat;
-    const { running, runId, owed } = await this.#chat.client.conversation(conversationId, { signal });
+    const view = await this.#chat.client.conversation(conversationId, { signal });
+    const { running, runId, owed } = view;
     const isSame = owed.some(({ id }) => this.#waiting.has(id));
     const begun = running?.runId ?? (isSame ? null : runId);
     this.#owed = owed.filter(isForPerson);
@@ -372,7 +375,7 @@ export class Answering {
     const ids =
       this.#waiting.size > 0
         ? []
-        : unansweredCalls(this.#chat.state().entries).filter((id) => !this.#lookedUp.has(id));
+        : unansweredCalls(this.#chat.thread.entries).filter((id) => !this.#lookedUp.has(id));
     if (ids.length === 0) return;
     try {
       const results = await readResults(

@@ -19,11 +19,9 @@ import { randomId } from "./wire.js";
 /** @typedef {import("./state.js").ChatSendOptions} ChatSendOptions */
 /** @typedef {import("./state.js").ChatState} ChatState */
 
-/**
- * @typedef {"send" | "edit" | "regenerate" | "switchVersion" | "loadOlder" | "reload" | "resume" |
- *   "decide" | "answer" | "stop"} MethodName
- */
-/** @typedef {Pick<Chat, MethodName>} ChatMethods */
+/** @typedef {"send" | "edit" | "regenerate" | "decide" | "answer" | "stop"} AnswerMethod */
+/** @typedef {"switchVersion" | "loadOlder" | "reload" | "resume"} HistoryMethod */
+/** @typedef {Pick<Chat, AnswerMethod | HistoryMethod>} ChatMethods */
 /**
  * @typedef {{client: Client, conversationId: string | undefined, chat: Chat}} KeptChat a chat, and
  *   what it was made for

@@ -71,8 +71,8 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run continues on
  *   the server
  * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "state" | "usage" |
- *   "message-ids" | "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output` is always
- *   included
+ *   "message-ids" | "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output`
+ *   is always included
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what a message does during a
  *   run
  * @property {"continue" | "cancel"} [onDisconnect] whether the run continues when nobody follows it

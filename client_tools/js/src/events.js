@@ -148,8 +148,8 @@ import { asRecord, parseJson } from "./json.js";
  * @typedef {TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent |
  *   ContextEvent | PlanEvent | StateEvent | ToolCallStartEvent | ToolCallArgsEvent |
  *   ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent |
- *   ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent |
- *   RunStartEvent | RunEndEvent | RewindEvent} Event
+ *   ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent |
+ *   RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent} Event
  */
 
 /**

@@ -8,8 +8,9 @@ export type Event = import("./events.js").Event;
 export type ChatOptions = import("./state.js").ChatOptions;
 export type ChatSendOptions = import("./state.js").ChatSendOptions;
 export type ChatState = import("./state.js").ChatState;
-export type MethodName = "send" | "edit" | "regenerate" | "switchVersion" | "loadOlder" | "reload" | "resume" | *   "decide" | "answer" | "stop";
-export type ChatMethods = Pick<Chat, MethodName>;
+export type AnswerMethod = "send" | "edit" | "regenerate" | "decide" | "answer" | "stop";
+export type HistoryMethod = "switchVersion" | "loadOlder" | "reload" | "resume";
+export type ChatMethods = Pick<Chat, AnswerMethod | HistoryMethod>;
 export type KeptChat = {
     client: Client;
     conversationId: string | undefined;

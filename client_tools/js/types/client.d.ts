@@ -112,8 +112,8 @@ export type PostOptions = {
      */
     signal?: AbortSignal;
     /**
-     * more kinds of events; `output` is always
-     * included
+     * more kinds of events; `output`
+     * is always included
      */
     include?: ("agents" | "context" | "plan" | "progress" | "reasoning" | "state" | "usage" | "message-ids" | "output" | "tools" | (string & {}))[];
     /**
@@ -422,8 +422,8 @@ export type RunView = {
  * @property {AbortSignal} [signal] stops reading, and running tools, at once; the run continues on
  *   the server
  * @property {("agents" | "context" | "plan" | "progress" | "reasoning" | "state" | "usage" |
- *   "message-ids" | "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output` is always
- *   included
+ *   "message-ids" | "output" | "tools" | (string & {}))[]} [include] more kinds of events; `output`
+ *   is always included
  * @property {"reject" | "enqueue" | "interrupt" | "rollback"} [onBusy] what a message does during a
  *   run
  * @property {"continue" | "cancel"} [onDisconnect] whether the run continues when nobody follows it
@@ -509,8 +509,6 @@ export type RunView = {
  * @typedef {{messages: import("./messages.js").Message[], next: number | null, total: number}}
  *   MessagePage
  */
-/** @template {Record<string, unknown>} [const T={}] the parameters of its tools, by their names */
-export declare class Client<const T extends Record<string, unknown> = {}> {
 /**
  * @typedef {object} AgentView
  * @property {string} id the `agentId`, empty for an agent without a name
@@ -539,7 +537,8 @@ export declare class Client<const T extends Record<string, unknown> = {}> {
  * @property {number} seconds
  * @property {number} cost in the currency of the server's prices; 0 without a price
  */
-export declare class Client {
+/** @template {Record<string, unknown>} [const T={}] the parameters of its tools, by their names */
+export declare class Client<const T extends Record<string, unknown> = {}> {
     #private;
     /**
      * @param {ClientOptions<T>} [options]

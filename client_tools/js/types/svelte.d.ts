@@ -14,9 +14,9 @@ export type ChatReadable = {
  *   once and after each change; the function that it returns unsubscribes
  */
 /**
- * A chat as a store: `const chat = createChat(client, { conversationId })`, then `$chat.entries` and
- * `chat.send("hi")`. It reads and follows its conversation while somebody subscribes. For another
- * conversation, create another one.
+ * A chat as a store: `const chat = createChat(client, { conversationId })`, then `$chat.entries`
+ * and `chat.send("hi")`. It reads and follows its conversation while somebody subscribes. For
+ * another conversation, create another one.
  *
  * @param {import("./client.js").Client} client
  * @param {import("./state.js").ChatOptions} [options]

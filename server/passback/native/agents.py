@@ -6,7 +6,7 @@ from passback.core.messages import Medium
 from passback.core.runs import Runs
 
 
-class ModelView(TypedDict):
+class AgentModelView(TypedDict):
     """A model by its full name; `media` are the kinds of attachments that it takes.
 
     It may refuse some forms all the same, such as an address or a rare file type.
@@ -31,7 +31,7 @@ class AgentView(TypedDict):
     """
 
     id: str
-    models: list[ModelView]
+    models: list[AgentModelView]
     commands: list[CommandView]
 
 
@@ -43,7 +43,7 @@ def agent_views(runs: Runs, /) -> list[AgentView]:
     ]
 
 
-def model_views(runs: Runs, agent: str, /) -> list[ModelView]:
+def model_views(runs: Runs, agent: str, /) -> list[AgentModelView]:
     """Return the models that answer a post to an agent, its own first. Raises UnknownAgent."""
     return [
         {"id": name, "media": sorted(runs.media(agent, model=name))} for name in runs.models(agent)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -166,7 +166,7 @@ def compose_document(wires: Sequence[Wire], /, *, version: str = "dev") -> JsonO
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{}, {"bearer": []}],
-        "paths": _merge_parts(wire.paths for wire in wires),
+        "paths": _merge_paths(wires),
         "components": {
             "schemas": _merge_parts([shared, *(schemas_of(*wire.types) for wire in wires)]),
             "securitySchemes": {
@@ -202,6 +202,15 @@ def document_wire(wires: Sequence[Wire], /, *, version: str) -> Wire:
     path = "/openapi.json"
     own = Wire([Endpoint(path, get_document, methods=["GET"])], {path: {"get": described}})
     return own
+
+
+def _merge_paths(wires: Sequence[Wire]) -> dict[str, JsonValue]:
+    """Return what is at each path. Two wires may have one path, with methods of their own."""
+    items: dict[str, list[JsonObject]] = {}
+    for wire in wires:
+        for path, item in wire.paths.items():
+            items.setdefault(path, []).append(cast("JsonObject", item))
+    return {path: _merge_parts(found) for path, found in items.items()}
 
 
 def _merge_parts(parts: Iterable[Mapping[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -29,7 +29,8 @@ from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
 from passback.http.wires import PartialBodies, RequestLimits, Wire
-from passback.native.history import conversation_view, utc_timestamp
+from passback.native.history import conversation_view
+from passback.native.times import utc_timestamp
 from passback.replay.faults import (
     BreakOff,
     Lose,

@@ -6,7 +6,7 @@ play, so that the same replay fails in the same way.
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from pydantic_core import from_json
 
@@ -175,9 +175,11 @@ class PlayLog:
         """
         if event_id is None:
             return self._frames
-        places = [n for n, one in enumerate(self._frames, 1) if one.frame.id == event_id]
+        places = [n for n, one in enumerate(self._frames) if one.frame.id == event_id]
         if places:
-            return self._frames[places[-1] :]
+            # the end has the id of the last event, and is sent again to whoever comes back with it
+            last = places[-1]
+            return self._frames[last if self._frames[last].frame.data == DONE else last + 1 :]
         if not any(one.frame.id == event_id for one in self._void):
             return self._frames
         return self._frames_after_void(rewinds=rewinds)
@@ -243,7 +245,7 @@ def _type_of(data: str) -> object:
         event = from_json(data)
     except ValueError:
         return None
-    return event.get("type") if isinstance(event, dict) else None
+    return cast("dict[str, object]", event).get("type") if isinstance(event, dict) else None
 
 
 def _renumber(frames: Sequence[PlayedFrame], run_id: RunId, epoch: int) -> Iterable[PlayedFrame]:

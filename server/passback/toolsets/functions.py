@@ -252,11 +252,8 @@ class FunctionTool:
     async def _call_with_retries(
         self, values: Mapping[str, Any], context: ToolContext, ids: Mapping[str, str]
     ) -> Content:
-        final = (
-            ToolError,
-            StateError,
-            NoResult,
-        )  # the function meant these: a retry would not change them
+        # the function meant these: a retry would not change them
+        final = (ToolError, StateError, NoResult)
         for attempt in range(self.retries):
             with (
                 suppress(CallBroken),

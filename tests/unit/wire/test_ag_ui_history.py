@@ -359,6 +359,21 @@ async def test_of_a_large_conversation_the_newest_messages_are_sent() -> None:
         assert ids == [f"u{n}" for n in range(250 - len(ids), 250)]
 
 
+async def test_a_client_from_before_1_0_has_no_messages_of_sub_agents() -> None:
+    runs = LoggedRuns(*HELLO)
+    said = AssistantMessage(MessageId("m1"), "secret")
+    runs.history = (UserMessage(MessageId("u1"), "go"), ChildMessage(CallId("c1"), said))
+    runs.known[RUN.key] = Status(1, message_count=2)
+    for helpers, ids in ((True, ["u1", "m1"]), (False, ["u1"])):
+        text = await read_snapshot(runs, RUN.key, 2, helpers=helpers)
+        assert [each["id"] for each in json.loads(text)] == ids
+    older = posted()
+    del older["protocolVersion"]
+    answer = await post(runs, older)
+    assert "secret" not in answer.body.decode()
+    assert "secret" in (await post(runs, posted())).body.decode()
+
+
 async def test_messages_of_a_long_time_ago_are_not_searched_for() -> None:
     runs = LoggedRuns(*HELLO)
     runs.known[RUN.key] = Status(1, message_count=MOST_MESSAGES + 1)

@@ -186,8 +186,14 @@ async def test_answers_fit_their_description(method: str, path: str, described: 
 
 
 def test_two_wires_cannot_claim_one_path() -> None:
-    with pytest.raises(ConfigurationError, match="/a"):
-        compose_document([Wire([], paths={"/a": {}}), Wire([], paths={"/a": {"get": {}}})])
+    other: dict[str, Any] = {"get": {"operationId": "other"}}
+    with pytest.raises(ConfigurationError, match="get"):
+        compose_document([Wire([], paths={"/a": {"get": {}}}), Wire([], paths={"/a": other})])
+
+
+def test_two_wires_may_have_a_path_with_methods_of_their_own() -> None:
+    wires = [Wire([], paths={"/a": {"post": {}}}), Wire([], paths={"/a": {"get": {}}})]
+    assert compose_document(wires)["paths"] == {"/a": {"post": {}, "get": {}}}
 
 
 async def test_the_document_is_made_once() -> None:

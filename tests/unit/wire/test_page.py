@@ -62,8 +62,8 @@ def test_the_imports_of_a_served_file_are_served_too() -> None:
         )
         if posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) not in SERVED
     }
-    # for applications that have React; the page does not load it
-    assert missing == {"/js/src/react.js: react"}
+    # for applications that have these; the page does not load them
+    assert missing == {"/js/src/react.js: react", "/js/src/vue.js: vue"}
 
 
 async def test_the_page_is_at_the_root_and_needs_no_key() -> None:

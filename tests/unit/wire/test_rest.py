@@ -113,7 +113,7 @@ async def test_structured_data_is_shown_on_request() -> None:
             "/conversations/c/stream?include=run,foo",
             (
                 "agents, context, message-ids, output, owed, plan, progress, "
-                "reasoning, rewind, run, tools, usage"
+                "reasoning, rewind, run, state, tools, usage"
             ),
         ),
     ],

@@ -303,7 +303,7 @@ async def test_an_unknown_include_is_refused_with_the_known_ones() -> None:
     answer = await send(runs, HELLO | {"include": ["run", "", "tomorrow"]})
     problem = (
         "each word has to be one of agents, context, message-ids, output, owed, plan, progress, "
-        "reasoning, rewind, run, tools, usage"
+        "reasoning, rewind, run, state, tools, usage"
     )
     assert (answer.status, answer.code) == (422, "invalid_request")
     assert answer.json["message"] == f"include: {problem}"

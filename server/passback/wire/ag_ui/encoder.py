@@ -78,9 +78,9 @@ def plan_state(plan: Plan, /) -> list[JsonValue]:
 _MISSING: Final = object()
 
 
-def _pointer(key: str) -> str:
-    """Return the JSON pointer (RFC 6901) of a key of the state."""
-    return "/" + key.replace("~", "~0").replace("/", "~1")
+def _operation(op: str, key: str, **fields: JsonValue) -> JsonValue:
+    """Return an operation of a JSON patch (RFC 6902) on a key of the state."""
+    return {"op": op, "path": "/" + key.replace("~", "~0").replace("/", "~1"), **fields}
 
 
 def owed_outcome(owed: Sequence[Owed], /, expires: str | None = None) -> _Fields:
@@ -268,11 +268,9 @@ class AgUiEncoder:
         Every operation is legal whatever the client has: a key that is removed is added before.
         """
         if self._state is None:
-            patch: list[JsonValue] = [
-                {"op": "add", "path": _pointer(name), "value": each}
-                for name, each in (*values.items(), *((name, None) for name in removed))
-            ]
-            patch += [{"op": "remove", "path": _pointer(name)} for name in removed]
+            added: JsonObject = {**values, **dict.fromkeys(removed)}
+            patch = [_operation("add", name, value=each) for name, each in added.items()]
+            patch += [_operation("remove", name) for name in removed]
             self._send("STATE_DELTA", delta=patch)
         else:
             known = {**self._state, **self._shared, **values}

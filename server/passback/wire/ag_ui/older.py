@@ -20,11 +20,9 @@ def older_fields(kind: str, fields: Mapping[str, JsonValue], /) -> dict[str, Jso
     The calls of sub-agents are shown as the agent's own. A run that was cancelled, or that leaves
     calls to the client, ends without an `outcome`, which means success.
     """
-    if kind.startswith("SUBAGENT_"):
-        return None
     shown = dict(fields)
     if shown.pop("subagentRunId", None) is not None:
-        if kind not in _KEPT:
+        if kind not in _KEPT:  # its beginning and its end neither
             return None
         shown.pop("parentMessageId", None)
     outcome = shown.get("outcome")

@@ -118,21 +118,7 @@ def _describe_routes(path: str) -> dict[str, JsonValue]:
                 ),
             )
         },
-        f"{path}/{{id}}/messages": {
-            "parameters": [_ID],
-            "get": describe_operation(
-                "getChatMessages",
-                "Get the stored messages of a chat; none if there is no such chat.",
-                {"200": json_response("A page.", schema_reference("ChatMessagesView"))},
-                "invalid_request",
-                "bad_request",
-                *STORE_ERRORS,
-                parameters=[
-                    _describe_number("before", "The `before` of the page behind this one."),
-                    _describe_number("limit", "How many to give at most.", MOST_LIMIT),
-                ],
-            ),
-        },
+        f"{path}/{{id}}/messages": _describe_messages(),
         f"{path}/{{id}}/stream": {
             "parameters": [_ID],
             "get": describe_operation(
@@ -163,6 +149,24 @@ def _describe_routes(path: str) -> dict[str, JsonValue]:
                 *STORE_ERRORS,
             ),
         },
+    }
+
+
+def _describe_messages() -> JsonValue:
+    return {
+        "parameters": [_ID],
+        "get": describe_operation(
+            "getChatMessages",
+            "Get the stored messages of a chat; none if there is no such chat.",
+            {"200": json_response("A page.", schema_reference("ChatMessagesView"))},
+            "invalid_request",
+            "bad_request",
+            *STORE_ERRORS,
+            parameters=[
+                _describe_number("before", "The `before` of the page behind this one."),
+                _describe_number("limit", "How many to give at most.", MOST_LIMIT),
+            ],
+        ),
     }
 
 
