@@ -10,6 +10,7 @@ needs, the others are a Python that has the packages. What is got that way goes 
 never into the system.
 """
 
+import fcntl
 import fnmatch
 import functools
 import os
@@ -167,15 +168,19 @@ def npm_ci(node: str, folder: Path) -> bool:
     """
     lock = folder / "package-lock.json"
     done = folder / "node_modules" / ".passback-lock"
-    if done.exists() and done.read_bytes() == lock.read_bytes():
-        return True
-    npm = npm_command(node)
-    if npm is None:
-        return False
-    command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    if not _run(command, cwd=folder, PATH=f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"):
-        return False
-    done.write_bytes(lock.read_bytes())
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "npm.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # tests and checks run at once, and both need them
+        if done.exists() and done.read_bytes() == lock.read_bytes():
+            return True
+        npm = npm_command(node)
+        if npm is None:
+            return False
+        command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        path = f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"
+        if not _run(command, cwd=folder, PATH=path):
+            return False
+        done.write_bytes(lock.read_bytes())
     return True
 
 
