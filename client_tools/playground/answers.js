@@ -59,6 +59,7 @@ import { eventOf } from "./recorder.js";
  * @property {Run | null} run
  * @property {boolean} catchesUp
  * @property {number} read when its last frame came
+ * @property {number} pause after which what comes is live
  */
 
 /** Most answers that are kept. */
@@ -67,6 +68,8 @@ export const MAX_ANSWERS = 50;
 export const MAX_ENTRIES = 20_000;
 /** A pause after which a stream has sent all that happened before. */
 const CAUGHT_UP = 20; // milliseconds
+/** Such a pause before the first event: a busy server may need some time for it. */
+const FIRST_PAUSE = 1000; // milliseconds
 /** The age below which an event counts as live. */
 const FRESH = 100; // milliseconds
 
@@ -137,6 +140,7 @@ export class AnswerLog {
       run: null,
       catchesUp: false,
       read: time,
+      pause: FIRST_PAUSE,
     });
     return false;
   }
@@ -153,6 +157,7 @@ export class AnswerLog {
       conversation: decoded(headers["x-conversation-id"] ?? "") || exchange.conversation,
       catchesUp: !exchange.isPost || isRepeat,
       read: time,
+      pause: FIRST_PAUSE,
     });
     let isChanged = this.#addReplies(exchange.replies.splice(0));
     const runId = headers["x-run-id"];
@@ -176,9 +181,9 @@ export class AnswerLog {
    * @param {Exchange} exchange
    */
   #addFrame({ id, data, time }, exchange) {
-    const pause = time - exchange.read;
+    if (time - exchange.read > exchange.pause) exchange.catchesUp = false;
     exchange.read = time;
-    if (pause > CAUGHT_UP) exchange.catchesUp = false;
+    exchange.pause = CAUGHT_UP;
     const type = TYPE.exec(data)?.[1] ?? "";
     const run = this.#runOf(exchange, id);
     if (type === "posted") return this.#addPosted(eventOf(data), time);

@@ -34,10 +34,12 @@ async def test_a_reload_in_the_middle_of_an_answer_shows_the_rest_of_it(
 async def test_a_reload_after_the_end_shows_the_same_conversation(playground: Playground) -> None:
     page = playground.page
     await playground.say("Change background color to blue.")
+    await expect(page.locator(".text[aria-busy]")).to_have_count(0)
     shown = await page.locator("#transcript").inner_text()
     assert await page.locator(".answer .model").all_text_contents() == ["demo"]
     await page.reload()
     await expect_text(playground, "Done.")
+    await expect(page.locator(".text[aria-busy]")).to_have_count(0)
     assert await page.locator("#transcript").inner_text() == shown
     assert len(playground.posts) == 2
 

@@ -257,6 +257,7 @@ async def test_an_export_is_played_back_without_the_server(
 ) -> None:
     async with open_playground(browser, server_url) as playground:
         await playground.say("Change background color to blue.")
+        await expect(playground.page.locator(".text[aria-busy]")).to_have_count(0)
         shown = await playground.page.locator("#transcript").inner_text()
         file = await exported(playground.page, tmp_path)
     recording = json.loads(file.read_text())
@@ -271,6 +272,7 @@ async def test_an_export_is_played_back_without_the_server(
     assert first["frames"][-1]["data"] == "[DONE]"
     async with replaying(file, "--speed", "10") as url, open_playground(browser, url) as playground:
         await playground.say("Change background color to blue.")
+        await expect(playground.page.locator(".text[aria-busy]")).to_have_count(0)
         assert await playground.page.locator("#transcript").inner_text() == shown
         assert await playground.background() == "rgb(0, 0, 255)"
 

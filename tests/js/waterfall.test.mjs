@@ -534,10 +534,22 @@ test("only the newest answers are kept, and a stream of pieces changes nothing",
   );
 });
 
+test("what comes first may be late, though the server took a moment to send it", () => {
+  const script = new Script();
+  const follow = script.follow(1000);
+  script.response(follow, 1001, "r1");
+  const startedAt = new Date(T0 + 400).toISOString();
+  script.frame(follow, 1100, START, "r1");
+  script.frame(follow, 1101, message("m", { startedAt }), "r1");
+  script.frame(follow, 1200, end("completed"), "r1");
+  assert.deepEqual(script.rows(0).slice(-1), ["model : model 400-1200 done"]);
+});
+
 test("runs that other clients begin are told apart by what they posted", () => {
   const script = new Script();
-  const watch = script.follow(0);
-  script.response(watch, 1, null);
+  // it is quiet for so long that what comes then is live
+  const watch = script.follow(-1000);
+  script.response(watch, -999, null);
   const posted = (at, runId, ...messages) =>
     script.frame(watch, at, { type: "posted", runId, first: 0, messages }, runId, "");
   posted(110, "r1", { role: "user", content: "hi" });
