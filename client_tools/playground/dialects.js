@@ -230,7 +230,10 @@ class Messages {
   }
 
   close() {
-    this.#socket.close();
+    const socket = this.#socket;
+    // a browser complains about a socket that is closed while it opens
+    if (socket.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
+    else socket.close();
   }
 
   async *[Symbol.asyncIterator]() {

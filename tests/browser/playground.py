@@ -145,8 +145,8 @@ async def open_playground(
         playground.page.on("request", playground.hear_request)
         await playground.open()
         yield playground
-        assert playground.complaints == []
-        assert playground.elsewhere == []
+        assert not playground.complaints, playground.complaints
+        assert not playground.elsewhere, playground.elsewhere
     finally:
         await tab.close()
 

@@ -81,6 +81,25 @@ async def test_the_first_run_on_the_chat_socket_lacks_its_beginning_and_says_so(
         await expect(kinds(page).filter(has_text="chat:start")).to_have_count(1)
 
 
+async def test_another_choice_leaves_a_socket_that_opens_without_a_complaint(
+    browser: Browser, fast_url: str
+) -> None:
+    async with open_playground(browser, fast_url) as playground:
+        page = playground.page
+        await playground.say("hi")
+        await show_panel(page, "Protocols")
+        await choose(page, "AG-UI")
+        await page.locator("#wire").evaluate(
+            """(wire) => {
+              for (const name of ["chat", "chat", "ai-sdk"]) {
+                wire.value = name;
+                wire.dispatchEvent(new Event("change"));
+              }
+            }"""
+        )
+        await expect(kinds(page).last).to_have_text("[DONE]")
+
+
 async def test_a_run_that_goes_on_is_followed(playground: Playground) -> None:
     page = playground.page
     await playground.write("count to 120")
