@@ -60,9 +60,9 @@ async def test_each_worker_answers_at_the_one_address_and_goes_on_where_another_
     two: WorkerProcesses, conversation: str
 ) -> None:
     one, other = two.pids
-    async with client_of(two.server.url) as client, two.only(one):
+    async with two.client_at(one) as client:
         asked = await client.post(conversation, user("time zone"), tools=[ZONE])
-    async with client_of(two.server.url) as client, two.only(other):
+    async with two.client_at(other) as client:
         answer = await client.post(conversation, result(asked.call.id, "UTC"))
     assert answer.text == 'Done. get-time-zone answered: "UTC".'
 
@@ -91,7 +91,7 @@ async def test_flags_reach_the_workers_and_are_on_no_command_line_of_theirs(
     async with worker_processes(2, *sqlite, "--api-keys", "ann:canary-of-a-client") as two:
         for pid in two.pids:
             assert "canary" not in command_line(pid)
-            async with two.only(pid), client_of(two.server.url, key="canary-of-a-client") as ann:
+            async with two.client_at(pid, key="canary-of-a-client") as ann:
                 assert (await ann.http.get("/tool-calls?status=owed")).status_code == 200
 
 

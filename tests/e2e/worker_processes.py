@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +42,28 @@ class WorkerProcesses:
                 pass
 
     @asynccontextmanager
-    async def only(self, pid: int) -> AsyncGenerator[None]:
+    async def client_at(self, pid: int, *, key: str | None = None) -> AsyncGenerator[Client]:
+        """Connect to that worker, and use the connection for one request after the other."""
+        async with client_of(self.server.url, key=key) as client:
+            # a frozen worker may hold the file's lock, so nothing is written meanwhile
+            async with self._only(pid):
+                assert (await client.http.get("/commands")).status_code == 200
+            yield client
+
+    @asynccontextmanager
+    async def at(
+        self, pid: int, ask: Callable[[Client], AbstractAsyncContextManager[Stream]]
+    ) -> AsyncGenerator[Stream]:
+        """Request on a connection of that worker's."""
+        async with self.client_at(pid) as client, ask(client) as stream:
+            assert stream.status == 200
+            yield stream
+
+    def post(self, pid: int, conversation: str, text: str) -> AbstractAsyncContextManager[Stream]:
+        return self.at(pid, lambda client: client.stream(conversation, [user(text)]))
+
+    @asynccontextmanager
+    async def _only(self, pid: int) -> AsyncGenerator[None]:
         """No other worker does anything meanwhile."""
         others = [each for each in self.pids if each != pid and _state(each)]
         try:
@@ -55,19 +76,6 @@ class WorkerProcesses:
         finally:
             for each in others:
                 os.kill(each, signal.SIGCONT)
-
-    @asynccontextmanager
-    async def at(
-        self, pid: int, ask: Callable[[Client], AbstractAsyncContextManager[Stream]]
-    ) -> AsyncGenerator[Stream]:
-        """Request on a connection of that worker's."""
-        async with client_of(self.server.url) as client, AsyncExitStack() as stack:
-            async with self.only(pid):
-                stream = await stack.enter_async_context(ask(client))
-            yield stream
-
-    def post(self, pid: int, conversation: str, text: str) -> AbstractAsyncContextManager[Stream]:
-        return self.at(pid, lambda client: client.stream(conversation, [user(text)]))
 
     async def _read(self) -> bool:
         assert self.server.process.stderr is not None
