@@ -98,6 +98,20 @@ async def test_a_begin_sent_twice_gives_the_same_lease_and_one_log(store: Ledger
     assert await store.read_log(first.run) == [Logged(Position(first.epoch, 1), RunStarted(run_id))]
 
 
+async def test_a_begin_that_arrives_again_late_forgets_no_commit(store: Ledger) -> None:
+    key, run_id = new_key(), new_run()
+    begun = change(key, 0, user("hello")), run_id, (RunStarted(run_id),)
+    held = await store.begin(*begun, lease=LONG)
+    assert held is not None
+    await store.commit(turn(held, 0, 2, say="well"), lease=LONG)
+
+    assert await store.begin(*begun, lease=LONG) == held
+    await store.commit(turn(held, 1, 3, say="then"), lease=LONG)
+    await store.release(held)
+
+    assert said_in((await store.load(key)).messages) == ["hello", "well", "then"]
+
+
 async def test_fences_and_epochs_of_a_conversation_do_not_repeat(store: Ledger) -> None:
     key = new_key()
     first = await begin_run(store, key)

@@ -157,7 +157,8 @@ class Ledger(Records):
             return None
         epoch = known.head.epoch
         lease = Lease(RunRef(change.key, command.run_id), epoch, make_fence(epoch, change.nonce))
-        self._held[lease.fence] = known, -1
+        # sent again, it says nothing of the commits since
+        self._held.setdefault(lease.fence, (known, -1))
         return lease
 
     async def _change(
