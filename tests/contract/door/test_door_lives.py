@@ -197,6 +197,19 @@ async def test_nothing_expires_while_there_is_a_lease(brief: Store, milliseconds
     assert await log_of(brief, key, run_id) is None
 
 
+async def test_the_log_of_a_life_before_is_no_part_of_the_next_one(brief: Store) -> None:
+    key, run_id = new_key(new_owner()), new_run()
+    lease = TakeLease("one", LONG)
+    begins = replace(first_write(key), log=LogChange(run_id, entry(1, 1)), lease=lease)
+    await applied(brief, begins)
+    await applied(brief, replace(a_write(key), lease="end"))
+    assert await is_gone(brief, key)
+    queued = QueueEntry(new_run(), b"queued")  # it stays while somebody waits
+    await applied(brief, replace(first_write(key), first_version=9, enqueue=queued))
+    await leased(brief, key, run_id, fence="two", epoch=2)
+    assert await log_of(brief, key, run_id) == [entry(2, 1)]
+
+
 async def test_nothing_expires_under_an_entry_of_the_queue(brief: Store) -> None:
     key, run_id = new_key(new_owner()), new_run()
     queued = replace(first_write(key), enqueue=QueueEntry(run_id, b"queued"), due=Due(queued=0))

@@ -32,12 +32,17 @@ end
 
 local voided, freed, has_gap, bytes = {}, 0, false, in_lease and tonumber(log_bytes)
 local adds = given.record and (not in_lease or last > seq)
-if given.run then bytes = bytes or version and select(2, entries_after(log, '0-0')) or 0 end
+-- a log that is there all the same is that of a conversation that has expired, or was evicted
+local is_new = given.run and (not version or not (in_lease or given.void_after)
+  and not redis.call('ZSCORE', logs, given.run))
+if is_new then bytes = 0 elseif given.run then
+  bytes = bytes or select(2, entries_after(log, '0-0'))
+end
 if given.void_after then
   voided, freed = entries_after(log, given.void_after)
   has_gap = #voided == redis.call('XLEN', log) and given.void_after ~= '0-0'
   bytes = has_gap and #GAP or bytes - freed
-elseif adds and version and not in_lease then
+elseif adds and not is_new and not in_lease then
   adds = #redis.call('XRANGE', log, given.entry, '+', 'COUNT', 1) == 0
 end
 local first, stop = string.find(queue, '\n' .. (given.enqueue or '') .. '\n', 1, true)
@@ -74,8 +79,7 @@ if given.run and (log_bytes == '' or not in_lease or given.ends or given.void_af
   redis.call('ZADD', logs, given.ends and digits(now + IDLE_LOG) or 'inf', given.run)
   redis.call('ZREMRANGEBYSCORE', logs, '-inf', digits(now))
 end
--- an eviction may have left it over
-if given.run and (has_gap or not version) then redis.call('DEL', log) end
+if is_new or has_gap then redis.call('DEL', log) end
 -- an entry without events in the place of the last one that stays: readers see the gap
 if has_gap then redis.call('XADD', log, given.void_after, '0', GAP) end
 for _, id in ipairs(has_gap and {} or voided) do redis.call('XDEL', log, id) end
