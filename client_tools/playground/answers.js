@@ -77,7 +77,7 @@ const TYPE = /^\{"type":"([a-z-]+)"/;
 /** Pieces, of which only the first of each model call counts. */
 const PIECES = new Set(["text", "reasoning", "agent-text", "tool-call-args"]);
 /** Events without a meaning for times. */
-const TIMELESS = new Set(["plan", "output", "posted", "watching", "deleted"]);
+const TIMELESS = new Set(["plan", "output", "posted", "switched", "watching", "deleted"]);
 
 export class AnswerLog {
   /** @type {Answer[]} */

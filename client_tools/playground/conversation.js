@@ -374,7 +374,8 @@ export class Conversation {
       const options = { after: this.#cursor, signal };
       for await (const event of watchWhileVisible(client, this.id, options)) {
         if (event.type === "deleted") return this.#showDeletion();
-        if (event.cursor || (await this.#isOutdated(event, signal))) return void this.watch();
+        const isOther = event.cursor || event.type === "switched";
+        if (isOther || (await this.#isOutdated(event, signal))) return void this.watch();
       }
     } catch (error) {
       // without it, the page is as a reload shows it

@@ -12,7 +12,7 @@ from tests.support.programs import missing, program
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.node]
 
 FOLDER = Path(__file__).resolve().parents[1] / "js"
-FRAMEWORKS = ("react", "vue", "svelte")
+FRAMEWORKS = ("react", "vue", "svelte", "svelte-4")
 COUNTED = "1 2 3 - counted by the demo model."
 
 
@@ -20,7 +20,7 @@ COUNTED = "1 2 3 - counted by the demo model."
 async def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's script with all packages."""
     node = program("node", variable="TEST_NODE")
-    for name in ("esbuild", "vue", "svelte"):
+    for name in ("esbuild", "vue", "svelte", "svelte-4"):
         if not (FOLDER / "node_modules" / name).exists():
             missing(f"{name} in tests/js/node_modules")
     script = tmp_path_factory.mktemp("page") / "bindings.js"

@@ -1,5 +1,6 @@
 """The page of docs/tutorials/browser-app.md, served from another port, does what the text says."""
 
+import re
 import threading
 from collections.abc import Generator
 from functools import partial
@@ -77,6 +78,39 @@ async def test_the_page_runs_its_tools_once_they_are_allowed_and_survives_a_relo
         await expect(log).to_contain_text("user: set-color to lightblue")
         await expect(log).to_contain_text("The page is lightblue now.")
         await expect(log).to_contain_text('get-time-zone answered: "Asia/Tokyo".')
+
+
+async def test_a_reload_continues_the_answer_that_the_text_names(
+    browser: Browser, slow_app_url: str
+) -> None:
+    [words] = re.findall(r"`(count to \d+)`", TUTORIAL.read_text())
+    async with await browser.new_page() as page:
+        await page.goto(slow_app_url)
+        await say(page, words)
+        log = page.locator("pre")
+        await expect(log).to_contain_text("1 2 3")
+        for _ in range(2):
+            await page.reload()
+            await expect(log).to_contain_text(f"user: {words}")
+            await expect(page.get_by_role("button", name="Stop")).to_be_enabled()
+        await expect(log).to_contain_text("60 61 62")
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+        await expect(log).not_to_contain_text("counted")
+
+
+async def test_an_empty_field_posts_nothing(browser: Browser, app_url: str) -> None:
+    async with await browser.new_page() as page:
+        posts: list[str] = []
+        page.on("request", lambda asked: posts.append(asked.method))
+        await page.goto(app_url)
+        await page.press("input", "Enter")
+        await page.get_by_role("button", name="Send").click()
+        await say(page, "count to 3")
+        await expect(page.locator("pre")).to_have_text(
+            re.compile(r"^user: count to 3\s+assistant: 1 2 3 - counted")
+        )
+        assert posts.count("POST") == 1
 
 
 async def test_a_second_tab_shows_the_answer_and_stops_it(

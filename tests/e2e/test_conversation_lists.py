@@ -10,7 +10,7 @@ from tests.support.server import running_server
 from tests.support.waiting import pause
 from tests.support.wire import ZONE, client_of, user
 
-from passback_client import Client, ListedConversation, Refused
+from passback_client import Client, ListedConversation, Refused, ServerAgents
 from passback_client import sync as plain
 
 if TYPE_CHECKING:
@@ -132,3 +132,25 @@ async def test_a_title_that_a_model_has_written_is_there_on_every_worker(url: st
         await there.rename("written", "mine")
         await there.ask("hi", conversation_id="written")
         assert (await here.conversation("written")).title == "mine"
+
+
+# ---------------------------------------------------------------- agents
+async def test_the_agents_are_listed_as_the_route_sends_them(workers: tuple[str, str]) -> None:
+    def agents_of_plain() -> ServerAgents:
+        with plain.Client(workers[1], api_key=KEYS["ann"]) as client:
+            return client.agents()
+
+    async with (
+        client_of(workers[0], key=KEYS["ann"]) as raw,
+        Client(workers[0], api_key=KEYS["ann"]) as ann,
+    ):
+        sent = (await raw.http.get("/agents")).json()
+        found = await ann.agents()
+    [agent], [sent_agent] = found.agents, sent["agents"]
+    assert [each.id for each in agent.models] == ["demo:fast"]
+    assert {"image"} <= {*agent.models[0].media} == {*sent_agent["models"][0]["media"]}
+    assert [(each.name, each.description) for each in agent.commands] == [
+        (each["name"], each["description"]) for each in sent_agent["commands"]
+    ]
+    assert [found.limits.body_bytes, found.limits.attachment_bytes] == [*sent["limits"].values()]
+    assert await anyio.to_thread.run_sync(agents_of_plain) == found

@@ -111,10 +111,23 @@ async def test_versions_are_shown_and_switched(server: Server, conversation: str
     assert seen["edited"] == [three, [["2/2"], []]]
     assert seen["back"] == [two, [["1/2"], ["2/2"]]]
     assert seen["first"] == [two, [["1/2"], ["1/2"]]]
-    assert seen["unaware"] == "user: count to 3"
+    assert seen["switched"] == seen["first"]
     assert seen["aware"] == [*two, "user: count to 4", f"assistant: {FOUR}"]
     assert (seen["error"], seen["status"]) == ("message_not_found", "idle")
     assert seen["last"] == seen["aware"]
+
+
+async def test_the_first_message_is_seen_by_who_looked_on_before(
+    server: Server, conversation: str
+) -> None:
+    seen = await drive("first", server.url, conversation)
+    all_of_it = [
+        "user: count to 3",
+        f"assistant: {THREE}",
+        "user: count to 2",
+        f"assistant: {TWO}",
+    ]
+    assert seen == {"one": all_of_it, "other": all_of_it}
 
 
 @pytest.mark.parametrize("is_sent_again", [False, True])

@@ -91,7 +91,7 @@ def closed(schema: JsonValue) -> JsonValue:
     return strict
 
 
-OF_CONVERSATIONS = {"posted", "deleted"}
+OF_CONVERSATIONS = {"posted", "switched", "deleted"}
 """Events beside those of runs."""
 
 SIMPLE = (

@@ -46,3 +46,31 @@ async def test_a_second_client_sees_all_that_is_said_at_another_worker(
             assert (await one.http.delete(f"/conversations/{conversation}")).status_code == 204
             assert (await stream.next()).event == {"type": "deleted"}
         assert (await other.http.get(f"/conversations/{conversation}/events")).status_code == 404
+
+
+async def test_a_switch_and_a_first_message_at_another_worker_are_told_at_once(
+    pair: tuple[Client, Client], conversation: str
+) -> None:
+    one, other = pair
+    path = f"/conversations/{conversation}"
+    with anyio.fail_after(SECONDS):
+        headers = {"accept": "text/event-stream"}
+        absent = other.http.stream("GET", f"{path}/events?absent=wait", headers=headers)
+        async with absent as response:
+            assert response.status_code == 200
+            await one.post(conversation, user("first"))
+            async for line in response.aiter_lines():
+                if '"run-end"' in line:
+                    break
+        [first, _] = await one.messages(conversation)
+        await one.post(conversation, user("second"), after="")
+        async with other.watch(conversation) as stream:
+            switched = await one.http.post(f"{path}/leaf", json={"message": first["id"]})
+            assert switched.status_code == 200
+            [*_, last] = await one.messages(conversation)
+            told = {"type": "switched", "message": last["id"]}
+            assert (await stream.next()).event == told
+            await one.post(conversation, user("third"))
+            seen = await stream.whole_run()
+            # for those who have not read them again
+            assert [text for role, text in posted(seen) if role == "user"] == ["first", "third"]

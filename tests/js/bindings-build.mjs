@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 
 import { build } from "esbuild";
 import { compile, compileModule } from "svelte/compiler";
+import { compile as compile4 } from "svelte-4/compiler";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const source = join(here, "..", "..", "client_tools", "js", "src");
@@ -16,6 +17,9 @@ const svelte = {
   setup({ onLoad }) {
     onLoad({ filter: /\.svelte(\.js)?$/ }, async ({ path }) => {
       const text = await readFile(path, "utf8");
+      if (path.endsWith("-4.svelte")) {
+        return { contents: compile4(text, { filename: path, sveltePath: "svelte-4" }).js.code };
+      }
       const translate = path.endsWith(".js") ? compileModule : compile;
       return { contents: translate(text, { filename: path, generate: "client" }).js.code };
     });

@@ -12,6 +12,7 @@ import { Client } from "passback";
 import { useChat as useReactChat } from "passback/react";
 import { useChat as useVueChat } from "passback/vue";
 
+import Svelte4Chat from "./bindings-svelte-4.svelte";
 import SvelteChat from "./bindings-svelte.svelte";
 import { props as svelteProps } from "./bindings-props.svelte.js";
 
@@ -72,10 +73,18 @@ function inSvelte(target, conversationId) {
   };
 }
 
+function inSvelte4(target, id) {
+  const page = new Svelte4Chat({ target, props: { client, conversationId: id } });
+  return {
+    show: (conversationId) => page.$set({ conversationId }),
+    hide: () => page.$destroy(),
+  };
+}
+
 let shown;
 window.show = (name, url, conversationId) => {
   client ??= new Client({ url, tools });
-  const begin = { react: inReact, vue: inVue, svelte: inSvelte }[name];
+  const begin = { react: inReact, vue: inVue, svelte: inSvelte, "svelte-4": inSvelte4 }[name];
   if (shown) shown.show(conversationId);
   else shown = begin(document.getElementById("root"), conversationId);
 };

@@ -169,14 +169,30 @@ const scenarios = {
     const [, { versions: [answers] }] = chat.getSnapshot().entries;
     await chat.switchVersion(answers.ids[0]);
     const first = [lines(chat), versions(chat)];
-    // the server tells of a switch with the next run
-    const unaware = lines(other)[0];
+    const isSame = () => JSON.stringify(versions(other)) === JSON.stringify(versions(chat));
+    await when(other, isSame);
+    const switched = [lines(other), versions(other)];
     await chat.send("count to 4");
     await when(other, () => lines(other).length === 4);
     const aware = lines(other);
     await chat.switchVersion("nonsense");
     const { error, status } = chat.getSnapshot();
-    return { edited, back, first, unaware, aware, error: error.code, status, last: lines(chat) };
+    return {
+      ...{ edited, back, first, switched, aware },
+      ...{ error: error.code, status, last: lines(chat) },
+    };
+  },
+
+  /** Two chats on a conversation that nobody has begun, and one that never is. */
+  async first() {
+    const [one, other] = [await open(), await open()];
+    const seen = when(other, (now) => now.entries.length === 2 && now.status === "idle");
+    await one.send("count to 3");
+    await seen;
+    const back = when(one, (now) => now.entries.length === 4 && now.status === "idle");
+    await other.send("count to 2");
+    await back;
+    return { one: lines(one), other: lines(other) };
   },
 
   /** A message whose answer is lost is not said twice. */

@@ -39,6 +39,23 @@ for (const [options, message] of [
     "tool f: parameters is a string: give a JSON Schema as an object, or a schema of Zod, " +
       "ArkType, Valibot or the like",
   ],
+  ...["", "a b", "a.b", "ä", "add\n", "n".repeat(65)].map((name) => [
+    { tools: { [name]: { execute } } },
+    `tool "${name}": a name is 1 to 64 letters (A-Z), digits, _ or -`,
+  ]),
+  [
+    { tools: { add: { execute }, Add: { execute } } },
+    "two tools are named Add (case does not count)",
+  ],
+  ...["array", "string", null, ["object", "null"]].map((type) => [
+    { tools: { f: { execute, parameters: { type } } } },
+    `tool f: parameters are a schema of the type ${JSON.stringify(type)}: give one of the type ` +
+      "object",
+  ]),
+  [
+    { tools: { later: { execute: "later", parameters: { type: "array" } } } },
+    'tool later: parameters are a schema of the type "array": give one of the type object',
+  ],
   [
     { tools: { f: { execute, title: 1 } } },
     "tool f: title is 1: give a text",
@@ -89,4 +106,14 @@ test("what is undefined is not given, and an address may be a URL", () => {
     retry: { attempts: undefined, unanswered: Infinity },
   };
   assert.ok(new Client({ url: new URL("http://x/base/"), ...nothing }));
+});
+
+test("names and schemas are taken that a server takes", () => {
+  const tools = {
+    ask_user: { execute },
+    [`-${"9".repeat(63)}`]: { execute, parameters: {} },
+    "a-B_9": { execute, parameters: { type: "object" } },
+    open: { execute: "later", parameters: { type: undefined, anyOf: [{}] } },
+  };
+  assert.ok(new Client({ url: "http://x", tools }));
 });

@@ -187,8 +187,9 @@ test("a list in which something is no tool is refused, with what to give", () =>
         { name: "add", execute },
         { name: "add", execute },
       ],
-      "two tools are named add",
+      "two tools are named add (case does not count)",
     ],
+    [[{ name: "", execute }], 'tool "": a name is 1 to 64 letters (A-Z), digits, _ or -'],
     [[{ name: "add" }], 'tool add: execute is neither a function nor "later"'],
     [{ add: null }, 'tool add: execute is neither a function nor "later"'],
   ];

@@ -177,6 +177,60 @@ test("a call is shown with the result of the client that ran it", { timeout: 800
   assert.equal(end.entries.length, 2);
 });
 
+test("a switch of another client is shown at once", { timeout: 8000 }, async (t) => {
+  const answer = { id: "a1", role: "assistant", content: "old" };
+  const branches = [{ after: null, versions: ["u1", "u2"], current: "u1" }];
+  const view = { id: "c", running: null, queued: [], owed: [], messageCount: 2, branches };
+  const script = [json(view), json({ messages: [HI, answer], next: null, total: 2 })];
+  const { chat, log } = await live(t, script);
+  log.say(...run("two", 1, 0, MORE, text("new")));
+  await when(chat, ({ status, entries }) => status === "idle" && entries.length === 2);
+  const statuses = new Set();
+  t.after(chat.subscribe(() => statuses.add(chat.getSnapshot().status)));
+  log.say(frame(null, 0, { type: "switched", message: "a1" }));
+  const now = await when(chat, ({ entries }) => entries[1]?.text === "old");
+  assert.deepEqual(lines(now), ["user: hi", "assistant: old"]);
+  assert.deepEqual(now.entries[0].versions, [{ ids: ["u1", "u2"], current: "u1" }]);
+  log.say(...run("three", 4, 2, { ...MORE, id: "u3" }, text("c")));
+  const end = await when(chat, ({ status, entries }) => status === "idle" && entries.length === 4);
+  assert.deepEqual(lines(end), ["user: hi", "assistant: old", "user: more", "assistant: c"]);
+  assert.deepEqual([...statuses], ["idle", "streaming"]);
+  assert.deepEqual(log.places, [undefined]);
+});
+
+test("the first message of another client is shown", { timeout: 8000 }, async (t) => {
+  const log = conversation();
+  const none = json({ code: "conversation_not_found", message: "no" }, 404);
+  const { client, watches } = await scripted(t, [none], undefined, log.watched);
+  const chat = new Chat(client(), { conversationId: "c" });
+  t.after(chat.subscribe(() => {}));
+  t.after(() => log.cut());
+  const empty = await when(chat, ({ status }) => status === "idle");
+  assert.deepEqual([empty.entries, empty.error], [[], null]);
+  assert.equal(watches[0].query.absent, "wait");
+  log.say(...run("one", 1, 0, HI, text("a")), ...run("two", 4, 2, MORE, text("b")));
+  const end = await when(chat, ({ status, entries }) => status === "idle" && entries.length === 4);
+  assert.deepEqual(lines(end), ["user: hi", "assistant: a", "user: more", "assistant: b"]);
+});
+
+test("an own first message is shown once, too", { timeout: 8000 }, async (t) => {
+  const log = conversation();
+  const none = json({ code: "conversation_not_found", message: "no" }, 404);
+  const own = (response) => {
+    stream({ run: "one", events: [START, text("a"), ENDED] })(response);
+    log.say(...run("one", 1, 0, HI, text("a")));
+  };
+  const { client } = await scripted(t, [none, own], undefined, log.watched);
+  const chat = new Chat(client(), { conversationId: "c" });
+  t.after(chat.subscribe(() => {}));
+  t.after(() => log.cut());
+  await when(chat, ({ status }) => status === "idle");
+  await chat.send(HI);
+  log.say(...run("two", 4, 2, MORE, text("b")));
+  const end = await when(chat, ({ status, entries }) => status === "idle" && entries.length === 4);
+  assert.deepEqual(lines(end), ["user: hi", "assistant: a", "user: more", "assistant: b"]);
+});
+
 test("a failed run of others is an error until the next one", { timeout: 8000 }, async (t) => {
   const { chat, log } = await live(t, []);
   const error = { type: "error", error: "no", code: "model_rejected", retryable: false };

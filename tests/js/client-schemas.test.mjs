@@ -183,3 +183,19 @@ for (const [parameters, message] of [
     assert.throws(() => new Client({ url: "http://x", tools }), expected);
   });
 }
+
+for (const [parameters, kind] of [
+  [z.string(), "string"],
+  [z.array(z.number()), "array"],
+  [type("number"), "number"],
+]) {
+  test(`a client is not made with a schema of the type ${kind}`, () => {
+    const tools = { f: { parameters, execute: () => "" } };
+    const words = `the type "${kind}": give one of the type object`;
+    const expected = {
+      name: "InvalidArgument",
+      message: `tool f: parameters are a schema of ${words}`,
+    };
+    assert.throws(() => new Client({ url: "http://x", tools }), expected);
+  });
+}

@@ -194,3 +194,30 @@ test("what is no conversation is refused at once, and a broken stream is named",
   const { error } = await collect(client().watch("c"));
   assert.match(error.message, /posted messages lack their position/);
 });
+
+test("another branch is told, and a conversation is waited for", async (t) => {
+  const switched = frame(null, 0, { type: "switched", message: "u1" });
+  const script = [
+    serve([...TWO_RUNS.slice(0, 4), switched], "cut"),
+    serve([...TWO_RUNS, DELETED]),
+    serve([frame(null, 0, { type: "switched" })]),
+  ];
+  const { client, watches } = await scripted(t, [], undefined, inTurn(script));
+  const events = [];
+  for await (const event of client().watch("c", { absent: "wait" })) events.push(event);
+  const types = TWO_RUNS.map(({ data }) => JSON.parse(data).type);
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["watching", ...types.slice(0, 4), "switched", ...types.slice(4), "deleted"],
+  );
+  assert.deepEqual(events[5], { type: "switched", message: "u1", cursor: "", runId: null });
+  assert.deepEqual(
+    watches.map(({ query, headers }) => [query.absent, headers["last-event-id"]]),
+    [
+      ["wait", undefined],
+      ["wait", "one.1-3"],
+    ],
+  );
+  const { error } = await collect(client().watch("c"));
+  assert.deepEqual([error.code, watches[2].query.absent], ["protocol_error", undefined]);
+});

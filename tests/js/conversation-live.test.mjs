@@ -96,6 +96,22 @@ test("runs that ended before the watch began are shown from the history", async 
   assert.equal(requests.filter(({ name }) => name === INFO).length, 3);
 });
 
+test("a version to which others switch is shown", { timeout: 8000 }, async (t) => {
+  const switched = streaming({ data: '{"type":"switched","message":"m0"}' });
+  const { conversation, settled, asked, log } = open(
+    { [POST]: [ended([START, text("a"), END])], [INFO]: [state("run")], [MESSAGES]: [page(HI)] },
+    switched,
+  );
+  t.after(() => conversation.close());
+  await conversation.send("no");
+  await settled();
+  assert.deepEqual(told(log, "clear", "addPast"), [
+    ["clear"],
+    ["addPast", { role: "user", id: "m0", text: "hi" }],
+  ]);
+  assert.deepEqual(asked[0], "run.1-3");
+});
+
 test("an own answer comes once, and the watch goes on behind it", async (t) => {
   const { conversation, asked, log } = open({ [POST]: [ended([START, text("a"), END])] });
   t.after(() => conversation.close());

@@ -54,7 +54,7 @@ from passback.core.messages import (
     RunRef,
 )
 from passback.core.posts import Parked, StartRun
-from passback.core.runs import BranchPoint, Command, RunBatch, TakeBatch, TakeRunBatch
+from passback.core.runs import BranchPoint, Command, RunBatch, TakeBatch, TakeRunBatch, TellSwitch
 from passback.core.titles import check_title
 from passback.core.toolsets import Toolset
 
@@ -179,6 +179,8 @@ class LoggedRuns:
         *,
         after: Cursor | Position | None = None,
         take: TakeRunBatch | None = None,
+        tell_switch: TellSwitch | None = None,
+        waits: bool = False,
     ) -> AsyncGenerator[AsyncIterator[RunBatch]]:
         await self.status(key)
         place = Cursor(RUN.run_id, START) if after is None else after

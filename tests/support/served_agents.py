@@ -179,5 +179,25 @@ async def hold_again(port: int) -> str:
 
 _cook = Agent(name="cook", description="Cooks.", prompt="You cook.", tools=[price])
 holding = Agent(prompt="You wait.", tools=[hold, hold_again, price, wipe], agents=[_cook])
+
+
+@tool
+def add_to_cart(item: str, context: ToolContext) -> str:
+    """Put an item into the cart."""
+    kept = context.state.get("cart")
+    cart = [*(kept if isinstance(kept, list) else []), item]
+    context.state.set("cart", cart)
+    return f"The cart has {len(cart)} items."
+
+
+@tool
+async def add_and_hold(item: str, port: int, context: ToolContext) -> str:
+    """Put it into the cart, and wait at a gate."""
+    context.state.set("cart", [item])
+    await wait_at(port)
+    return "let go"
+
+
+sharing = Agent(prompt="You run a shop.", tools=[add_to_cart, add_and_hold])
 first = Agent(prompt="You are the first.")
 second = Agent(prompt="You are the second.")

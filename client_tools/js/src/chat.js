@@ -205,8 +205,7 @@ export class Chat {
   };
 
   /**
-   * Read the history again, and follow the conversation: after an error, or because other clients
-   * may have switched to another version.
+   * Read the history again, and follow the conversation, after an error.
    *
    * @returns {Promise<void>} resolves when it is read; an error is in the state
    */

@@ -115,6 +115,8 @@ import { agentPath, conversationPath, included, randomId } from "./wire.js";
 /**
  * @typedef {object} WatchOptions
  * @property {string} [after] the cursor of the last event that was seen, of any run
+ * @property {"wait" | "refuse"} [absent] whether a conversation that does not exist is waited for,
+ *   or an `ApiError` (the default)
  * @property {SendOptions["include"]} [include]
  * @property {AbortSignal} [signal] closes the connection; the iteration throws its reason
  * @property {PostOptions["onConnection"]} [onConnection]
@@ -302,12 +304,16 @@ export class Client {
    * @returns {AsyncGenerator<import("./events.js").WatchEvent, void, void>} throws `CursorExpired`
    *   if events after `after` are lost: read the messages again, and watch without it
    */
-  watch(conversationId, { after = "", include = [], signal, onConnection } = {}) {
+  watch(
+    conversationId,
+    { after = "", absent = "refuse", include = [], signal, onConnection } = {},
+  ) {
     conversationPath(conversationId);
     const { signal: never } = new AbortController();
     return watchConversation(this.#parts, {
       conversationId,
       after,
+      absent,
       include: included(include),
       signal: signal ?? never,
       ...defined({ onConnection }),

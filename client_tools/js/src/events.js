@@ -133,6 +133,10 @@ import { asRecord, parseJson } from "./json.js";
  *   PostedEvent the messages with which a run begins, before its `run-start`: they replace all
  *   messages from the position `first` on. Many come in several events
  */
+/**
+ * @typedef {{type: "switched", message: string} & Place} SwitchedEvent another branch is read: the
+ *   one that ends with `message`. It also comes behind a reconnect, if it may have been missed
+ */
 /** @typedef {{type: "deleted"} & Place} DeletedEvent the conversation was deleted */
 /**
  * @typedef {{type: "watching"} & Place} WatchingEvent what is said from here on follows, a run in
@@ -140,8 +144,8 @@ import { asRecord, parseJson } from "./json.js";
  *   library
  */
 /**
- * @typedef {Event | PostedEvent | DeletedEvent | WatchingEvent | (ErrorEvent & Place)} WatchEvent
- *   an event of a conversation; the `error` is that of a run, which ends with it
+ * @typedef {Event | PostedEvent | SwitchedEvent | DeletedEvent | WatchingEvent | (ErrorEvent &
+ *   Place)} WatchEvent an event of a conversation; the `error` is that of a run, which ends with it
  */
 
 /**
@@ -228,7 +232,10 @@ const TEXTS = {
   rewind: ["to"],
   error: ["error"],
   posted: ["runId"],
+  switched: ["message"],
 };
+/** Events of a conversation, and not of the run before them. */
+const PLACELESS = new Set(["switched", "deleted"]);
 
 /**
  * @param {string} data of one frame
@@ -253,7 +260,7 @@ export function readEvent(data, place) {
     Object.assign(event, { reason, payload: asRecord(event.payload) });
   }
   if (event.type === "posted") return readPosted(event);
-  const { cursor, runId } = event.type === "deleted" ? { cursor: "", runId: null } : place;
+  const { cursor, runId } = PLACELESS.has(event.type) ? { cursor: "", runId: null } : place;
   return /** @type {Event} */ ({ ...event, cursor, runId });
 }
 

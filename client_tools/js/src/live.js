@@ -66,7 +66,8 @@ export class Live {
    * @param {boolean} options.isFollowed whether more than its history is read
    * @param {import("./thread.js").Thread} thread
    * @param {object} on
-   * @param {(event: Exclude<WatchEvent, {type: "posted" | "deleted" | "watching"}>) => void}
+   * @param {(event: Exclude<WatchEvent, {type: "posted" | "switched" | "deleted" | "watching"}>) =>
+   *   void}
    *   on.onEvent called with each event of a run that the chat does not read itself
    * @param {() => void} on.onChange
    * @param {() => void} on.onStopped called when it does not watch any more, perhaps within a run
@@ -228,15 +229,17 @@ export class Live {
   async #follow(signal) {
     const { conversationId, include } = this.#options;
     const { onConnection } = this.#on;
-    const options = { include, after: this.#cursor, signal, onConnection };
+    // another client may begin the conversation
+    const absent = /** @type {const} */ ("wait");
+    const options = { include, after: this.#cursor, absent, signal, onConnection };
     for await (const event of watchWhileVisible(this.#client, conversationId, options)) {
-      if (event.type === "watching") await this.#load(signal);
+      if (event.type === "watching" || event.type === "switched") await this.#load(signal);
       else this.#add(event);
       if (signal.aborted) return;
     }
   }
 
-  /** @param {Exclude<WatchEvent, {type: "watching"}>} event */
+  /** @param {Exclude<WatchEvent, {type: "watching" | "switched"}>} event */
   #add(event) {
     if (event.type === "deleted") {
       this.#forget();
@@ -319,8 +322,15 @@ export class Live {
    * @param {AbortSignal} signal
    */
   async #load(signal) {
-    const { conversationId } = this.#options;
-    const view = await this.#client.conversation(conversationId, { signal });
+    const { conversationId, isFollowed } = this.#options;
+    let view;
+    try {
+      view = await this.#client.conversation(conversationId, { signal });
+    } catch (error) {
+      // it is waited for, unless it was there
+      if (!isFollowed || this.#thread.entries.length > 0 || !isMissing(error)) throw error;
+      return this.#setLoading(false);
+    }
     const read = await readNewest(this.#client, conversationId, view, { signal });
     const { first, messages, end, posted } = read;
     const hasOlder = this.#thread.load(first, messages);

@@ -123,10 +123,27 @@ export function isStandardSchema(value) {
  * @param {string} name of the tool
  * @param {ToolParameters | undefined} parameters
  * @returns {JsonSchema | undefined} the parameters as they are declared to the server
- * @throws {InvalidArgument} the library cannot convert them
+ * @throws {InvalidArgument} the library cannot convert them, or the server refuses them
  */
 export function declaredParameters(name, parameters) {
-  if (!isStandardSchema(parameters)) return parameters;
+  const schema = isStandardSchema(parameters) ? converted(name, parameters) : parameters;
+  const { type = "object" } = schema ?? {};
+  if (type !== "object") {
+    throw new InvalidArgument(
+      `tool ${name}: parameters are a schema of the type ${JSON.stringify(type)}: give one of ` +
+        "the type object",
+    );
+  }
+  return schema;
+}
+
+/**
+ * @param {string} name of the tool
+ * @param {StandardSchema} parameters
+ * @returns {JsonSchema}
+ * @throws {InvalidArgument}
+ */
+function converted(name, parameters) {
   const { vendor, jsonSchema } = parameters["~standard"];
   const place = `tool ${name}: parameters (a schema of ${vendor})`;
   if (!jsonSchema) {

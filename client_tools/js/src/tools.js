@@ -109,6 +109,8 @@ import { unlessAborted } from "./signals.js";
  *   call
  */
 
+/** Names that the server accepts. */
+const TOOL_NAME = /^[\w-]{1,64}$/;
 const NOT_ALLOWED = "The user did not allow this call.";
 /** Number of permanent decisions that are kept; older ones are asked for again. */
 const MAX_ALWAYS = 1000;
@@ -141,29 +143,30 @@ export class Toolbox {
    *   to other clients
    */
   constructor(tools, approve, limits, leavesOthers = false) {
-    this.#tools = tools && toolsByName(tools);
     this.#approve = approve;
     this.#limits = limits;
     this.#leavesOthers = leavesOthers;
-    for (const [name, tool] of this.#tools ?? []) {
-      const { execute, needsApproval } = tool ?? {};
-      if (typeof execute !== "function" && execute !== "later") {
-        throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
-      }
-      checkTool(name, tool);
-      if (needsApproval && !approve) {
-        throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
-      }
-    }
+    const named = tools && namedTools(tools);
     /** The declarations for the server; undefined leaves the conversation's tools unchanged. */
-    this.declarations =
-      this.#tools &&
-      [...this.#tools].map(([name, { description, parameters, title }]) => ({
-        name,
-        description,
-        parameters: declaredParameters(name, parameters),
-        title,
-      }));
+    this.declarations = named?.map(([name, tool]) => this.#declare(name, tool));
+    this.#tools = named && new Map(named);
+  }
+
+  /**
+   * @param {string} name
+   * @param {ClientTool} tool
+   * @throws {InvalidArgument} the tool cannot be used, or the server refuses it
+   */
+  #declare(name, tool) {
+    const { execute, needsApproval, description, parameters, title } = tool ?? {};
+    if (typeof execute !== "function" && execute !== "later") {
+      throw new InvalidArgument(`tool ${name}: execute is neither a function nor "later"`);
+    }
+    checkTool(name, tool);
+    if (needsApproval && !this.#approve) {
+      throw new InvalidArgument(`tool ${name} needs approval: the client has no approve`);
+    }
+    return { name, description, parameters: declaredParameters(name, parameters), title };
   }
 
   /** @param {OwedCall} call */
@@ -341,23 +344,37 @@ export class Toolbox {
 
 /**
  * @param {ClientTools | readonly NamedTool[]} tools
- * @returns {Map<string, ClientTool>}
+ * @returns {[name: string, tool: ClientTool][]}
  * @throws {InvalidArgument}
  */
-function toolsByName(tools) {
-  if (!Array.isArray(tools)) return new Map(Object.entries(tools));
-  const named = new Map();
-  for (const [index, tool] of tools.entries()) {
-    const name = tool?.name;
-    if (typeof name !== "string" || name === "") {
-      throw new InvalidArgument(
-        `tools[${index}] has no name: give { name, description, parameters, execute }`,
-      );
+function namedTools(tools) {
+  const named = Array.isArray(tools) ? tools.map(withName) : Object.entries(tools);
+  const known = new Set();
+  for (const [name] of named) {
+    if (!TOOL_NAME.test(name)) {
+      throw new InvalidArgument(`tool "${name}": a name is 1 to 64 letters (A-Z), digits, _ or -`);
     }
-    if (named.has(name)) throw new InvalidArgument(`two tools are named ${name}`);
-    named.set(name, tool);
+    const folded = name.toLowerCase();
+    if (known.has(folded)) {
+      throw new InvalidArgument(`two tools are named ${name} (case does not count)`);
+    }
+    known.add(folded);
   }
   return named;
+}
+
+/**
+ * @param {NamedTool} tool
+ * @param {number} index
+ * @returns {[name: string, tool: ClientTool]}
+ */
+function withName(tool, index) {
+  if (typeof tool?.name !== "string") {
+    throw new InvalidArgument(
+      `tools[${index}] has no name: give { name, description, parameters, execute }`,
+    );
+  }
+  return [tool.name, tool];
 }
 
 /** @param {string} text */

@@ -14,14 +14,15 @@ const DAY = 86_400_000; // milliseconds
 
 /**
  * @param {import("./sending.js").ClientParts} parts
- * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal,
- *   onConnection?: import("./client.js").WatchOptions["onConnection"]}} options
+ * @param {{conversationId: string, after: string, absent: "wait" | "refuse", include: string[],
+ *   signal: AbortSignal, onConnection?:
+ *   import("./client.js").WatchOptions["onConnection"]}} options
  * @returns {AsyncGenerator<WatchEvent, void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
 export async function* watchConversation(
   parts,
-  { conversationId, after, include, signal, onConnection },
+  { conversationId, after, absent, include, signal, onConnection },
 ) {
   const { http, retry, limits } = parts;
   const exchange = http.newExchange();
@@ -33,7 +34,7 @@ export async function* watchConversation(
   };
   const events = follow({
     open: (from) =>
-      openConversation(http, conversationId, { after: from, include, signal, exchange }),
+      openConversation(http, conversationId, { after: from, absent, include, signal, exchange }),
     after,
     backoff: new Backoff(retry, signal, false, onPause),
     signal,

@@ -64,14 +64,20 @@ export function openStream(http, conversationId, { runId, after, include, signal
 /**
  * @param {Http} http
  * @param {string} conversationId
- * @param {{after: string, include: string[], signal: AbortSignal, exchange: number}} options
+ * @param {{after: string, absent: "wait" | "refuse", include: string[], signal: AbortSignal,
+ *   exchange: number}} options
  * @returns {Promise<Connection>} the events of all runs
  */
-export function openConversation(http, conversationId, { after, include, signal, exchange }) {
+export function openConversation(
+  http,
+  conversationId,
+  { after, absent, include, signal, exchange },
+) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "text/event-stream" };
   if (after) headers["Last-Event-ID"] = after;
-  const query = `include=${include.map(encodeURIComponent).join(",")}`;
+  const waits = absent === "wait" ? "&absent=wait" : "";
+  const query = `include=${include.map(encodeURIComponent).join(",")}${waits}`;
   return http.stream(`${conversationPath(conversationId)}/events?${query}`, {
     headers,
     signal,

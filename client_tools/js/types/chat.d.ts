@@ -71,8 +71,7 @@ export declare class Chat {
      * @returns {Promise<void>} resolves when it is read; an error is in the state */
     loadOlder: () => Promise<void>;
     /**
-     * Read the history again, and follow the conversation: after an error, or because other clients
-     * may have switched to another version.
+     * Read the history again, and follow the conversation, after an error.
      *
      * @returns {Promise<void>} resolves when it is read; an error is in the state
      */

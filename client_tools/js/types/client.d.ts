@@ -184,6 +184,11 @@ export type WatchOptions = {
      * the cursor of the last event that was seen, of any run
      */
     after?: string;
+    /**
+     * whether a conversation that does not exist is waited for,
+     * or an `ApiError` (the default)
+     */
+    absent?: "wait" | "refuse";
     include?: SendOptions["include"];
     /**
      * closes the connection; the iteration throws its reason
@@ -461,6 +466,8 @@ export type RunView = {
 /**
  * @typedef {object} WatchOptions
  * @property {string} [after] the cursor of the last event that was seen, of any run
+ * @property {"wait" | "refuse"} [absent] whether a conversation that does not exist is waited for,
+ *   or an `ApiError` (the default)
  * @property {SendOptions["include"]} [include]
  * @property {AbortSignal} [signal] closes the connection; the iteration throws its reason
  * @property {PostOptions["onConnection"]} [onConnection]
@@ -596,7 +603,7 @@ export declare class Client<const T extends Record<string, unknown> = {}> {
      * @returns {AsyncGenerator<import("./events.js").WatchEvent, void, void>} throws `CursorExpired`
      *   if events after `after` are lost: read the messages again, and watch without it
      */
-    watch(conversationId: string, { after, include, signal, onConnection }?: WatchOptions): AsyncGenerator<import("./events.js").WatchEvent, void, void>;
+    watch(conversationId: string, { after, absent, include, signal, onConnection }?: WatchOptions): AsyncGenerator<import("./events.js").WatchEvent, void, void>;
     /**
      * Return the state of a conversation.
      *

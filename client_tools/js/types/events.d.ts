@@ -149,13 +149,17 @@ export type PostedEvent = {
     first: number;
     messages: import("./messages.js").Message[];
 } & Place;
+export type SwitchedEvent = {
+    type: "switched";
+    message: string;
+} & Place;
 export type DeletedEvent = {
     type: "deleted";
 } & Place;
 export type WatchingEvent = {
     type: "watching";
 } & Place;
-export type WatchEvent = Event | PostedEvent | DeletedEvent | WatchingEvent | (ErrorEvent & Place);
+export type WatchEvent = Event | PostedEvent | SwitchedEvent | DeletedEvent | WatchingEvent | (ErrorEvent & Place);
 export type Event = TextEvent | AgentTextEvent | ReasoningEvent | MessageEvent | UsageEvent | OutputEvent | ContextEvent | PlanEvent | StateEvent | ToolCallStartEvent | ToolCallArgsEvent | ToolCallEndEvent | ToolBeginEvent | ToolProgressEvent | ToolResultEvent | ClientToolResultEvent | ClientDecisionEvent | CallElsewhereEvent | InterruptEvent | OwedEvent | RunQueuedEvent | RunStartEvent | RunEndEvent | RewindEvent;
 export type Usage = {
     inputTokens: number;

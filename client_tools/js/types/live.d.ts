@@ -22,7 +22,8 @@ export declare class Live {
      * @param {boolean} options.isFollowed whether more than its history is read
      * @param {import("./thread.js").Thread} thread
      * @param {object} on
-     * @param {(event: Exclude<WatchEvent, {type: "posted" | "deleted" | "watching"}>) => void}
+     * @param {(event: Exclude<WatchEvent, {type: "posted" | "switched" | "deleted" | "watching"}>) =>
+     *   void}
      *   on.onEvent called with each event of a run that the chat does not read itself
      * @param {() => void} on.onChange
      * @param {() => void} on.onStopped called when it does not watch any more, perhaps within a run
@@ -40,7 +41,7 @@ export declare class Live {
         isFollowed: boolean;
     }, thread: import("./thread.js").Thread, on: {
         onEvent: (event: Exclude<WatchEvent, {
-            type: "posted" | "deleted" | "watching";
+            type: "posted" | "switched" | "deleted" | "watching";
         }>) => void;
         onChange: () => void;
         onStopped: () => void;

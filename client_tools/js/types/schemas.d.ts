@@ -86,7 +86,7 @@ export declare function isStandardSchema(value: unknown): value is StandardSchem
  * @param {string} name of the tool
  * @param {ToolParameters | undefined} parameters
  * @returns {JsonSchema | undefined} the parameters as they are declared to the server
- * @throws {InvalidArgument} the library cannot convert them
+ * @throws {InvalidArgument} the library cannot convert them, or the server refuses them
  */
 export declare function declaredParameters(name: string, parameters: ToolParameters | undefined): JsonSchema | undefined;
 /**

@@ -2,14 +2,16 @@
 export type WatchEvent = import("./events.js").WatchEvent;
 /**
  * @param {import("./sending.js").ClientParts} parts
- * @param {{conversationId: string, after: string, include: string[], signal: AbortSignal,
- *   onConnection?: import("./client.js").WatchOptions["onConnection"]}} options
+ * @param {{conversationId: string, after: string, absent: "wait" | "refuse", include: string[],
+ *   signal: AbortSignal, onConnection?:
+ *   import("./client.js").WatchOptions["onConnection"]}} options
  * @returns {AsyncGenerator<WatchEvent, void, void>}
  * @throws {import("./errors.js").PassbackError} or the signal's reason
  */
-export declare function watchConversation(parts: import("./sending.js").ClientParts, { conversationId, after, include, signal, onConnection }: {
+export declare function watchConversation(parts: import("./sending.js").ClientParts, { conversationId, after, absent, include, signal, onConnection }: {
     conversationId: string;
     after: string;
+    absent: "wait" | "refuse";
     include: string[];
     signal: AbortSignal;
     onConnection?: import("./client.js").WatchOptions["onConnection"];

@@ -49,11 +49,13 @@ export declare function openStream(http: Http, conversationId: string, { runId, 
 /**
  * @param {Http} http
  * @param {string} conversationId
- * @param {{after: string, include: string[], signal: AbortSignal, exchange: number}} options
+ * @param {{after: string, absent: "wait" | "refuse", include: string[], signal: AbortSignal,
+ *   exchange: number}} options
  * @returns {Promise<Connection>} the events of all runs
  */
-export declare function openConversation(http: Http, conversationId: string, { after, include, signal, exchange }: {
+export declare function openConversation(http: Http, conversationId: string, { after, absent, include, signal, exchange }: {
     after: string;
+    absent: "wait" | "refuse";
     include: string[];
     signal: AbortSignal;
     exchange: number;

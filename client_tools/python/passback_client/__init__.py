@@ -3,6 +3,7 @@
 `Client` is asynchronous; `passback_client.sync.Client` is the same without `async`.
 """
 
+from passback_client.agents import AgentCommand, AgentModel, AgentView, PostLimits, ServerAgents
 from passback_client.answer import Answer
 from passback_client.approvals import Approval, Decision
 from passback_client.calls import Call
@@ -67,10 +68,13 @@ from passback_client.posts import NewMessage, SendOptions
 from passback_client.questions import Option, Question, Reply
 from passback_client.stream import Stream
 from passback_client.tools import Tool, ToolCall, ToolContext, ToolError
-from passback_client.watch import Deleted, Posted, Watch, WatchEvent, Watching
+from passback_client.watch import Deleted, Posted, Switched, Watch, WatchEvent, Watching
 
 __all__ = [
+    "AgentCommand",
+    "AgentModel",
     "AgentText",
+    "AgentView",
     "Answer",
     "Approval",
     "BadAnswer",
@@ -107,6 +111,7 @@ __all__ = [
     "PassbackError",
     "Plan",
     "PlanEntry",
+    "PostLimits",
     "Posted",
     "Question",
     "Reasoning",
@@ -121,8 +126,10 @@ __all__ = [
     "RunStart",
     "Running",
     "SendOptions",
+    "ServerAgents",
     "StateChange",
     "Stream",
+    "Switched",
     "Text",
     "Tool",
     "ToolAnswer",

@@ -204,6 +204,9 @@ class Channel:
         headers = _reading_headers(cursor)
         return await self._stream(self._request("GET", path, headers, params=asked))
 
+    async def agents(self) -> JsonObject:
+        return await self._json(self._request("GET", "agents", {}))
+
     async def conversation(self, conversation_id: str) -> JsonObject:
         return await self._json(self._request("GET", _conversation_path(conversation_id), {}))
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 import httpx
 from pydantic import JsonValue
 
+from passback_client.agents import ServerAgents, read_agents
 from passback_client.answer import Answer
 from passback_client.approvals import Approve, Approver, Decision, interrupt_answer
 from passback_client.arguments import Rule, check_fields, is_a, optional
@@ -439,10 +440,16 @@ class Client:
         await with_retry(self._backoff(), lambda: channel.retract(conversation_id, tool))
 
     # ---------------------------------------------------------------- state
+    async def agents(self) -> ServerAgents:
+        """Return the agents, with their models and commands, and the limits of a post.
+
+        Raises PassbackError.
+        """
+        return read_agents(await with_retry(self._backoff(), self._channel.agents))
+
     async def conversation(self, conversation_id: str) -> Conversation:
         """Return the state of a conversation. Raises PassbackError."""
-        channel = self._channel
-        return await self._state(lambda: channel.conversation(conversation_id))
+        return await self._state(partial(self._channel.conversation, conversation_id))
 
     async def conversations(self, *, search: str = "") -> AsyncGenerator[ListedConversation]:
         """Yield the conversations of the key's owner, the one first that a client changed last.
@@ -481,8 +488,7 @@ class Client:
 
         Raises PassbackError.
         """
-        channel = self._channel
-        return await self._state(lambda: channel.rename(conversation_id, title))
+        return await self._state(partial(self._channel.rename, conversation_id, title))
 
     async def switch_branch(self, conversation_id: str, message_id: str) -> Conversation:
         """Read another branch from now on; return the state of the conversation.
@@ -531,12 +537,8 @@ class Client:
         """Return messages of a conversation, oldest first, without the first `after`. Raises
         PassbackError.
         """
-        channel = self._channel
-        return read_page(
-            await with_retry(
-                self._backoff(), lambda: channel.messages(conversation_id, after, limit)
-            )
-        )
+        fetch = partial(self._channel.messages, conversation_id, after, limit)
+        return read_page(await with_retry(self._backoff(), fetch))
 
     # ---------------------------------------------------------------- closing
     async def aclose(self) -> None:

@@ -13,6 +13,7 @@ import httpx
 from pydantic import JsonValue
 from typing_extensions import override
 
+from passback_client.agents import ServerAgents
 from passback_client.answer import Answer
 from passback_client.approvals import Approve
 from passback_client.client import Client as AsyncClient
@@ -337,6 +338,10 @@ class Client:
         self._loop.run(partial(self._client.retract, conversation_id, tool))
 
     # ---------------------------------------------------------------- state
+    def agents(self) -> ServerAgents:
+        """Return the agents, and the limits of a post: as `passback_client.Client.agents`."""
+        return self._loop.run(self._client.agents)
+
     def conversation(self, conversation_id: str) -> Conversation:
         """Return the state of a conversation."""
         return self._loop.run(partial(self._client.conversation, conversation_id))

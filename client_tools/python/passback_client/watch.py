@@ -41,11 +41,21 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True)
+class Switched:
+    """Another branch is read, which ends with `message`: read the messages again.
+
+    It also comes behind a reconnect, if it may have been missed.
+    """
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """The conversation was deleted: the last event."""
 
 
-WatchEvent: TypeAlias = Event | Watching | Posted | Deleted
+WatchEvent: TypeAlias = Event | Watching | Posted | Switched | Deleted
 
 
 class Watch(AsyncIterator[WatchEvent]):
@@ -168,6 +178,8 @@ class _Watcher:
             case Unknown("posted", fields):
                 first, messages = count(fields, "first"), read_messages(fields)
                 return Posted(text(fields, "runId"), first, messages)
+            case Unknown("switched", fields):
+                return Switched(text(fields, "message"))
             case Unknown("deleted"):
                 self.is_over = True
                 return Deleted()

@@ -1,6 +1,6 @@
 """The port `Runs`, by which wires start, follow and manage runs, and what passes through it."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
@@ -41,6 +41,8 @@ class RunBatch(NamedTuple):
 
 TakeRunBatch: TypeAlias = Callable[[RunBatch], bool]
 """As `TakeBatch`, for the batches of a conversation."""
+TellSwitch: TypeAlias = Callable[[Status], Awaitable[None]]
+"""Tells a reader of a conversation that another branch is read, with the status of then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Runs(Protocol):
         *,
         after: Cursor | Position | None = None,
         take: TakeRunBatch | None = None,
+        tell_switch: TellSwitch | None = None,
+        waits: bool = False,
     ) -> AbstractAsyncContextManager[AsyncIterator[RunBatch]]:
         """Read the runs of a conversation one after the other, live, whoever begins them.
 
@@ -119,6 +123,10 @@ class Runs(Protocol):
                 then the first event is `Rewound`. None: those of the run that goes on, and later
                 ones.
             take: as in `follow`.
+            tell_switch: awaited between two runs, when another branch is read than before; and
+                right after `after` if it is not the one that was written last, since the reader may
+                have missed a switch.
+            waits: a conversation that does not exist is waited for, unless `after` is given.
 
         Raises:
             UnknownConversation: on entering: there is none.

@@ -72,7 +72,7 @@ from passback.core.posts import (
     StartRun,
     call_receipt_name,
 )
-from passback.core.runs import BranchPoint, Command, TakeBatch, TakeRunBatch
+from passback.core.runs import BranchPoint, Command, TakeBatch, TakeRunBatch, TellSwitch
 from passback.core.titles import check_title
 from passback.core.toolsets import Toolset
 from passback.core.transcript import posted_data
@@ -156,6 +156,8 @@ class RunService:
         *,
         after: Cursor | Position | None = None,
         take: TakeRunBatch | None = None,
+        tell_switch: TellSwitch | None = None,
+        waits: bool = False,
     ) -> ConversationReader:
         return ConversationReader(
             self._ledger,
@@ -165,6 +167,8 @@ class RunService:
             status=self.status,
             recover=self._recovery.recover,
             take=take,
+            tell_switch=tell_switch,
+            waits=waits,
         )
 
     def _follow_from(self, run: RunRef, position: Position, take: TakeBatch | None) -> Reader:

@@ -8,7 +8,14 @@ from typing_extensions import override
 
 from passback.core.changes import Status
 from passback.core.conversation.store import Watch
-from passback.core.errors import TRIMMED, CursorExpired, InvalidCursor, UnknownRun
+from passback.core.conversation.tree import NO_MESSAGE
+from passback.core.errors import (
+    TRIMMED,
+    CursorExpired,
+    InvalidCursor,
+    UnknownConversation,
+    UnknownRun,
+)
 from passback.core.events import (
     START,
     Cursor,
@@ -19,7 +26,7 @@ from passback.core.events import (
     RunQueued,
 )
 from passback.core.messages import ConversationKey, RunRef
-from passback.core.runs import RunBatch, TakeBatch, TakeRunBatch
+from passback.core.runs import RunBatch, TakeBatch, TakeRunBatch, TellSwitch
 from passback.engine.ledger import Ledger
 from passback.engine.reader import BEYOND_END, Reader
 
@@ -40,6 +47,8 @@ class ConversationReader(
         quiet: seconds after which a silent conversation is looked at, in case a hint was lost.
             Such readers may be many.
         take: is offered the events of a run of this process while the reader waits.
+        tell_switch: awaited when another branch is read, as in `Runs.watch`.
+        waits: whether a conversation that does not exist is waited for.
     """
 
     _watch: Watch
@@ -56,6 +65,8 @@ class ConversationReader(
         recover: Callable[[ConversationKey], Awaitable[None]],
         quiet: float = 20.0,
         take: TakeRunBatch | None = None,
+        tell_switch: TellSwitch | None = None,
+        waits: bool = False,
     ) -> None:
         self._ledger = ledger
         self._key = key
@@ -65,7 +76,12 @@ class ConversationReader(
         self._recover = recover
         self._quiet = quiet
         self._take = take
+        self._tell_switch = tell_switch
+        self._waits = waits and after is None
         self._position = START
+        # the end of the branch that is read, and the number of all messages; None: a run may have
+        # changed both
+        self._branch: tuple[int, int] | None = None
         self._begun_epoch = 0  # of the last run that was seen and has begun
         self._version: int | None = None  # when no run was found
         self._reader: Reader | None = None
@@ -85,7 +101,13 @@ class ConversationReader(
             undone.push_async_exit(self._watching)
             # before the first look, so that no hint is missed
             self._watch = await self._watching.enter_async_context(self._ledger.watch(self._key))
-            await self._find_place(await self._status(self._key))
+            try:
+                await self._find_place(await self._status(self._key))
+                self._waits = False
+            except UnknownConversation:
+                if not self._waits:
+                    raise
+                self._branch = (NO_MESSAGE, 0)
             undone.pop_all()
         return self
 
@@ -107,6 +129,7 @@ class ConversationReader(
             await self._open(RunRef(self._key, run_id), START)
         else:
             self._position = status.logged
+            self._branch = (status.tree.leaf, status.stored)
 
     async def _is_queued(self, run: RunRef, position: Position) -> bool:
         """Return whether a run was put into the queue at a position."""
@@ -185,8 +208,10 @@ class ConversationReader(
         """Open the next run once there is one. Raises StopAsyncIteration with the conversation."""
         while True:
             status = await self._ledger.status(self._key)
+            self._waits = self._waits and status.version == 0
             # a conversation that is made anew under this id counts from the start
-            if status.version == 0 or status.logged.epoch < self._begun_epoch:
+            is_gone = status.version == 0 or status.logged.epoch < self._begun_epoch
+            if is_gone and not self._waits:
                 raise StopAsyncIteration
             if status.version != self._version:
                 found = await self._ledger.next_run(self._key, after=self._position)
@@ -197,13 +222,25 @@ class ConversationReader(
                 if status.logged > self._position:  # of a run whose log has expired since
                     raise CursorExpired(TRIMMED)
                 self._version = status.version
+                await self._notice_switch(status)
             # nobody else begins a queued run whose conversation is idle
             if status.lapsed or (status.queued and not status.running and not status.owed):
                 await self._recover(self._key)
             await self._watch.wait(self._quiet)
 
+    async def _notice_switch(self, status: Status) -> None:
+        """Tell of another branch, if no run goes on, which would tell of it by itself."""
+        leaf, stored = status.tree.leaf, status.stored
+        # a run leaves the branch that was written last
+        known, count = self._branch or (stored - 1, stored)
+        self._branch = (leaf, stored)
+        is_grown = leaf >= count and status.tree.position(known) is not None
+        is_other = leaf != known and not is_grown and not status.running
+        if is_other and self._tell_switch is not None:
+            await self._tell_switch(status)
+
     async def _open(self, run: RunRef, position: Position) -> Reader:
-        take, self._is_next = self._take, False
+        take, self._is_next, self._branch = self._take, False, None
         offer: TakeBatch | None = None if take is None else lambda batch: take(RunBatch(run, batch))
         self._reader = await self._follow(run, position, offer).__aenter__()
         return self._reader

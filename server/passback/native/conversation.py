@@ -8,6 +8,7 @@ from typing import Literal
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import TypedDict
 
+from passback.core.changes import Status
 from passback.core.errors import PassbackError, UnknownConversation
 from passback.core.events import Failed, Logged, RunStarted
 from passback.core.messages import ConversationKey, RunRef
@@ -38,6 +39,17 @@ class PostedEvent(TypedDict):
     messages: list[MessageView]
 
 
+class SwitchedEvent(TypedDict):
+    """Another branch is read: the messages up to `message`, its last one, have to be read again.
+
+    A client that comes back gets it, too, if the branch is not the one that was written last; it
+    may have those messages already.
+    """
+
+    type: Literal["switched"]
+    message: str
+
+
 class DeletedEvent(TypedDict):
     """The conversation was deleted. Nothing follows."""
 
@@ -64,17 +76,23 @@ class ConversationStream:
         include: frozenset[str],
         since: EventId | None,
         /,
+        *,
+        waits: bool = False,
     ) -> None:
         self._services = services
         self._key = key
         self._encoder = NativeEncoder(include | ALWAYS_INCLUDED)
         self._since = since
+        self._waits = waits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
         self._writer = writer = ResponseWriter(services, scope, receive, send, ping=PING)
         after = None if self._since is None else self._since.cursor
-        async with services.runs.watch(self._key, after=after) as batches:
+        watching = services.runs.watch(
+            self._key, after=after, tell_switch=self._send_switched, waits=self._waits
+        )
+        async with watching as batches:
             headers = stream_headers(scope, self._key.id)
             raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
             start: Message = {"type": "http.response.start", "status": 200, "headers": raw}
@@ -128,6 +146,14 @@ class ConversationStream:
                 await wait_for_large_work()
             if chunk := framer.frame_batch(part):
                 await self._writer.send(chunk)
+
+    async def _send_switched(self, status: Status) -> None:
+        """Send that another branch is read, in a frame without an id."""
+        last = max(0, status.message_count - 1)
+        page = await self._services.runs.messages(self._key, start=last, limit=1)
+        for message in page.messages:
+            switched = SwitchedEvent(type="switched", message=message.id)
+            await self._writer.send(_frame(native_data(switched)))
 
     async def _send_posted(self, run: RunRef, event: RunStarted) -> None:
         """Send what was posted for a run, in a frame for each page of messages.

@@ -23,6 +23,7 @@ from passback_client import (
     Retry,
     RunEnd,
     RunStart,
+    Switched,
     Text,
     Unknown,
     Unreachable,
@@ -110,6 +111,16 @@ async def test_a_cut_at_any_event_loses_nothing(at: int) -> None:
     events = await collect(script, after="zero.1-9")
     assert events == [*EVENTS[:at], *EVENTS[rest:], Deleted()]
     assert script.headers("last-event-id") == ["zero.1-9", places[-1]]
+
+
+async def test_another_branch_is_told_and_no_event_of_a_run() -> None:
+    switched = unplaced(type="switched", message="msg_1")
+    script = Script(watched(*FRAMES[:4], switched, error=LOST), watched(*FRAMES[4:], DELETED))
+    events = await collect(script)
+    assert events == [Watching(), *EVENTS[:4], Switched("msg_1"), *EVENTS[4:], Deleted()]
+    assert script.headers("last-event-id") == [None, "one.1-3"]
+    with pytest.raises(BadAnswer):
+        await collect(Script(watched(unplaced(type="switched"))))
 
 
 async def test_a_watch_tells_the_place_of_the_last_event_that_has_one() -> None:

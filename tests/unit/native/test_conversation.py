@@ -25,6 +25,7 @@ from passback.core.events import (
     TurnStarted,
 )
 from passback.core.messages import MessageId, RunRef
+from passback.core.posts import StartRun
 from passback.core.runs import Runs
 from passback.core.signals import Signal
 from passback.hotpath.sending import SEND_NOW
@@ -124,6 +125,27 @@ async def test_runs_follow_each_other_live_until_the_conversation_is_deleted() -
         ids = [event_id for event_id, _ in seen]
         assert [bool(event_id) for event_id in ids] == 2 * [False, True, True, True]
         assert (await ask(app, "GET", EVENTS)).status == 404
+
+
+async def test_a_stream_waits_for_a_conversation_and_tells_of_another_branch() -> None:
+    model = ScriptedModel([words("one"), words("two"), words("three")])
+    async with open_ledger("memory:") as store, worker(store, model) as runs:
+        async with opened(site(runs), f"{EVENTS}?absent=wait") as live:
+            first = await post(runs, says(message_id="u0"), key=KEY)
+            [posted, start, *_] = [data for _, data in await read_until(live, b"run-end")]
+            del posted["messages"][0]["createdAt"]
+            assert [posted, start] == begins(first.run_id, 0, "u0")
+            edit = StartRun(KEY, (says(message_id="u1"),), after=MessageId(""))
+            assert isinstance(await runs.start(edit), RunRef)
+            [*_, (place, _)] = await read_until(live, b"run-end")
+            await runs.switch(KEY, MessageId("u0"))
+            [answer] = (await runs.messages(KEY, start=1, limit=1)).messages
+            told = ("", {"type": "switched", "message": answer.id})
+            assert await read_until(live, b"switched") == [told]
+        async with opened(site(runs), EVENTS, **{"last-event-id": place}) as again:
+            assert await read_until(again, b"switched") == [told]
+            await runs.delete(KEY)
+            assert await read_until(again, b"deleted") == [("", {"type": "deleted"})]
 
 
 async def test_a_stream_goes_on_behind_any_event() -> None:
@@ -241,6 +263,8 @@ async def test_a_head_has_no_events() -> None:
         (EVENTS, {"accept": "application/json"}, (406, "not_acceptable")),
         (f"{EVENTS}?include=everything", {}, (422, "invalid_request")),
         (f"{EVENTS}?runId=run_1", {}, (422, "invalid_request")),
+        (f"{EVENTS}?absent=maybe", {}, (422, "invalid_request")),
+        ("/conversations/unknown/events?absent=refuse", {}, (404, "conversation_not_found")),
     ],
 )
 async def test_a_request_that_cannot_be_followed_is_refused(

@@ -24,7 +24,12 @@ from passback.http.requests import (
 )
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
-from passback.native.conversation import ConversationStream, DeletedEvent, PostedEvent
+from passback.native.conversation import (
+    ConversationStream,
+    DeletedEvent,
+    PostedEvent,
+    SwitchedEvent,
+)
 from passback.native.history import ConversationView, MessageView, message_view, read_conversation
 from passback.native.openapi import (
     BODY_ERRORS,
@@ -130,7 +135,7 @@ def build(services: Services, /) -> Wire:
                 "/conversations/{id}/events",
                 wire.watch,
                 methods=["GET"],
-                query={"GET": ["include", "lastEventId"]},
+                query={"GET": ["absent", "include", "lastEventId"]},
             ),
             Endpoint(
                 "/conversations/{id}/cancel",
@@ -151,6 +156,7 @@ def build(services: Services, /) -> Wire:
             CancelView,
             HealthView,
             PostedEvent,
+            SwitchedEvent,
             DeletedEvent,
         ),
         public=frozenset({"/healthz", "/readyz"}),
@@ -212,7 +218,11 @@ class _Rest:
         """Stream all runs of a conversation, live, behind the event that the client has seen."""
         accepted_type(request, [EVENTS_TYPE])
         key, include = conversation_key(request), _included_words(request, INCLUDABLE)
-        return ConversationStream(self._services, key, include, seen_event(request))
+        absent = request.query_params.get("absent", "refuse")
+        if absent not in {"refuse", "wait"}:
+            raise InvalidRequest('absent is neither "refuse" nor "wait"')
+        seen = seen_event(request)
+        return ConversationStream(self._services, key, include, seen, waits=absent == "wait")
 
     async def cancel_run(self, request: Request) -> Response:
         """Cancel the run that body or query name, else the current or the first queued one.
@@ -441,6 +451,7 @@ _PATHS: Mapping[str, JsonValue] = {
                                 "anyOf": [
                                     schema_reference("NativeEvent"),
                                     schema_reference("PostedEvent"),
+                                    schema_reference("SwitchedEvent"),
                                     schema_reference("DeletedEvent"),
                                 ]
                             },
@@ -457,6 +468,12 @@ _PATHS: Mapping[str, JsonValue] = {
                 *SINCE_PARAMETERS,
                 describe_parameter(
                     "include", "query", "As in `/send-message`, separated by commas."
+                ),
+                describe_parameter(
+                    "absent",
+                    "query",
+                    "`wait`: a conversation that does not exist is waited for, unless there is a "
+                    "last event id; `refuse` (the default): it is a 404.",
                 ),
             ],
         ),
