@@ -1,5 +1,6 @@
 """The published client of the AI SDK, `Chat` of `@ai-sdk/react`, against real servers."""
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -11,6 +12,8 @@ from tests.support.ai_sdk import API, Chats, Json, published_chats, text_of, too
 from tests.support.model_server import ModelServer, calls, fails, says
 from tests.support.wire import ZONE, Client, result
 from tests.support.wire import user as native_user
+
+from passback.wire.ai_sdk.json_values import REFUSED_INPUT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.node]
 
@@ -397,3 +400,26 @@ async def test_a_call_of_another_wire_is_answered_here(
     answer = await client.http.post(API, json={"id": conversation, "message": message})
     assert answer.status_code == 200
     assert '"delta":"It is UTC."' in answer.text
+
+
+# ---------------------------------------------------------------- hostile JSON
+async def test_no_arguments_of_a_model_end_the_stream(
+    chats: Chats, opens: Opens, model: ModelServer
+) -> None:
+    hostile = '{"__proto__": {"admin": true}, "drink": "tea"}'
+    wrapped = '{"a": [{"constructor": {"prototype": {}}}]}'
+    model.play(
+        calls(("call_1", "price", hostile), ("call_2", "get-time-zone", wrapped)),
+        says("Enough"),
+    )
+    await opens(results={"get-time-zone": {"output": "never"}})
+    state = await chats.send("hi")
+    assert (state["status"], state["error"]) == ("ready", None)
+    assert len(state["requests"]) == 2  # the client has posted the error of its own call
+    priced, own = tools_of(state)[:2]
+    assert json.loads(priced["input"]) == json.loads(hostile)
+    assert (own["state"], own["errorText"]) == ("output-error", REFUSED_INPUT)
+    assert json.loads(own["input"]) == json.loads(wrapped)
+    assert text_of(state) == "Enough"
+    told = [each["content"] for each in model.requests[1].shown]
+    assert f"Error: {REFUSED_INPUT}" in told

@@ -1,5 +1,6 @@
 """Whatever a run does, the published AI SDK takes its stream, and shows what is in the record."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeAlias
 
@@ -42,6 +43,7 @@ from passback.core.events import (
     RunFinished,
     RunQueued,
     RunStarted,
+    StateChanged,
     TextDelta,
     ToolBegan,
     ToolCallArguments,
@@ -58,6 +60,7 @@ from passback.core.messages import (
     CallId,
     ConversationId,
     ConversationKey,
+    DataPart,
     MessageId,
     Owed,
     OwnerId,
@@ -79,6 +82,7 @@ from passback.toolsets.agents import AgentTools
 from passback.toolsets.functions import ToolError, tool
 from passback.wire.ai_sdk import build
 from passback.wire.ai_sdk.encoder import NOT_MADE, UiEncoder
+from passback.wire.ai_sdk.json_values import REFUSED_INPUT
 from passback.wire.ai_sdk.record import message_id_of, read_beginning
 
 pytestmark = [pytest.mark.anyio, pytest.mark.node]
@@ -94,6 +98,11 @@ async def chats() -> AsyncGenerator[Chats]:
 RUN = RunRef(ConversationKey(OwnerId("o"), ConversationId("c")), RunId("run_1"))
 CALLS = st.sampled_from([CallId("call_1"), CallId("call_2"), CallId("call_3")])
 TEXT = st.sampled_from(["a", "", "{", '"}', "你\u2028", "\ud800"])
+# keys that the client's parser refuses
+HOSTILE = '{"a": [{"__proto__": {"b": 1}}]}'
+WRAPPED = '{"constructor": {"prototype": null}}'
+HOSTILE_VALUES: st.SearchStrategy[Json] = st.sampled_from([HOSTILE, WRAPPED]).map(json.loads)
+RESULTS = TEXT | st.builds(lambda value: (DataPart(value),), HOSTILE_VALUES)
 OUTCOMES = st.sampled_from(
     [
         Completed(),
@@ -102,6 +111,8 @@ OUTCOMES = st.sampled_from(
         Failed("lost", "it is lost"),
         HandedBack((Owed(CallId("call_1"), "paint", "{"),)),
         HandedBack((Owed(CallId("call_2"), "wipe", "{}", "approval", "Sure?", CallId("call_3")),)),
+        HandedBack((Owed(CallId("call_1"), "paint", HOSTILE),)),
+        HandedBack((Owed(CallId("call_2"), "wipe", WRAPPED, "approval"),)),
     ]
 )
 PLAIN: st.SearchStrategy[RunEvent] = st.one_of(
@@ -110,11 +121,14 @@ PLAIN: st.SearchStrategy[RunEvent] = st.one_of(
     st.builds(TextDelta, TEXT),
     st.builds(ReasoningDelta, TEXT),
     st.builds(ToolCallStarted, CALLS, st.sampled_from(["paint", "a-b_1"]), st.booleans(), TEXT),
-    st.builds(ToolCallArguments, CALLS, TEXT),
+    st.builds(ToolCallArguments, CALLS, TEXT | st.just(HOSTILE)),
     st.builds(ToolCallEnded, CALLS),
     st.builds(ToolBegan, CALLS),
     st.builds(ToolProgressed, CALLS, TEXT),
-    st.builds(ToolResulted, CALLS, TEXT, st.booleans(), st.sampled_from([None, "denied"])),
+    st.builds(ToolResulted, CALLS, RESULTS, st.booleans(), st.sampled_from([None, "denied"])),
+    st.builds(StateChanged, HOSTILE_VALUES, st.just(("__proto__",))),
+    st.just(StateChanged({"__proto__": 1})),
+    st.builds(OutputAccepted, HOSTILE_VALUES),
     st.just(PlanUpdated((PlanEntry("a"),))),
     st.just(OutputAccepted([None])),
     st.just(UsageReported(Usage(1, 2))),
@@ -160,7 +174,8 @@ async def test_the_client_takes_any_stream_of_the_encoder(
         else:
             frames += one.feed(event)
     body = "".join(f"data: {frame}\n\n" for frame in [*frames, *one.end()])
-    seen = await chats.judge(body, messages)
+    # an app that posts results by itself posts the error of a call whose arguments it cannot take
+    seen = await chats.judge(body, messages, auto=REFUSED_INPUT not in body)
     failed = isinstance(outcome, Failed)
     assert (seen["status"], seen["error"]) == (
         ("error", "it is lost") if failed else ("ready", None)
@@ -186,9 +201,22 @@ def breaks() -> str:
     raise ToolError("broken")
 
 
+@tool
+def echo(value: Any) -> Any:
+    """Return what is given."""
+    return {"given": value}
+
+
+@tool(permission="ask")
+def scrub(value: Any) -> str:
+    """Scrub it."""
+    return f"scrubbed {value}"
+
+
 QUESTIONS = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
 ARGUMENTS: dict[str, Json] = {
     "look": {"at": "the sky"},
+    "echo": {"value": json.loads(HOSTILE)},
     "breaks": {},
     "erase": {},
     "paint": {},
@@ -196,7 +224,11 @@ ARGUMENTS: dict[str, Json] = {
     "helper": {"task": "find it"},
     "nosuch": {},
 }
-WRONG: dict[str, Json] = {"look": {"at": 1}, "paint": {"no": 1}, "ask_user": {"questions": []}}
+WRONG: dict[str, Json] = {
+    "look": {"at": 1},
+    "paint": {"__proto__": 1},
+    "ask_user": {"questions": []},
+}
 PAINT: Json = {
     "name": "paint",
     "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
@@ -299,6 +331,7 @@ async def test_the_client_takes_the_runs_of_a_chat_and_shows_the_record(
             store,
             ScriptedModel(script),
             look,
+            echo,
             breaks,
             erase,
             toolsets=toolsets,
@@ -317,6 +350,40 @@ async def test_the_client_takes_the_runs_of_a_chat_and_shows_the_record(
             await _check_record(runs, chats, messages)
             await _check_history(site, chats, messages)
             messages, more = _reacted(messages, reaction, number)
+
+
+DRAW: Json = {"name": "draw", "parameters": {"type": "object", "properties": {}}}
+
+
+async def test_a_client_says_that_it_does_not_take_some_arguments(chats: Chats) -> None:
+    wrapped, hostile = json.loads(WRAPPED), json.loads(HOSTILE)
+    script = [
+        calls(("draw", wrapped), ("echo", {"value": hostile})),
+        ["I shall not", *calls(("scrub", {"value": hostile}))],
+    ]
+    async with (
+        open_ledger("memory:") as store,
+        worker(store, ScriptedModel(script), echo, scrub) as runs,
+    ):
+        site = build_site([build(Services(runs, Signal()))], Access())
+        messages, more, asked = [user("go", "u0")], Json(tools=[DRAW]), list[Json]()
+        for _ in script:
+            seen = await chats.judge(await _ask(site, messages, more), messages, auto=False)
+            assert (seen["status"], seen["error"]) == ("ready", None)
+            messages = seen["messages"]
+            drawn, echoed, *asked = tools_of(seen)
+            assert (drawn["state"], drawn["errorText"]) == ("output-error", REFUSED_INPUT)
+            assert json.loads(drawn["input"]) == wrapped
+            assert json.loads(echoed["input"]) == {"value": hostile}
+            assert json.loads(echoed["output"]) == {"given": hostile}
+            await _check_record(runs, chats, messages)
+            await _check_history(site, chats, messages)
+            more["messageId"] = messages[-1]["id"]
+        assert text_of({"messages": messages}) == "I shall not"
+        # a person decides on all that is asked for
+        [part] = asked
+        assert part["state"] == "approval-requested"
+        assert json.loads(part["input"]) == {"value": hostile}
 
 
 async def _check_record(runs: RunService, chats: Chats, messages: list[Json]) -> None:

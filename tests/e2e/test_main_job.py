@@ -25,7 +25,7 @@ HELLO = (
     "Hello! I am passback's demo model: a few rules, no artificial intelligence. Ask me to count "
     "to 20, or declare a tool and name it in a message: I will call it."
 )
-BOT_PATH = "/v1/aibot/bots/any-bot/send-message"
+BOT_PATH = "/v1/aibot/bots/default/send-message"
 
 
 # ---------------------------------------------------------------- bytes

@@ -226,7 +226,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     called = await say(user("set color, price of tea"), tools=[COLOR])
     owed = re.findall(r"call_[0-9A-Za-z]{34}", called.text)
     await _lookups(ask, here, owed[0], called.headers["x-run-id"])
-    await say(result(owed[0], "blue"), path="/v1/aibot/bots/any/send-message")
+    await say(result(owed[0], "blue"), path="/v1/aibot/bots/default/send-message")
     await say(result(owed[0], "red"))
     await say(user("fail"))
     await say(user("fail"))
@@ -296,7 +296,7 @@ async def _chats(ask: Callable[..., Coroutine[Any, Any, object]], chat: str) -> 
 
 
 async def _ag_ui(ask: Callable[..., Coroutine[Any, Any, object]], thread: str) -> None:
-    for path in ("/ag-ui", "/ag-ui/agent"):
+    for path in ("/ag-ui", "/ag-ui/default"):
         for number, said in enumerate(("/help", " ")):
             message = {"role": "user", "id": "u", "content": said}
             run_id = f"run-{number}"

@@ -71,17 +71,20 @@ class Chats:
     async def send(self, words: str, chat: str = "chat", **more: Any) -> Json:
         return await self("send", chat, message={"text": words, **more})
 
-    async def judge(self, body: str, messages: Sequence[Json], *, resumes: bool = False) -> Json:
+    async def judge(
+        self, body: str, messages: Sequence[Json], *, resumes: bool = False, auto: bool = True
+    ) -> Json:
         """Let a fresh chat read one stream; return what it has then.
 
         Args:
             body: the stream. A second request of the chat is an error.
             messages: of the chat; the last one is sent, unless the chat `resumes`.
             resumes: the stream is read as one of an answer that goes on.
+            auto: the chat posts answers by itself once it has all.
         """
         goes_on = resumes or messages[-1]["role"] == "assistant"
         kept = list(messages) if goes_on else list(messages[:-1])
-        await self("open", "judged", id="c", messages=kept, replies=[body])
+        await self("open", "judged", id="c", messages=kept, replies=[body], auto=auto)
         if resumes:
             return await self("resume", "judged")
         more: Json = {} if goes_on else {"message": messages[-1]}

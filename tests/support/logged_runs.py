@@ -353,7 +353,9 @@ class LoggedRuns:
 
     def commands(self, agent: str = "", /) -> Sequence[Command]:
         if agent:
-            raise UnknownAgent("this server has no agent of that name")
+            raise UnknownAgent(
+                "this server has no agent of that name: name one that GET /agents lists"
+            )
         return (Command("help", "Lists the commands."),)
 
     def agents(self) -> Sequence[str]:

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from passback.core.messages import JsonObject, ToolResult
+from passback.core.text import find_prototype_key
 from passback.core.values import value
 
 STATE_BYTES: Final = 64 * 1024  # of the whole state, as JSON
@@ -52,7 +53,10 @@ def difference(before: JsonObject, after: JsonObject, /) -> StateChange | None:
 
 
 def check_state(state: JsonObject, /) -> None:
-    """Raise StateError if the server cannot have written this state."""
+    """Raise StateError if the server cannot have written this state.
+
+    It may have keys that `CallState` refuses because of JavaScript: older servers took them.
+    """
     for name, each in state.items():
         _check_key(name)
         _checked_value(name, each)
@@ -69,6 +73,17 @@ def _check_key(name: object) -> str:
     if name in RESERVED_KEYS:
         raise StateError(f"the key {name!r} of the shared state is the server's own")
     return name
+
+
+def _refuse_prototype_key(name: str, given: JsonValue) -> None:
+    """Raise StateError for keys that clients in JavaScript refuse, or do not apply."""
+    if (key := find_prototype_key({name: given})) is None:
+        return
+    place = "the shared state" if key == name else f"the value of {name!r} in the shared state"
+    raise StateError(
+        f"{place} cannot have the key {key!r}, which JavaScript clients refuse: "
+        "give it another name"
+    )
 
 
 def _checked_value(name: str, given: object) -> JsonValue:
@@ -139,6 +154,8 @@ class CallState(Mapping[str, JsonValue]):
                 has ended. As a tool's error, the model is shown its text.
         """
         checked = {_check_key(name): _checked_value(name, each) for name, each in values.items()}
+        for name, each in checked.items():
+            _refuse_prototype_key(name, each)
         self._check_open()
         change_state(self._now(), StateChange(checked))
         self._values.update(checked)

@@ -9,14 +9,20 @@ from pydantic import JsonValue
 from pydantic_core import ErrorDetails, from_json
 
 _WANTS_OBJECT: Final = "Input should be an object"
+_WANTS_LIST: Final = "Input should be a valid list"
 # For error types whose message from pydantic names a class or a Python type.
 _PLAIN_MESSAGES: Final = {
     "dataclass_type": _WANTS_OBJECT,
     "dict_type": _WANTS_OBJECT,
+    "frozen_set_type": _WANTS_LIST,
+    "mapping_type": _WANTS_OBJECT,
     "model_attributes_type": _WANTS_OBJECT,
     "model_type": _WANTS_OBJECT,
+    "set_type": _WANTS_LIST,
+    "tuple_type": _WANTS_LIST,
     "union_tag_not_found": "Field required",
 }
+_COLLECTION: Final = re.compile(r"(Tuple|Set|Frozenset)(?= should have at )")
 
 
 def replace_surrogates(text: str, /) -> str:
@@ -61,8 +67,10 @@ def shorten_result(text: str, limit: int, /) -> str:
 
 
 def describe_validation_error(detail: ErrorDetails, /) -> str:
-    """Return a validation error in words that do not mention our classes."""
-    return _PLAIN_MESSAGES.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    """Return a validation error in words that do not mention our classes, or Python's."""
+    if (plain := _PLAIN_MESSAGES.get(detail["type"])) is not None:
+        return plain
+    return _COLLECTION.sub("List", detail["msg"].removeprefix("Value error, "), count=1)
 
 
 _MAX_SUGGESTIONS = 3  # names
@@ -111,6 +119,26 @@ def did_you_mean(likely: Sequence[str], /) -> str:
     *some, last = likely or [""]
     meant = f"{', '.join(some)} or {last}" if some else last
     return f" (did you mean {meant}?)" if meant else ""
+
+
+def find_prototype_key(given: JsonValue, /) -> str | None:
+    """Return a key in a value, at any depth, by which JavaScript may change a prototype.
+
+    They are `__proto__`, and `prototype` of an object `constructor`, which comes as
+    `constructor.prototype`. Careful parsers refuse a text that has one.
+    """
+    level = [given]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        for each in (one for one in level if isinstance(one, dict)):
+            if "__proto__" in each:
+                return "__proto__"
+            made = each.get("constructor")
+            if isinstance(made, dict) and "prototype" in made:
+                return "constructor.prototype"
+        level = [
+            inner for each in level for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return None
 
 
 MAX_ARGUMENT_CHARACTERS: Final = (

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -29,6 +29,9 @@ from passback.core.values import value
 from passback.engine.commands import Commands
 from passback.engine.judging import CallJudge, OutputJudge
 from passback.engine.toolbox import LentTools, Toolbox, ToolSources
+
+DEFAULT_AGENT: Final = "default"
+"""Means the first agent, for clients that have to name one."""
 
 Answering: TypeAlias = AbstractAsyncContextManager[AsyncIterator[Sequence[ModelDelta]]]
 
@@ -173,7 +176,7 @@ class ServedAgent:
 class Agents:
     """The agents of a server by name; a post that names none addresses the first.
 
-    The only agent of a server answers to every name: one protocol requires a name in its path.
+    `default` means the first, too, where no agent has this name: some clients have to name one.
 
     Attributes:
         lent: the tools that conversations have beside those of the agents.
@@ -203,7 +206,8 @@ class Agents:
             if context is not None and model:
                 context = replace(context, model=agent.full_model_name(model))
             context = None if context == MessageContext() else context
-            name = message.agent if len(self._agents) > 1 else ""
+            is_named = len(self._agents) > 1 and message.agent in self._agents
+            name = message.agent if is_named else ""
             messages[place] = replace(message, agent=name, context=context)
         addressed = tuple(messages)
         return post if addressed == post.messages else replace(post, messages=addressed)
@@ -215,12 +219,16 @@ class Agents:
 
     def agent_named(self, name: str) -> ServedAgent:
         """Return the agent of a name, or the default agent. Raises UnknownAgent."""
-        # with one agent every name means it: a protocol has a path that must hold some name
-        if not name or len(self._agents) == 1:
+        if not name:
             return self._first
-        if name not in self._agents:
-            raise UnknownAgent("this server has no agent of that name")
-        return self._agents[name]
+        if name in self._agents:
+            return self._agents[name]
+        if name == DEFAULT_AGENT:
+            return self._first
+        raise UnknownAgent(
+            "this server has no agent of that name: name one that GET /agents lists; without a "
+            f"name, or as {DEFAULT_AGENT!r}, the first one answers"
+        )
 
     def addressed_agent(
         self, key: ConversationKey, messages: Sequence[Message], state: State | None = None

@@ -218,7 +218,8 @@ def validate_model(model: type[ModelT], value: JsonValue, /) -> ModelT:
     except ValidationError as error:
         shown = find_misfits(error, value)[:_SHOWN_PROBLEMS]
         problems: list[JsonValue] = [{"at": each.at, "problem": each.problem} for each in shown]
-        message = f"{shown[0].at}: {shown[0].problem}"
+        at, problem = shown[0].at, shown[0].problem
+        message = f"{at}: {problem}" if at else problem
         raise InvalidRequest(message, details={"problems": problems}) from None
 
 

@@ -27,11 +27,15 @@ from passback.core.errors import (
 )
 from passback.core.messages import Content, DataPart, MediaPart, Part, TextPart
 from passback.core.questions import Answers
-from passback.core.values import DEFERRED
+from passback.core.values import DEFERRED, Takes
 
 ResultT = TypeVar("ResultT")
 
-_MediaType: TypeAlias = Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
+_MediaType: TypeAlias = Annotated[
+    str,
+    Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$"),
+    Takes("a media type without parameters, such as image/png"),
+]
 # a provider's request can hold neither control characters nor an address without a host
 _ADDRESS = re.compile(r"https?://[^\s\x00-\x1f\x7f/?#][^\s\x00-\x1f\x7f]*|data:[^\x00-\x1f\x7f]*")
 
@@ -55,7 +59,9 @@ _Url: TypeAlias = Annotated[
     Field(json_schema_extra={"pattern": f"^({_ADDRESS.pattern})$"}),
 ]
 _DATA_URL = re.compile(r"data:([\w.+-]{1,64}/[\w.+-]{1,64}|)(?:;[^,;]{1,64}){0,4};base64,")
-_Base64: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$")]
+_Base64: TypeAlias = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$"), Takes("base64, without blanks or line breaks")
+]
 # without the machine's own tables, so that a post means the same on every machine
 _FILE_TYPES: Final = mimetypes.MimeTypes(())
 _BASE64_DIGITS: Final = (string.ascii_letters + string.digits + "+/").encode()

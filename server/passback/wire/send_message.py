@@ -350,7 +350,7 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
 
 
 _AGENT_PARAMETER = describe_parameter(
-    "agentId", "path", "The agent's name; any, where the server has one agent."
+    "agentId", "path", "The agent's name; `default` is the one that is asked by default."
 )
 
 

@@ -2,12 +2,14 @@
 
 import math
 import re
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field, TypeAdapter, ValidationError
 from tests.unit.core.admission import KEY, call
 
 from passback.core import errors
@@ -39,7 +41,12 @@ from passback.core.messages import (
 )
 from passback.core.permissions import Decision, Permission, pattern_rule
 from passback.core.posts import OnBusy, StartRun
-from passback.core.text import did_you_mean, nearest_names, replace_surrogates
+from passback.core.text import (
+    describe_validation_error,
+    did_you_mean,
+    nearest_names,
+    replace_surrogates,
+)
 from passback.core.values import value
 
 
@@ -238,6 +245,31 @@ def test_no_more_than_three_are_suggested() -> None:
         "key_c",
         "key_d",
     ]
+
+
+# ---------------------------------------------------------------- errors of validation
+@pytest.mark.parametrize(
+    ("form", "value", "words"),
+    [
+        (tuple[int, ...], {}, "Input should be a valid list"),
+        (set[int], {}, "Input should be a valid list"),
+        (frozenset[int], {}, "Input should be a valid list"),
+        (list[int], {}, "Input should be a valid list"),
+        (Mapping[str, int], [], "Input should be an object"),
+        (dict[str, int], [], "Input should be an object"),
+        (
+            Annotated[tuple[int, ...], Field(max_length=1)],
+            [1, 2],
+            "List should have at most 1 item",
+        ),
+        (Annotated[set[int], Field(max_length=1)], [1, 2], "List should have at most 1 item"),
+        (Annotated[frozenset[int], Field(min_length=1)], [], "List should have at least 1 item"),
+    ],
+)
+def test_an_error_has_the_words_of_json(form: Any, value: object, words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter[object](form).validate_python(value)
+    assert describe_validation_error(refused.value.errors()[0]).startswith(words)
 
 
 # ---------------------------------------------------------------- limits

@@ -98,6 +98,11 @@ def test_writes_after_the_end_of_the_call_are_refused() -> None:
         ({"a": "\ud800"}, "not JSON"),
         ({"a": nested(100_000)}, "not JSON"),
         ({"a": nested(STATE_DEPTH + 1)}, f"nested deeper than {STATE_DEPTH}"),
+        ({"__proto__": 1}, "the shared state cannot have the key '__proto__', which JavaScript"),
+        ({"a": {"__proto__": 1}}, "the value of 'a' in the shared state cannot have the key '__p"),
+        ({"a": [{"b": ({"__proto__": {}},)}]}, "the key '__proto__'"),
+        ({"constructor": {"prototype": 1}}, "value of 'constructor' .* 'constructor.prototype'"),
+        ({"a": {"constructor": {"prototype": {}}}}, "the key 'constructor.prototype'"),
         ({"a": FULL + "x"}, f"would have 655.. bytes, of at most {STATE_BYTES}"),
     ],
 )
@@ -120,6 +125,27 @@ def test_the_bounds_themselves_are_legal() -> None:
         check_state({"plan": 1})
     with pytest.raises(StateError):
         check_state({"a": FULL + "x"})
+
+
+def test_words_that_only_resemble_such_keys_are_legal() -> None:
+    state = CallState()
+    values: dict[str, JsonValue] = {
+        "prototype": {"__proto": "__proto__"},
+        "constructor": ["prototype", {"prototype": 1}],
+        "a": {"constructor": "prototype", "b": {"constructor": {"a": {"prototype": 1}}}},
+    }
+    state.update(values)
+    assert dict(state) == values
+
+
+def test_a_state_with_such_keys_that_is_kept_already_is_read_and_can_be_removed() -> None:
+    kept: dict[str, JsonValue] = {"__proto__": 1, "a": {"__proto__": 2}}
+    check_state(kept)
+    state = CallState(lambda: kept)
+    assert dict(state) == kept
+    state.set("b", 3)
+    state.remove("__proto__")
+    assert state.close() == StateChange({"b": 3}, ("__proto__",))
 
 
 @given(STATES, STATES)

@@ -238,7 +238,7 @@ async def test_an_effort_can_be_chosen_where_the_options_name_one(memory: Ledger
     async with worker(memory, usual()) as runs:
         assert runs.effort() is None
     async with worker(memory, usual(), options={"reasoning_effort": "medium"}) as runs:
-        assert (runs.effort(), runs.effort("any")) == ("medium", "medium")
+        assert (runs.effort(), runs.effort("default")) == ("medium", "medium")
 
 
 async def test_each_agent_has_an_effort_of_its_own(memory: Ledger) -> None:

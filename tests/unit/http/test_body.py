@@ -290,6 +290,12 @@ def problems(posted: dict[str, JsonValue]) -> list[tuple[str, str]]:
     return found
 
 
+def test_an_error_of_the_whole_value_names_no_place() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        validate_model(SendMessage, 7)
+    assert refused.value.message == AN_OBJECT
+
+
 def user_message(content: JsonValue) -> dict[str, JsonValue]:
     return {"messages": [{"role": "user", "content": content}]}
 

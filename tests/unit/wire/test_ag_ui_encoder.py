@@ -372,6 +372,23 @@ def test_a_history_is_sent_before_the_run_with_the_plan() -> None:
     assert said[-1] == FINISHED
 
 
+def test_a_key_that_clients_do_not_apply_is_left_out() -> None:
+    shared = {"__proto__": 1, "a": 1}
+    changed = StateChanged({"__proto__": 2, "b": {"__proto__": 3}}, ("__proto__",))
+    assert (
+        between(changed, changed, state={"__proto__": 0}, shared=shared)[1:]
+        == [
+            {
+                "type": "STATE_DELTA",
+                "delta": [{"op": "add", "path": "/b", "value": {"__proto__": 3}}],
+            }
+        ]
+        * 2
+    )
+    # a client that has the rest is sent nothing
+    assert between(state={"a": 1}, shared=shared) == []
+
+
 def test_what_tools_write_is_the_state_and_later_changes_of_it() -> None:
     changed = StateChanged({"a/b~": 1}, ("gone",))
     shared = {"color": "red", "gone": 1}

@@ -130,7 +130,10 @@ async def test_a_chat_belongs_to_the_owner_of_the_key() -> None:
 
 async def test_an_error_is_a_text_for_the_user_and_has_its_code_in_a_header() -> None:
     answer = await post(LoggedRuns(), {"id": "c", "messages": []})
-    assert (answer.status, answer.body) == (422, b"messages has no message")
+    assert (answer.status, answer.body) == (
+        422,
+        b"there is no message: send the chat in messages, or the new message alone in message",
+    )
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-error-code"] == "nothing_to_do"
     assert answer.headers["x-request-id"].startswith("req_")

@@ -43,8 +43,9 @@ AGAIN = {"id": "c", "trigger": "regenerate-message"}
 REFUSED: dict[str, tuple[Any, int, str, str]] = {
     # ------------------------------------------------------------ the request
     "a list": ([], 400, "bad_request", ""),
-    "nothing": ({}, 422, "nothing_to_do", "message has no message"),
-    "no message": ({"id": "c", "messages": []}, 422, "nothing_to_do", "messages has no message"),
+    "nothing": ({}, 422, "nothing_to_do", "there is no message: send the chat in messages, or"),
+    "no message": ({"id": "c", "messages": []}, 422, "nothing_to_do", "there is no message: send"),
+    "a null message": ({"message": None}, 422, "nothing_to_do", "there is no message: send the"),
     "both lists": (
         {**HELLO, "messages": [user("a")]},
         422,
@@ -174,7 +175,7 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
         file(media_type="image/a b"),
         422,
         "invalid_request",
-        "messages.0.parts.0.mediaType: ",
+        "messages.0.parts.0.mediaType: Input should be a media type without parameters, such",
     ),
     "a long name": (file(filename=LONG), 422, "invalid_request", "messages.0.parts.0.filename: "),
     "a large file": (
@@ -188,7 +189,7 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
         {"messages": [user("a")], "messageId": "u9"},
         422,
         "invalid_request",
-        "messageId: messages has no message with this id",
+        "messageId: no posted message has this id: send the edited message as the last one",
     ),
     "an edit in the middle": (
         {"messages": [user("a", "u1"), user("b", "u2")], "messageId": "u1"},
@@ -312,6 +313,7 @@ async def test_the_table_has_enough_rows() -> None:
     ("path", "method", "status", "code"),
     [
         (API, "GET", 405, "method_not_allowed"),
+        (f"{API}/c/stream?runId=%00", "GET", 404, "run_not_found"),
         (f"{API}/c/stream", "POST", 405, "method_not_allowed"),
         (f"{API}/c/stop", "GET", 405, "method_not_allowed"),
         (f"{API}/%7Bid%7D/stream", "GET", 422, "invalid_request"),

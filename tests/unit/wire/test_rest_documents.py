@@ -169,6 +169,7 @@ LARGE = {"type": "image", "url": "data:image/png;base64," + "A" * 4000}
         ({}, 422, "invalid_request", "id"),
         ({"id": 7}, 422, "invalid_request", "id"),
         ({"id": "c2"}, 422, "invalid_request", "this is no conversation"),
+        ({**document(), "messages": {}}, 422, "invalid_request", "messages: Input should be a va"),
         (document(id=""), 422, "invalid_request", "a conversation id"),
         (document(id="{x}"), 422, "invalid_request", "a conversation id"),
         (document(id="x" * 257), 422, "invalid_request", "a conversation id"),

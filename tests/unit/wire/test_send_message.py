@@ -70,7 +70,7 @@ async def test_of_two_spellings_the_documented_one_wins() -> None:
     assert (await send(greeting(), both)).headers["x-conversation-id"] == "c"
 
 
-@pytest.mark.parametrize("path", [PATH, "/v1/aibot/bots/any-agent/send-message"])
+@pytest.mark.parametrize("path", [PATH, "/v1/aibot/bots/default/send-message"])
 async def test_a_post_is_answered_with_the_log_of_its_run(path: str) -> None:
     runs = greeting()
     answer = await ask_json(site(runs), "POST", path, HELLO)

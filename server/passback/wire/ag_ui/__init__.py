@@ -146,8 +146,10 @@ class _AgUi:
             owner_of(request), check_conversation_id(request.path_params["threadId"])
         )
         run_id = request.query_params.get("runId")
-        if run_id is not None and not 1 <= len(run_id) <= _ID_CHARACTERS:
-            raise InvalidRequest(f"runId has 1 to {_ID_CHARACTERS} characters")
+        if run_id is not None and not (1 <= len(run_id) <= _ID_CHARACTERS and run_id.isprintable()):
+            raise InvalidRequest(
+                f"runId has to have 1 to {_ID_CHARACTERS} characters that can be printed"
+            )
         since = seen_event(request)
         if since is not None:
             run = RunRef(key, since.cursor.run_id)

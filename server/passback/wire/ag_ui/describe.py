@@ -65,7 +65,7 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
     "forwardedProps": {},
 }
 _AGENT = describe_parameter(
-    "agentId", "path", "The agent's name; any, where the server has one agent."
+    "agentId", "path", "The agent's name; `default` is the one that is asked by default."
 )
 
 

@@ -76,6 +76,15 @@ def plan_state(plan: Plan, /) -> list[JsonValue]:
 
 
 _MISSING: Final = object()
+_PROTO: Final = "__proto__"
+
+
+def _applicable(state: JsonObject) -> JsonObject:
+    """Return a state without the key `__proto__`, which older servers have kept.
+
+    A client applies nothing of a change that has it.
+    """
+    return {name: each for name, each in state.items() if name != _PROTO}
 
 
 def _operation(op: str, key: str, **fields: JsonValue) -> JsonValue:
@@ -186,7 +195,7 @@ class AgUiEncoder:
         self._state = state
         self._history = history
         self._plan = plan
-        self._shared = shared or {}
+        self._shared = _applicable(shared or {})
         self._older = older
         self._agent = _Speaker("", "", f"{run_id}_message")
         self._helpers: dict[CallId, _Speaker] = {}  # those that have not ended
@@ -267,6 +276,7 @@ class AgUiEncoder:
 
         Every operation is legal whatever the client has: a key that is removed is added before.
         """
+        values, removed = _applicable(values), [name for name in removed if name != _PROTO]
         if self._state is None:
             added: JsonObject = {**values, **dict.fromkeys(removed)}
             patch = [_operation("add", name, value=each) for name, each in added.items()]

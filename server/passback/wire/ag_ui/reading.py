@@ -355,12 +355,9 @@ class _Reader:
 
 def _read_options(props: JsonValue) -> AgUiOptions:
     given: JsonValue = props.get(OPTIONS_KEY, {}) if isinstance(props, dict) else {}
-    try:
-        return validate_model(AgUiOptions, given)
-    except InvalidRequest as error:
-        raise InvalidRequest(
-            f"forwardedProps.{OPTIONS_KEY}: {error.message}", details=error.details
-        ) from None
+    place = f"forwardedProps.{OPTIONS_KEY}"
+    options: AgUiOptions = read_at(place, validate_model, AgUiOptions, given)
+    return options
 
 
 def _extras(props: JsonValue) -> JsonValue:

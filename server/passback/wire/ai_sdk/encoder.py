@@ -12,7 +12,6 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 from passback.core.events import (
     Cancelled,
@@ -46,7 +45,6 @@ from passback.core.messages import (
     CallId,
     ChildMessage,
     Content,
-    DataPart,
     Message,
     Owed,
     RunRef,
@@ -56,7 +54,14 @@ from passback.core.messages import (
     as_text,
 )
 from passback.native import shapes
-from passback.native.parts import show_content
+from passback.wire.ai_sdk.json_values import (
+    REFUSED_INPUT,
+    read_arguments,
+    show_output,
+    show_state,
+    show_value,
+    takes_arguments,
+)
 
 Chunk: TypeAlias = dict[str, Any]
 FinishReason: TypeAlias = Literal["stop", "length", "content-filter", "other"]
@@ -275,9 +280,9 @@ class UiEncoder:
                 plan = {"entries": [shapes.plan_entry(each) for each in entries], **of}
                 self._show("plan", parent or "plan", plan)
             case StateChanged():
-                self._live("state", shapes.state(event))
+                self._live("state", show_state(event))
             case OutputAccepted(value):
-                self._show("output", "output", value)
+                self._show("output", "output", show_value(value))
             case UsageReported(usage):
                 self._usage = add_usages(self._usage, usage)
             case ContextWarned():
@@ -340,14 +345,12 @@ class UiEncoder:
     def _send_input(
         self, call_id: CallId, call: _Call, arguments: str, send: Callable[..., None]
     ) -> None:
-        read = read_arguments(arguments)
-        send(
-            "tool-input-available",
-            toolCallId=call_id,
-            toolName=call.name,
-            input=read,
-            **call.flags,
-        )
+        """Show the arguments of a call. One that the client would make without them has failed."""
+        named = {"toolCallId": call_id, "toolName": call.name, "input": read_arguments(arguments)}
+        if "dynamic" in call.flags or takes_arguments(arguments):
+            send("tool-input-available", **named, **call.flags)
+        else:
+            send("tool-input-error", **named, errorText=REFUSED_INPUT, **call.flags)
 
     def _settle(
         self, call_id: CallId, content: Content, is_error: bool, synthetic: str | None
@@ -445,6 +448,8 @@ class UiEncoder:
             call.flags = {**call.flags, "providerExecuted": False}
             call.state = "ready"
             arguments = "".join(call.arguments)
+            if not takes_arguments(arguments):
+                arguments = quoted(arguments)  # the client shows a text, and nothing of the other
             self._push("tool-input-start", toolCallId=call_id, toolName=call.name, **call.flags)
             self._push("tool-input-delta", toolCallId=call_id, inputTextDelta=arguments)
         why = {"reason": reason} if reason else {}
@@ -540,21 +545,3 @@ def call_flags(*, client: bool, parent: CallId | None) -> Chunk:
     """Return the fields of a call that say who makes it."""
     nested = {"toolMetadata": {"parentToolCallId": parent}} if parent else {}
     return nested if client else {**_SERVER, **nested}
-
-
-def read_arguments(arguments: str, /) -> JsonValue:
-    """Return the value of a call's arguments, or their text if that is no JSON."""
-    try:
-        value: JsonValue = from_json(arguments, allow_inf_nan=False)
-    except ValueError:
-        return arguments
-    return value
-
-
-def show_output(content: Content, /) -> JsonValue:
-    """Return the value of a result."""
-    match content:
-        case (DataPart(data),):
-            return data
-        case _:
-            return show_content(content)

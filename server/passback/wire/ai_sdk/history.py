@@ -33,12 +33,12 @@ from passback.core.runs import Runs
 from passback.core.values import value
 from passback.native.earlier import PAGE_MESSAGES, read_range
 from passback.native.parts import data_url
-from passback.wire.ai_sdk.encoder import (
-    NOT_MADE,
-    call_flags,
+from passback.wire.ai_sdk.encoder import NOT_MADE, call_flags, usage_metadata
+from passback.wire.ai_sdk.json_values import (
+    REFUSED_INPUT,
     read_arguments,
     show_output,
-    usage_metadata,
+    takes_arguments,
 )
 from passback.wire.ai_sdk.record import message_id_of
 
@@ -302,6 +302,8 @@ class _Answer:
             asked = {"requestReason": call.reason} if call.reason else {}
             part |= {"state": "approval-requested", "providerExecuted": False}
             part["approval"] = {"id": call.id, **asked}
+        elif call.client and not takes_arguments(call.arguments):
+            part |= {"state": "output-error", "errorText": REFUSED_INPUT}
         self._parts.append(part)
         self._calls[call.id] = part
         if parent is not None:
@@ -336,7 +338,7 @@ class _Answer:
 
 def _end_unmade(part: View) -> None:
     """End a call that has no result, and will have none."""
-    if part["state"] in _OPEN:
+    if part["state"] in _OPEN or part.get("errorText") == REFUSED_INPUT:
         _fail(part, NOT_MADE, own=False)
 
 

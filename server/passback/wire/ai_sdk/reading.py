@@ -164,7 +164,10 @@ class _Reader:
         if self._post.trigger == "regenerate-message":
             return await self._read_regenerate()
         if not self._list:
-            raise NothingToDo(f"{self._name} has no message")
+            raise NothingToDo(
+                "there is no message: send the chat in messages, or the new message alone in "
+                "message"
+            )
         edited = self._edited()
         at = len(self._list) - 1
         if self._list[at].role == "assistant":
@@ -188,7 +191,9 @@ class _Reader:
             return None
         found = [at for at, each in enumerate(self._list) if each.id == named]
         if not found:
-            raise InvalidRequest(f"messageId: {self._name} has no message with this id")
+            raise InvalidRequest(
+                "messageId: no posted message has this id: send the edited message as the last one"
+            )
         at = found[-1]
         if self._list[at].role == "assistant":  # an answer to a call of an earlier message
             self._list = self._list[: at + 1]
