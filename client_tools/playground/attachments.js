@@ -136,8 +136,11 @@ export class Attachments {
 
   /** Whether all can be sent. */
   get isReady() {
-    const isRead = this.#attached.every(({ url }) => url !== null);
-    return isRead && objectionOf(this.#attached, this.#model) === "";
+    return !this.areBeingRead && objectionOf(this.#attached, this.#model) === "";
+  }
+
+  get areBeingRead() {
+    return this.#attached.some(({ url }) => url === null);
   }
 
   /** @param {Iterable<File>} files */

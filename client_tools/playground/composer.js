@@ -8,12 +8,15 @@ import { need } from "./dom.js";
 /** @typedef {{text: string, attached: readonly Medium[]}} Draft */
 
 const OFFER = "An answer is coming. Queue the message behind it, or interrupt it?";
+const EMPTY = "Nothing to send: write a message, or attach a file.";
+const READING = "The attachments are still being read.";
 
 export class Composer {
   #form = need("#composer", HTMLFormElement);
   #field = need("#message", HTMLTextAreaElement);
   #send = need("#send", HTMLButtonElement);
   #stop = need("#stop", HTMLButtonElement);
+  #unready = need("#unready", HTMLElement);
   #why = need("#offer-why", HTMLElement);
   #choices = need("#offer-choices", HTMLElement);
   #queue = need("#queue", HTMLButtonElement);
@@ -33,7 +36,7 @@ export class Composer {
   constructor({ onSend, onMeanwhile, onStop }) {
     this.#form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (!this.#isReady) return;
+      if (!this.#isReady) return this.#explain();
       if (this.#busy) this.#offer(true);
       else onSend(this.#take());
     });
@@ -114,7 +117,18 @@ export class Composer {
 
   /** Whether there is a message, and it can be sent. */
   get #isReady() {
-    return this.attachments.isReady && (this.#words !== "" || !this.attachments.isEmpty);
+    return this.attachments.isReady && !this.#isEmpty;
+  }
+
+  get #isEmpty() {
+    return this.#words === "" && this.attachments.isEmpty;
+  }
+
+  /** Say why nothing is sent; that the model takes no such files is said beside them. */
+  #explain() {
+    if (this.#isEmpty) this.#unready.textContent = EMPTY;
+    else if (this.attachments.areBeingRead) this.#unready.textContent = READING;
+    this.focus();
   }
 
   /** @returns {Draft} */
@@ -136,6 +150,7 @@ export class Composer {
   /** Make the field as high as its text, up to the limit of the style sheet. */
   #fit() {
     this.#send.disabled = !this.#isReady;
+    this.#unready.textContent = "";
     if (this.#send.disabled) this.#offer(false);
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight}px`;

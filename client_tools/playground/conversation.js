@@ -10,7 +10,9 @@ import { ToolRunner } from "./toolrunner.js";
 import { loadHistory } from "./history.js";
 import { OwedCalls, resultOf, shownResult } from "./owed.js";
 import { isAbort, isHandedBack, isPost, isStream } from "./steps.js";
-import { Edit, Message, QueuedPosts } from "./posts.js";
+import { Outbox } from "./outbox.js";
+import { PendingPosts } from "./pending.js";
+import { Edit, Message } from "./posts.js";
 import { Run } from "./run.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
@@ -75,7 +77,6 @@ export class Conversation {
   #replying = "";
   /** Aborted when this conversation is left. */
   #leaving = new AbortController();
-  #queued;
   /** True once the server has accepted a message of this page that follows the current run. */
   #isQueuedMine = false;
   /** True if the server has this conversation, as far as this page knows. */
@@ -101,13 +102,14 @@ export class Conversation {
    * @param {ConversationView} parts.view
    * @param {PageActions} parts.actions
    * @param {() => boolean} parts.mayRun whether this browser runs the tools of this conversation
+   * @param {Outbox} [parts.outbox] messages that were not sent
    */
-  constructor(id, { connect, view, actions, mayRun }) {
+  constructor(id, { connect, view, actions, mayRun, outbox = new Outbox() }) {
     this.id = id;
     this.#connect = connect;
     this.#view = view;
     this.#mayRun = mayRun;
-    this.#queued = new QueuedPosts(view);
+    this.pending = new PendingPosts(view, outbox);
     this.#toolRunner = new ToolRunner(view, actions, () => this.#setActivity("working"));
   }
 
@@ -125,11 +127,26 @@ export class Conversation {
     const message = new Message(text, extras);
     if (this.#isDeleted) this.#view.clear();
     this.#isDeleted = false;
-    message.addTo(this.#view);
+    this.pending.begin(message);
     await this.#attempt(
       (signal) => this.#post(message, signal),
       () => void this.#repeat(message),
+      message,
     );
+  }
+
+  /**
+   * Post a message that was not sent; during an answer, as a post during one. Errors are shown, not
+   * thrown.
+   *
+   * @param {string} id
+   */
+  async retry(id) {
+    const unsent = this.pending.find(id);
+    if (!unsent) return;
+    if (!this.isIdle) return this.postMeanwhile(unsent.message, unsent.onBusy);
+    this.pending.wait(unsent.message);
+    await this.#repeat(unsent.message);
   }
 
   /**
@@ -153,8 +170,7 @@ export class Conversation {
    * @param {"enqueue" | "interrupt"} onBusy effect on that answer
    */
   async postMeanwhile(post, onBusy) {
-    const isEdit = post instanceof Edit;
-    if (!isEdit) this.#queued.add(post, null);
+    this.pending.wait(post, onBusy);
     const tools = this.#mayRun() ? this.#toolRunner.tools : this.#toolRunner.declared;
     const options = { include: INCLUDE, onBusy, signal: this.#leaving.signal };
     let isQueued = false;
@@ -163,16 +179,14 @@ export class Conversation {
       // acceptance is enough: its answer is read after the current one
       for await (const event of sending) {
         isQueued = event.type === "run-queued";
-        this.#queued.add(post, sending.runId);
+        this.pending.accept(post, sending.runId);
         break;
       }
     } catch (error) {
-      if (this.#closed) return void post.refuse(null);
-      this.#queued.delete(post.id);
-      if (post.refuse(error)) return;
+      if (this.pending.refuse(post, error) || this.#closed) return;
       return this.#view.addError(error, () => void this.#repeat(post), post.isMessage);
     }
-    if (isEdit) post.accept();
+    if (post instanceof Edit) post.accept();
     if (this.#closed) return;
     this.#view.accepted(this.id, true);
     this.#isQueuedMine = true;
@@ -202,7 +216,7 @@ export class Conversation {
   /** Show the history, and follow the current run. */
   async load() {
     await this.#attempt(
-      (signal) => this.#resume(signal),
+      (signal) => this.#resume(signal, { mayBeMissing: this.pending.isNew }),
       () => void this.load(),
     );
   }
@@ -297,6 +311,7 @@ export class Conversation {
   /** Leave the conversation; its run continues on the server. */
   close() {
     this.#closed = true;
+    this.pending.leave();
     this.#watching.abort();
     this.#leaving.abort();
     this.#abort.abort();
@@ -313,7 +328,7 @@ export class Conversation {
         const past = await this.#resume(signal, { mayBeMissing: true });
         if (past.some(({ id }) => id === post.id)) return;
         if (!(post instanceof Message)) return this.#postAnew(post, signal);
-        post.addTo(this.#view);
+        this.pending.begin(post);
         await this.#post(post, signal);
       },
       () => void this.#repeat(post),
@@ -334,7 +349,7 @@ export class Conversation {
     try {
       await work(abort.signal);
     } catch (error) {
-      const isShown = post.refuse(isAbort(error) ? null : error);
+      const isShown = this.pending.refuse(post, isAbort(error) ? null : error);
       if (this.#closed || abort !== this.#abort) return;
       this.#isRefused = error instanceof ApiError && !isShown;
       if (!isAbort(error) && !isShown) this.#view.addError(error, again, post.isMessage);
@@ -347,6 +362,7 @@ export class Conversation {
   /** Become idle; post an answer that the user gave meanwhile. */
   #finish() {
     this.#setActivity("idle");
+    this.pending.show();
     if (this.#isQueuedMine) return void this.load();
     if (this.#isBranched) void this.#readVersions();
     const [reply] = this.#replies.values();
@@ -419,7 +435,8 @@ export class Conversation {
     const past = state ? await loadHistory(client, this.id, state, signal) : [];
     this.#view.clear();
     past.forEach((message) => this.#view.addPast(message));
-    this.#queued.update(past, this.#isQueuedMine ? null : (state?.queued ?? []));
+    const runs = this.#isQueuedMine ? null : (state?.queued ?? []);
+    this.pending.update(past, { isKnown: state !== null, runs });
     if (!state) return past;
     this.#isKnown = true;
     [this.#shownRun, this.#cursor] = [state.runId, ""];
@@ -457,6 +474,7 @@ export class Conversation {
    */
   async #post(message, signal) {
     const sending = await message.send(this.#client(), this.id, { include: INCLUDE, signal });
+    this.#onAccepted = () => this.pending.accept(message);
     await this.#follow(sending, { superseded: this.#owing });
   }
 

@@ -5,10 +5,17 @@ import { FaultyFetch, OFF } from "./faults.js";
 
 /** @typedef {keyof import("./faults.js").Switches} Name */
 
-/** Switches of the panel. */
-const NUMBERS = /** @type {const} */ (["cutAfter", "delayFirst", "delay", "retryAfter"]);
+/** Switches of the panel, as they are named where one has a number that it cannot have. */
+const NUMBERS = /** @type {const} */ ({
+  cutAfter: "Breaks off after",
+  delayFirst: "Begins later",
+  delay: "Waits before each event",
+  retryAfter: "Retry-After",
+});
+const NAMES = /** @type {(keyof typeof NUMBERS)[]} */ (Object.keys(NUMBERS));
 
 export class FaultPanel {
+  #why = need("#faults-why", HTMLElement);
   #badge = need("#faults-count", HTMLElement);
   #form = need("#faults-form", HTMLFormElement);
   #faulty = new FaultyFetch(globalThis.fetch.bind(globalThis), () => this.#show());
@@ -37,13 +44,13 @@ export class FaultPanel {
     );
   }
 
+  /** @param {keyof typeof NUMBERS} name */
+  #number(name) {
+    return /** @type {HTMLInputElement} */ (this.#field(name));
+  }
+
   #read() {
-    for (const name of NUMBERS) {
-      const field = this.#field(name);
-      // what is not a number within the field's bounds counts as off
-      if (field.checkValidity()) this.#faulty.set({ [name]: Number(field.value) });
-      else this.#faulty.set({ [name]: OFF[name] });
-    }
+    for (const name of NAMES) this.#faulty.set({ [name]: valueOf(this.#number(name), OFF[name]) });
     this.#faulty.set({
       refuse: Number(this.#field("refuse").value),
       lose: /** @type {HTMLInputElement} */ (this.#field("lose")).checked,
@@ -53,7 +60,7 @@ export class FaultPanel {
 
   #show() {
     const { switches } = this.#faulty;
-    for (const name of NUMBERS) {
+    for (const name of NAMES) {
       const value = switches[name];
       const isShown = value > 0 || name === "retryAfter";
       this.#field(name).value = isShown ? String(value) : "";
@@ -66,5 +73,33 @@ export class FaultPanel {
   #showCount() {
     const { count } = this.#faulty;
     this.#badge.textContent = count ? `${count} on` : "";
+    this.#showReasons();
   }
+
+  /** Mark the fields with numbers that they cannot have, and say what holds instead. */
+  #showReasons() {
+    const reasons = NAMES.flatMap((name) => {
+      const field = this.#number(name);
+      const isValid = field.checkValidity();
+      field.setAttribute("aria-invalid", String(!isValid));
+      if (isValid) return [];
+      const { min, max } = field;
+      const value = valueOf(field, OFF[name]);
+      const instead = value === 0 ? "it is off" : `${value} is used`;
+      return `${NUMBERS[name]}: a whole number from ${min} to ${max}; until then, ${instead}.`;
+    });
+    const why = reasons.join(" ");
+    if (this.#why.textContent !== why) this.#why.textContent = why;
+  }
+}
+
+/**
+ * @param {HTMLInputElement} field
+ * @param {number} otherwise
+ * @returns {number} its number; one that is too large is the largest, another one that the field
+ *   cannot have is `otherwise`
+ */
+function valueOf(field, otherwise) {
+  if (field.checkValidity()) return Number(field.value);
+  return field.validity.rangeOverflow && otherwise > 0 ? Number(field.max) : otherwise;
 }

@@ -10,6 +10,7 @@ import { ConversationList } from "./conversations.js";
 import { download, need } from "./dom.js";
 import { FaultPanel } from "./faultpanel.js";
 import { Inspector } from "./inspector.js";
+import { Outboxes } from "./outbox.js";
 import { Panels } from "./panels.js";
 import { Poller } from "./poller.js";
 import { Message } from "./posts.js";
@@ -20,6 +21,8 @@ import { Recorder } from "./recorder.js";
 import { keepAtEnd } from "./scroll.js";
 import { RunnableConversations, isListOpen, keepListOpen, recall, remember } from "./session.js";
 import { Transcript } from "./transcript.js";
+import { READINESS } from "./turns.js";
+import { UnsentCards } from "./unsent.js";
 
 /** @typedef {import("./conversation.js").Activity} Activity */
 
@@ -84,7 +87,6 @@ const composer = new Composer({
     const message = new Message(draft.text, { attached: draft.attached, to: picker.options });
     picker.sent();
     void conversation.postMeanwhile(message, onBusy);
-    [view.lastWords, view.lastAttached] = [draft.text, draft.attached];
   },
   onStop: () => void conversation.stop(),
 });
@@ -107,6 +109,21 @@ const onAnew = (
   /** @type {import("./posts.js").Edit | import("./posts.js").Again} */ post,
   /** @type {import("./editor.js").OnBusy | undefined} */ onBusy,
 ) => void (onBusy ? conversation.postMeanwhile(post, onBusy) : conversation.postAnew(post));
+const outboxes = new Outboxes();
+const edit = (/** @type {import("./composer.js").Draft | null} */ message) =>
+  message && composer.restore(message);
+const unsent = new UnsentCards(need("#unsent", HTMLElement), {
+  onRetry: (id) => void conversation.retry(id),
+  onEdit: (id) => edit(conversation.pending.take(id)),
+  onNew(id) {
+    const message = conversation.pending.take(id);
+    startNew();
+    edit(message);
+  },
+  onDrop: (id) => void conversation.pending.take(id),
+  onKey: (id) => askForKey(() => void conversation.retry(id)),
+  onFocusLost: () => composer.focus(),
+});
 const transcript = new Transcript(transcriptRoot, new PlanList(), need("#queued", HTMLElement), {
   onRemedy,
   onReply,
@@ -130,6 +147,7 @@ const view = Object.assign(
     /** @param {Activity} activity */
     setActivity(activity) {
       showActivity(activity);
+      unsent.readiness = READINESS[activity] ?? "blocked";
       composer.busy = activity !== "idle" && activity !== "elsewhere";
       composer.taken = ["waiting", "answering", "working"].includes(activity);
       if (activity === "idle") {
@@ -144,6 +162,7 @@ const view = Object.assign(
       );
       if (status.textContent !== STATUS[activity]) status.textContent = STATUS[activity];
     },
+    setUnsent: unsent.show.bind(unsent),
     /** @param {import("./history.js").PastMessage} message */
     addPast(message) {
       if (message.role === "user") picker.follow(message);
@@ -168,6 +187,7 @@ const list = new ConversationList(() => connect({ quiet: true }), {
     askForKey(() => list.open());
   },
   onDeleted(id) {
+    outboxes.forget(id);
     if (id !== conversation.id) return;
     history.replaceState(null, "", location.pathname + location.search);
     clearEvents();
@@ -184,9 +204,11 @@ list.current = conversation.id;
 
 /** @param {string | null} known null: a new one */
 function open(known) {
-  const id = known ?? randomId();
+  // a new conversation has what was not sent in the last one that is still new
+  const id = known ?? outboxes.newest ?? randomId();
   if (known === null) runnable.begin(id);
-  return new Conversation(id, { connect, view, actions, mayRun: () => runnable.has(id) });
+  const outbox = outboxes.of(id, known === null);
+  return new Conversation(id, { connect, view, actions, mayRun: () => runnable.has(id), outbox });
 }
 
 /** @type {import("./conversation.js").Connect} */
@@ -238,7 +260,14 @@ function show(id) {
   conversation = open(id);
   list.current = conversation.id;
   restoreBackground();
-  if (id !== null) void conversation.load();
+  begin(id !== null);
+}
+
+/** @param {boolean} isKnown whether the conversation is one that the server has */
+function begin(isKnown) {
+  unsent.show([]);
+  // whether a message arrived that the page knows nothing of, the server says
+  if (isKnown || !outboxes.of(conversation.id, true).isEmpty) void conversation.load();
 }
 
 /** Show the chat instead of the list, where there is room for one of them. */
@@ -354,5 +383,5 @@ addEventListener("hashchange", () => {
 restoreBackground();
 void readOffers();
 if (isListOpen() && !NARROW.matches) list.show();
-if (idInAddress() !== null) void conversation.load();
+begin(idInAddress() !== null);
 if (matchMedia("(pointer: fine)").matches) composer.focus();

@@ -1,8 +1,9 @@
 /** What the user posts: a message, another text in place of one, or the wish for another answer. */
 
 import { randomId, reword } from "../js/src/index.js";
+import { asRecord } from "../js/src/json.js";
 import { contentText, editable } from "./history.js";
-import { shownName } from "./parts.js";
+import { mediaOf, shownName } from "./parts.js";
 
 /** @typedef {import("../js/src/index.js").Client} Client */
 /** @typedef {import("../js/src/index.js").FoundMessage} FoundMessage */
@@ -95,6 +96,29 @@ export class Message {
     this.text = text;
     this.attached = attached;
     this.#to = to;
+  }
+
+  /** All that a page needs, after a reload, to post the same message again. */
+  get record() {
+    const { id, text, attached } = this;
+    return { id, key: this.#key, text, attached, to: this.#to };
+  }
+
+  /**
+   * @param {Record<string, unknown>} record
+   * @returns {Message | null} null if it is not a record of a message
+   */
+  static restore({ id, key, text, attached, to }) {
+    if (typeof id !== "string" || typeof key !== "string" || typeof text !== "string") return null;
+    const { agentId, model } = asRecord(to);
+    const chosen = {
+      ...(typeof agentId === "string" && { agentId }),
+      ...(typeof model === "string" && { model }),
+    };
+    const message = new Message(text, { attached: mediaOf(attached), to: chosen });
+    message.id = id;
+    message.#key = key;
+    return message;
   }
 
   /** @type {Post["send"]} */

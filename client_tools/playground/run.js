@@ -53,6 +53,8 @@ import { isOurs } from "./tools.js";
  *   called when the whole history is shown, and when its versions have changed
  * @property {(texts: readonly string[]) => void} setQueued messages that the user has sent during
  *   the current answer
+ * @property {(unsent: readonly import("./outbox.js").Unsent[]) => void} setUnsent messages that the
+ *   server has not accepted, and nobody posts right now
  * @property {(message: PastMessage) => void} addPast
  * @property {(mayCost: boolean) => void} showCosts whether answers of the history may have a cost
  * @property {(id: string) => void} settle called when the server has accepted this page's answer

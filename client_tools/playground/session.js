@@ -23,13 +23,15 @@ export function recall(name) {
 /**
  * @param {string} name
  * @param {string | null} value null removes it
+ * @returns {boolean} whether the browser keeps it
  */
 export function remember(name, value) {
   try {
     if (value === null) sessionStorage.removeItem(PREFIX + name);
     else sessionStorage.setItem(PREFIX + name, value);
+    return true;
   } catch {
-    // storage is blocked or full, and only convenience depends on it
+    return false; // storage is blocked or full
   }
 }
 

@@ -501,8 +501,8 @@ export class Transcript {
     const action = REMEDIES[problem.remedy];
     if (action) card.append(button(action, () => this.#onRemedy(problem.remedy, again)));
     else this.#onRemedy(problem.remedy, again);
-    this.#add(card);
-    this.#close();
+    // an answer that is in progress goes on above it
+    this.#root.append(card);
   }
 
   /** Remove problems, before something new is tried. */

@@ -33,7 +33,7 @@ import { Again } from "./posts.js";
 /** @typedef {{after: string | null, step: -1 | 1}} Switch the place, and the direction */
 
 /** @type {Partial<Record<Activity, Readiness>>} */
-const READINESS = {
+export const READINESS = {
   idle: "free",
   elsewhere: "free",
   waiting: "taken",

@@ -186,6 +186,23 @@ async def test_what_the_server_would_refuse_is_not_attached(browser: Browser) ->
         await expect_text(tab, "I am the cook.")
 
 
+async def test_enter_says_why_nothing_is_sent(page: Playground) -> None:
+    why = page.page.locator("#unready")
+    await expect(why).to_have_text("")
+    await page.page.fill("#message", " ")
+    await page.page.press("#message", "Enter")
+    await expect(why).to_have_text("Nothing to send: write a message, or attach a file.")
+    assert await page.page.evaluate(POOR_CONTRAST) == []
+    await page.page.evaluate("FileReader.prototype.readAsDataURL = () => {}")
+    await attach(page, file("slow.png"))
+    await expect(why).to_have_text("")
+    await page.page.press("#message", "Enter")
+    await expect(why).to_have_text("The attachments are still being read.")
+    await page.page.get_by_role("button", name="Remove slow.png").click()
+    await expect(why).to_have_text("")
+    assert page.posts == []
+
+
 async def test_a_file_that_cannot_be_read_is_left_out(page: Playground) -> None:
     # as a folder that was dropped, or a file that is gone
     await page.page.evaluate(
@@ -206,7 +223,7 @@ async def test_a_refused_message_comes_back_with_its_attachments(
     async with open_playground(browser, server_url) as tab:
         page = tab.page
         if how == "queued":
-            await tab.write("count to 400")
+            await tab.write("count to 2000")
             await expect(page.locator(".answer .text")).to_contain_text("2")
         await page.route("**/send-message", refusing(413, "attachment_too_large"))
         await attach(tab, file("a.png"), file("b.txt", b"b", "text/plain"))

@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.browser.playground import Playground, expect_text, open_playground
 from tests.browser.test_debugging import exported, kinds
+from tests.browser.test_layout import POOR_CONTRAST
 from tests.support.server import replaying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
@@ -129,6 +130,38 @@ async def test_what_is_no_number_counts_as_off(playground: Playground) -> None:
     await page.reload()
     await expect(page.locator("#faults-count")).to_have_text("")
     await expect(field).to_have_value("")
+
+
+async def test_a_number_that_a_switch_cannot_have_is_marked_with_what_holds_instead(
+    playground: Playground,
+) -> None:
+    page = playground.page
+    await open_faults(page)
+    after = page.get_by_label("Break each answer off after so many events")
+    await after.fill("0")
+    await expect(after).to_have_attribute("aria-invalid", "true")
+    why = "Breaks off after: a whole number from 1 to 1000000; until then, it is off."
+    await expect(after).to_have_accessible_description(why)
+    await expect(page.locator("#faults-count")).to_have_text("")
+    await after.fill("3")
+    await expect(after).to_have_attribute("aria-invalid", "false")
+    await expect(after).to_have_accessible_description("")
+    # the largest wait, rather than one after which the page repeats the post by itself
+    seconds = page.get_by_label("Seconds in Retry-After")
+    await seconds.fill("99999")
+    await page.get_by_label("Refuse the next post").select_option("503")
+    await expect(seconds).to_have_attribute("aria-invalid", "true")
+    why = "Retry-After: a whole number from 0 to 3600; until then, 3600 is used."
+    await expect(page.locator("#faults-form").get_by_role("status")).to_have_text(why)
+    assert await page.evaluate(POOR_CONTRAST) == []
+    await playground.say("hi")
+    await expect(page.get_by_role("alert")).to_contain_text("Try again in 3600 s")
+    assert playground.posts == []
+    await seconds.fill("-1")
+    await expect(seconds).to_have_accessible_description(re.compile("until then, 1 is used"))
+    await turn_off(page)
+    await expect(seconds).to_have_value("1")
+    await expect(seconds).to_have_accessible_description("")
 
 
 async def test_the_switches_are_reached_by_the_keyboard(playground: Playground) -> None:

@@ -325,6 +325,11 @@ async def test_an_error_that_lies_is_shown_as_text(browser: Browser, instructed_
             problem = playground.page.get_by_role("alert")
             await expect(problem).to_have_count(1)
             assert payload in (await problem.text_content() or "")
+            # which stays after a reload
+            await playground.page.reload()
+            await expect(problem).to_have_count(1)
+            assert payload in (await problem.text_content() or "")
+            await problem.get_by_role("button", name="Throw it away").click()
         await assert_only_text(playground)
 
 

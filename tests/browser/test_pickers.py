@@ -46,6 +46,10 @@ async def test_who_answers_is_chosen_and_kept_with_the_conversation(
     async with open_playground(browser, url, size, color_scheme=scheme) as tab:
         page = tab.page
         await expect_choice(page, "clerk", "x:clerk")
+        for label in ("Agent", "Model"):
+            await expect(page.locator("#pickers").get_by_text(label, exact=True)).to_be_visible()
+            choice = page.get_by_role("combobox", name=label, exact=True)
+            await expect(choice).to_have_accessible_description("for the next messages")
         await tab.say("hi")
         await expect_text(tab, "I am the clerk.")
         assert "model" not in tab.posts[0]
@@ -60,6 +64,7 @@ async def test_who_answers_is_chosen_and_kept_with_the_conversation(
         await agent(page).select_option(label="cook")
         # there is one model, which is nothing to choose
         await expect_choice(page, "cook", None)
+        await expect(page.locator("#pickers").get_by_text("Model", exact=True)).to_be_hidden()
         await tab.say("hi")
         await expect_text(tab, "I am the cook.")
         assert "model" not in tab.posts[2]

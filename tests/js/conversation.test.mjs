@@ -214,8 +214,9 @@ test("trying again after that asks first whether the message arrived", async () 
     ],
   });
   await mine.conversation.send("hi");
-  assert.deepEqual(told(mine.log, "addError"), [["addError", "connection_lost"]]);
+  assert.deepEqual(reasons(mine), [["hi", "network", false]]);
   await settled(mine);
+  assert.deepEqual(reasons(mine), []);
   assert.deepEqual(
     told(mine.log, "addPast").map(([, { role, text: said }]) => [role, said]),
     [
@@ -233,7 +234,7 @@ test("trying again posts a message that did not arrive, though others did meanwh
     [MESSAGES]: [page(["user", "hi"], ["assistant", "another tab's"])],
   });
   await mine.conversation.send("hi");
-  assert.deepEqual(mine.log.at(-1), ["addError", "store_unavailable"]);
+  assert.deepEqual(reasons(mine), [["hi", "store_unavailable", true]]);
   await settled(mine);
   same(mine.posts());
   same(mine.keys());
@@ -248,7 +249,8 @@ test("trying again in a conversation that the server does not know begins it", a
   await mine.conversation.send("hi");
   await settled(mine);
   same(mine.keys());
-  assert.deepEqual(mine.log.slice(-3), [["clear"], ["addUser", "hi"], ["addText", "Hello"]]);
+  const shown = told(mine.log, "clear", "addUser", "addText");
+  assert.deepEqual(shown.slice(-3), [["clear"], ["addUser", "hi"], ["addText", "Hello"]]);
 });
 
 test("in a busy conversation trying again shows the running answer first", async () => {
@@ -262,7 +264,8 @@ test("in a busy conversation trying again shows the running answer first", async
     [STREAM]: [ended([text("Theirs")])],
   });
   await mine.conversation.send("hi");
-  assert.deepEqual([mine.posts().length, mine.log.at(-1)], [1, ["addError", "conversation_busy"]]);
+  assert.deepEqual([mine.posts().length, mine.log.at(-1)[0]], [1, "cutFrom"]);
+  assert.deepEqual(reasons(mine), [["hi", "conversation_busy", true]]);
   await settled(mine);
   assert.deepEqual(told(mine.log, "addText", "addUser").slice(1), [
     ["addText", "Theirs"],
@@ -561,10 +564,17 @@ test("what answers in the server's place is told as that, and may be tried again
   assert.match(message, /^http:\/\/x did not answer as a passback server: status 502/);
 });
 
-/** Presses the button of the error that is shown, and waits until the page is idle again. */
+/** The messages that were not sent, each with the code of its reason, and whether that is sure. */
+function reasons(page) {
+  return page
+    .unsent()
+    .map(({ message, refusal }) => [message.text, refusal.code, refusal.isCertain]);
+}
+
+/** Tries the first message that was not sent again, and waits until the page is idle again. */
 async function settled(page) {
   page.activities.length = 0;
-  page.tryAgain();
+  void page.conversation.retry(page.unsent()[0].message.id);
   for (let turn = 0; turn < 1000 && page.activities.at(-1) !== "idle"; turn += 1) {
     await new Promise(setImmediate);
   }

@@ -109,10 +109,14 @@ export function text(content) {
   return { type: "text", content };
 }
 
-/** A view that remembers: `log` has all calls but those that only tell how busy the page is. */
+/**
+ * A view that remembers: `log` has all calls but those that only tell how busy the page is, and
+ * `unsent` gives the messages that it shows as not sent.
+ */
 export function recordingView() {
   const log = [];
   const activities = [];
+  let unsent = [];
   let again = () => {};
   const record =
     (name) =>
@@ -149,6 +153,7 @@ export function recordingView() {
       log.push(["addError", error.code ?? error.name]);
       again = repeat;
     },
+    setUnsent: (all) => void (unsent = all),
     addUser: (words) => void log.push(["addUser", words]),
     beginAnswer: () => void log.push(["beginAnswer"]),
     cutFrom: (id) => log.push(["cutFrom", id]) > 0,
@@ -160,7 +165,7 @@ export function recordingView() {
     showCosts() {},
     accepted() {},
   };
-  return { view, log, activities, tryAgain: () => again() };
+  return { view, log, activities, tryAgain: () => again(), unsent: () => unsent };
 }
 
 /** Only what the given names told the view. */
