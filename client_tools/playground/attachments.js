@@ -126,6 +126,7 @@ export class Attachments {
 
   /** @param {{id: string, media: readonly string[]} | null} model that will answer */
   set model(model) {
+    if (model === this.#model) return;
     this.#model = model;
     this.#changed();
   }

@@ -80,8 +80,14 @@ export class ConversationList {
     for (const row of this.#byId.values()) row.isCurrent = row.id === id;
   }
 
+  /** @param {boolean} isOpen */
+  #toggleRoot(isOpen) {
+    this.#root.hidden = !isOpen;
+    this.#root.parentElement?.classList.toggle("with-list", isOpen);
+  }
+
   close() {
-    this.#root.hidden = true;
+    this.#toggleRoot(false);
     this.#toggle.setAttribute("aria-expanded", "false");
     clearTimeout(this.#typing);
     this.#poller.end();
@@ -103,7 +109,7 @@ export class ConversationList {
 
   /** Open it, and leave the focus where it is. */
   show() {
-    this.#root.hidden = false;
+    this.#toggleRoot(true);
     this.#toggle.setAttribute("aria-expanded", "true");
     this.#begin();
     this.#poller.begin();

@@ -33,7 +33,7 @@ import { mediaOf } from "./parts.js";
  */
 
 /** Number of messages that are shown of a long conversation. */
-const SHOWN_MESSAGES = 400;
+const SHOWN_MESSAGES = 1000;
 const PAGE = 500;
 
 /**

@@ -73,6 +73,7 @@ export class Picker {
   #agents = [];
   #agent = need("#agent", HTMLSelectElement);
   #model = need("#model", HTMLSelectElement);
+  #isPlanned = false;
   #onChange;
 
   /** @param {() => void} onChange called when another agent or model will answer */
@@ -126,7 +127,7 @@ export class Picker {
   /** @param {{agentId?: string, model?: string}} message of the user, as the history has it */
   follow(message) {
     this.#chosen.follow(message);
-    this.#show();
+    this.#showSoon();
   }
 
   /** Begin in another conversation. */
@@ -139,6 +140,16 @@ export class Picker {
   #pick(choice) {
     this.#chosen.pick(settle(choice, this.#agents));
     this.#show();
+  }
+
+  /** Show it once, after all messages of a history: each time, the page is laid out anew. */
+  #showSoon() {
+    if (this.#isPlanned) return;
+    this.#isPlanned = true;
+    queueMicrotask(() => {
+      this.#isPlanned = false;
+      this.#show();
+    });
   }
 
   #show() {

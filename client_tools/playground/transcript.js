@@ -346,7 +346,9 @@ export class Transcript {
       this.#ofRun.push(card.element);
       return;
     }
-    this.#open().append(card.element);
+    const answer = this.#open();
+    answer.classList.add("with-tools");
+    answer.append(card.element);
     this.#reasoning = null;
     this.#endText();
   }

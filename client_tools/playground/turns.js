@@ -32,6 +32,8 @@ import { Again } from "./posts.js";
  */
 /** @typedef {{after: string | null, step: -1 | 1}} Switch the place, and the direction */
 
+/** From so many messages on, those that are far from the screen are not laid out. */
+const MANY = 100;
 /** @type {Partial<Record<Activity, Readiness>>} */
 export const READINESS = {
   idle: "free",
@@ -164,6 +166,7 @@ export class Turns {
   /** Show what can be done with the messages that are shown now. */
   refresh() {
     this.#turns = this.#turns.filter(({ article }) => article.isConnected);
+    this.#root.classList.toggle("long", this.#turns.length >= MANY);
     const places = this.#branches.map((branch) => ({ branch, index: this.#indexOf(branch) }));
     let question = "";
     this.#turns.forEach((turn, index) => {
