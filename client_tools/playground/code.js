@@ -4,7 +4,7 @@ import { escapeInvisible, escapeProse } from "../js/src/index.js";
 import { copyButton } from "./copy.js";
 import { el } from "./dom.js";
 import { highlight } from "./highlighter.js";
-import { setText } from "./shapes.js";
+import { textParts } from "./textparts.js";
 
 /** @typedef {import("./shapes.js").CodeShape} CodeShape */
 /** @typedef {import("./highlighter.js").Run} Run */
@@ -48,10 +48,9 @@ export class CodeBlock {
   #code = "";
   #language = "";
   #isWhole = false;
-  #text = document.createTextNode("");
-  #shown = el("code", {}, this.#text);
   #title = el("span", { class: "language" });
-  #scroller = el("pre", { label: "Code" }, this.#shown);
+  shown = el("code");
+  #scroller = el("pre", { label: "Code" }, this.shown);
 
   constructor() {
     const copy = copyButton(() => this.#code, "Copy the code", "Copy");
@@ -66,37 +65,70 @@ export class CodeBlock {
     onNear.set(this.element, () => void this.#colour());
   }
 
-  /** @param {CodeShape} shape */
+  /**
+   * Take what is to be shown: `shown` is to have `parts`, and then gets its colours.
+   *
+   * @param {CodeShape} shape
+   * @returns {boolean} whether anything differs
+   */
   update({ code, language, isWhole }) {
-    if (code === this.#code && language === this.#language && isWhole === this.#isWhole) return;
+    if (code === this.#code && language === this.#language && isWhole === this.#isWhole) {
+      return false;
+    }
     if (language !== this.#language) {
       this.#title.textContent = escapeInvisible(language);
       this.#scroller.setAttribute("aria-label", `Code, ${this.#title.textContent}`);
     }
-    if (code !== this.#code) this.#showPlain(code);
     this.#code = code;
     this.#language = language;
     this.#isWhole = isWhole;
-    if (isWhole && language && code.length <= MOST_COLOURED) near?.observe(this.element);
-    else near?.unobserve(this.element);
+    near?.unobserve(this.element);
+    return true;
   }
 
-  /** @param {string} code shown in one colour */
-  #showPlain(code) {
-    if (!this.#text.isConnected && this.#shown.firstChild !== this.#text) {
-      this.#shown.replaceChildren(this.#text);
-    }
-    setText(this.#text, escapeProse(code));
+  get parts() {
+    return textParts(escapeProse(this.#code));
+  }
+
+  /** Colour it when it is near the screen. */
+  offerColours() {
+    const isShort = this.#code.length <= MOST_COLOURED;
+    if (this.#isWhole && this.#language && isShort) near?.observe(this.element);
   }
 
   async #colour() {
     near?.unobserve(this.element);
     const [code, language] = [this.#code, this.#language];
     const runs = await highlight(code, language);
-    const isCurrent = code === this.#code && language === this.#language && this.#isWhole;
-    if (!runs || runs.length > MOST_RUNS || !isCurrent) return;
-    this.#shown.replaceChildren(...runs.map(coloured));
+    if (!runs || runs.length > MOST_RUNS) return;
+    const boxes = [...this.shown.querySelectorAll(".part")];
+    if (boxes.length === 0) boxes.push(this.shown);
+    for (const [index, box] of boxes.entries()) {
+      if (code !== this.#code || language !== this.#language || !this.#isWhole) return;
+      const isLast = index === boxes.length - 1;
+      const taken = isLast ? runs : takeRuns(runs, box.textContent?.length ?? 0);
+      box.replaceChildren(...taken.map(coloured));
+      if (!isLast) await new Promise(requestAnimationFrame);
+    }
   }
+}
+
+/**
+ * @param {Run[]} runs of which the first are removed
+ * @param {number} length
+ * @returns {Run[]} those with so many characters
+ */
+function takeRuns(runs, length) {
+  /** @type {Run[]} */
+  const taken = [];
+  for (let rest = length; rest > 0 && runs[0]; ) {
+    const [scope, text] = runs[0];
+    taken.push([scope, text.slice(0, rest)]);
+    if (text.length <= rest) runs.shift();
+    else runs[0] = [scope, text.slice(rest)];
+    rest -= text.length;
+  }
+  return taken;
 }
 
 /** @param {Run} run */

@@ -5,11 +5,12 @@
  * is a link to it. Line breaks stay.
  */
 
-import { escapeProse } from "../js/src/index.js";
+import { escapeProse } from "../js/src/visible.js";
 import { addMending, withoutLooseEnd } from "./mending.js";
-import { textOf } from "./shapes.js";
+import { textParts } from "./textparts.js";
+import MarkdownIt from "./vendor/markdown-it.js";
 
-/** @typedef {import("./vendor/markdown-it.js").MarkdownIt} MarkdownIt */
+/** @typedef {import("./vendor/markdown-it.js").MarkdownIt} Parser */
 /** @typedef {import("./vendor/markdown-it.js").Token} Token */
 /** @typedef {import("./shapes.js").Part} Part */
 /** @typedef {import("./shapes.js").Shape} Shape */
@@ -18,6 +19,7 @@ import { textOf } from "./shapes.js";
  * @typedef {object} Block one at the top level
  * @property {number} line its first line, from 0
  * @property {Part} part
+ * @property {number} size the elements and texts in it
  */
 /** @typedef {Record<string, {href: string, title: string}>} References addresses by their labels */
 
@@ -26,8 +28,8 @@ const SCHEMES = ["https:", "http:", "mailto:"];
 const LONGEST_PARAGRAPH = 8000; // characters
 /** Columns of a table; the parser fills short rows up. */
 const MOST_COLUMNS = 200;
-/** Elements that a block may have; a larger one is shown as text. */
-const MOST_ELEMENTS = 25_000;
+/** Elements and texts that a block may have; a larger one is shown as text. */
+const MOST_ELEMENTS = 5000;
 /** Elements within each other; more are left out, but not their text. */
 const DEEPEST = 40;
 /** A text that looks like an address, with its host. */
@@ -60,32 +62,9 @@ const ALIGNMENTS = new Map([
 /** The page has headings of its own above an answer's. */
 const HEADINGS = /** @type {const} */ (["h3", "h4", "h5", "h6", "h6", "h6"]);
 
-/** @type {Promise<Markdown | null> | null} */
-let loading = null;
-
-/**
- * Load the parser, which is too large to be waited for at the start of the page.
- *
- * @returns {Promise<Markdown | null>} null if it cannot be had
- */
-export function loadMarkdown() {
-  loading ??= import("./vendor/markdown-it.js").then(
-    (library) => new Markdown(library.default),
-    () => null,
-  );
-  return loading;
-}
-
 export class Markdown {
-  #parser;
-  #withoutTables;
-
-  /** @param {typeof import("./vendor/markdown-it.js").default} MarkdownIt */
-  constructor(MarkdownIt) {
-    this.#parser = configure(new MarkdownIt({ html: false, linkify: true }));
-    this.#withoutTables = configure(new MarkdownIt({ html: false, linkify: true }));
-    this.#withoutTables.disable("table");
-  }
+  #parser = configure(new MarkdownIt({ html: false, linkify: true }));
+  #withoutTables = configure(new MarkdownIt({ html: false, linkify: true })).disable("table");
 
   /**
    * @param {string} source
@@ -100,8 +79,10 @@ export class Markdown {
     const last = isOpen ? lastLeaf(tokens) : undefined;
     return topLevel(tokens).map((group) => {
       const [line, end] = group[0]?.map ?? [0, lines.length];
-      const part = new Builder(last).build(group);
-      return { line, part: part ?? plain(lines.slice(line, end).join("\n")) };
+      const builder = new Builder(last);
+      const part = builder.build(group);
+      if (part === null) return { line, size: 1, part: plain(lines.slice(line, end).join("\n")) };
+      return { line, size: builder.size, part };
     });
   }
 
@@ -114,7 +95,7 @@ export class Markdown {
   }
 }
 
-/** @param {MarkdownIt} parser */
+/** @param {Parser} parser */
 function configure(parser) {
   parser.validateLink = (address) => addressOf(address) !== null;
   parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
@@ -205,11 +186,20 @@ function disguised({ href = "", parts }) {
 }
 
 /**
+ * @param {Part} part
+ * @returns {string} the text that it shows
+ */
+function textOf(part) {
+  if (typeof part === "string") return part;
+  return "code" in part ? part.code : part.parts.map(textOf).join("");
+}
+
+/**
  * @param {string} text
  * @returns {Shape}
  */
 function plain(text) {
-  return { tag: "p", kind: "plain", parts: [text] };
+  return { tag: "p", kind: "plain", parts: textParts(text) };
 }
 
 /** Builds the shape of one block. */
@@ -217,7 +207,7 @@ class Builder {
   /** The shapes that are open, the outermost first; one stands twice where a level is left out.
    * @type {Shape[]} */
   #open = [{ tag: "div", parts: [] }];
-  #elements = 0;
+  size = 0;
   #links = 0;
   #last;
 
@@ -234,7 +224,7 @@ class Builder {
     for (const [index, token] of tokens.entries()) {
       if (token.type === "inline") this.#addInline(token, tokens[index - 2]);
       else this.#add(token);
-      if (this.#elements > MOST_ELEMENTS) return null;
+      if (this.size > MOST_ELEMENTS) return null;
     }
     return this.#open[0]?.parts[0] ?? null;
   }
@@ -247,7 +237,9 @@ class Builder {
     const inline = [...(children ?? [])];
     const box = outer?.type === "list_item_open" && /^\[[ xX]\]\s/.exec(content)?.[0];
     if (box) this.#addTask(!box.startsWith("[ ]"));
-    if (inline.length === 0) this.#addPart(box ? content.slice(box.length) : content);
+    if (inline.length === 0) {
+      for (const part of textParts(box ? content.slice(box.length) : content)) this.#addPart(part);
+    }
     for (const [index, token] of inline.entries()) {
       if (index === 0 && box && token.type === "text") {
         this.#addPart(token.content.slice(box.length));
@@ -344,7 +336,7 @@ class Builder {
 
   /** @param {Part} part */
   #addPart(part) {
-    this.#elements += 1;
+    this.size += 1;
     const { parts } = this.#parent;
     const last = parts.at(-1);
     if (typeof part === "string" && typeof last === "string") parts[parts.length - 1] = last + part;

@@ -28,8 +28,8 @@ const MARKUP = new RegExp(
 const HEAD = /(?:^|\n)[ \t]*\|[^\n]*\n?[ \t|:-]*$/;
 /** What waits is no longer than this, so that text which looks so is shown as well. */
 const LONGEST = 1000; // characters
-/** Delimiters at the end of a text that open or close something only with what follows. */
-const LOOSE_END = /[*_~`]+$/;
+/** Delimiters that open or close something at the end of a text only with what follows. */
+const LOOSE = "*_~`";
 
 /**
  * Leave out the last line, or two, if it is not clear yet what they become.
@@ -64,7 +64,10 @@ export function addMending(parser) {
  * @returns {string} without delimiters at its end
  */
 export function withoutLooseEnd(content) {
-  return content.replace(LOOSE_END, "");
+  let end = content.length;
+  // an expression that is bound to the end is tried at each delimiter
+  while (end > 0 && LOOSE.includes(content.charAt(end - 1))) end -= 1;
+  return content.slice(0, end);
 }
 
 /**

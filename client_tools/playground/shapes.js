@@ -26,6 +26,10 @@ import { el } from "./dom.js";
  */
 /** @typedef {string | Shape | CodeShape} Part */
 
+/** Characters, and lines, that are as much work as an element. */
+const CHARACTERS = 16;
+const LINES = 4;
+
 /** What the elements were made of, except their parts.
  * @type {WeakMap<Node, string>} */
 const signatures = new WeakMap();
@@ -33,63 +37,78 @@ const signatures = new WeakMap();
 const blocks = new WeakMap();
 
 /**
- * Make the nodes behind one of a parent's fit; those that are too many are removed.
+ * Make the nodes behind one of a parent's fit, in steps: each yields how much the browser has to do
+ * for it, about 20 microseconds for 1.
  *
  * @param {Element} parent
  * @param {readonly Part[]} parts
  * @param {ChildNode | null} [after] null: from the first
- * @returns {ChildNode[]} a node for each part
+ * @param {boolean} [isWhole] whether nodes that are too many are removed
+ * @returns {Generator<number, ChildNode[]>} ends with a node for each part
  */
-export function patch(parent, parts, after = null) {
+export function* patch(parent, parts, after = null, isWhole = true) {
   let node = after ? after.nextSibling : parent.firstChild;
-  const made = parts.map((part) => {
+  /** @type {ChildNode[]} */
+  const made = [];
+  for (const part of parts) {
     const next = node?.nextSibling ?? null;
     const fitting = fit(node, part);
-    if (fitting !== node && node) node.replaceWith(fitting);
-    else if (!node) parent.append(fitting);
+    if (fitting !== node) {
+      if (node) node.replaceWith(fitting);
+      else parent.append(fitting);
+      yield 1;
+    }
+    yield* fill(fitting, part);
     node = next;
-    return fitting;
-  });
-  for (let extra = node; extra; extra = node) {
+    made.push(fitting);
+  }
+  while (isWhole && node) {
+    const extra = node;
     node = extra.nextSibling;
     extra.remove();
+    yield 0;
   }
   return made;
 }
 
 /**
- * @param {Part} part
- * @returns {string} the text that it shows
- */
-export function textOf(part) {
-  if (typeof part === "string") return part;
-  return "code" in part ? part.code : part.parts.map(textOf).join("");
-}
-
-/**
  * @param {ChildNode | null} node
  * @param {Part} part
- * @returns {ChildNode} the node, if it fits or can be changed; else a new one
+ * @returns {ChildNode} the node, if it can be filled with the part; else a new one
  */
 function fit(node, part) {
-  if (typeof part === "string") {
-    if (!(node instanceof Text)) return document.createTextNode(part);
-    setText(node, part);
-    return node;
-  }
+  if (typeof part === "string") return node instanceof Text ? node : document.createTextNode("");
   if ("code" in part) {
-    const block = (node && blocks.get(node)) ?? new CodeBlock();
+    if (node && blocks.has(node)) return node;
+    const block = new CodeBlock();
     blocks.set(block.element, block);
-    block.update(part);
     return block.element;
   }
   const { tag, kind, href, label, role, start } = part;
   const signature = JSON.stringify([tag, kind, href, label, role, start]);
-  const isFitting = node instanceof HTMLElement && signatures.get(node) === signature;
-  const element = isFitting ? node : make(part);
+  if (node instanceof HTMLElement && signatures.get(node) === signature) return node;
+  const element = make(part);
   signatures.set(element, signature);
-  patch(element, part.parts);
   return element;
+}
+
+/**
+ * @param {ChildNode} node that fits
+ * @param {Part} part
+ * @returns {Generator<number, void>}
+ */
+function* fill(node, part) {
+  if (typeof part === "string") {
+    if (!(node instanceof Text) || !setText(node, part)) return;
+    yield part.length / CHARACTERS + part.split("\n").length / LINES;
+  } else if ("code" in part) {
+    const block = blocks.get(node);
+    if (!block?.update(part)) return;
+    yield* patch(block.shown, block.parts);
+    block.offerColours();
+  } else if (node instanceof HTMLElement) {
+    yield* patch(node, part.parts);
+  }
 }
 
 /** @param {Shape} shape */
@@ -113,9 +132,11 @@ function make({ tag, kind, href, label, role, start }) {
  *
  * @param {Text} node
  * @param {string} text
+ * @returns {boolean} whether there was a difference
  */
-export function setText(node, text) {
-  if (node.data === text) return;
+function setText(node, text) {
+  if (node.data === text) return false;
   if (text.startsWith(node.data)) node.appendData(text.slice(node.length));
   else node.data = text;
+  return true;
 }

@@ -13,9 +13,12 @@ import { withoutUnclear } from "./mending.js";
  * @property {Part[]} parts the blocks from the one that was open
  * @property {number} closed number of those that do not change any more
  * @property {boolean} isDone false if there is more to read
+ * @property {boolean} isTooLarge whether the elements of the text are too many to be shown
  */
 
 const PIECE = 16_000; // characters
+/** Elements and texts of all blocks: a browser goes through them whenever one is added. */
+const MOST_ELEMENTS = 10_000;
 
 export class MarkdownStream {
   #markdown;
@@ -24,6 +27,8 @@ export class MarkdownStream {
   /** Where the open block begins. */
   #start = 0;
   #size = PIECE;
+  /** Elements and texts in closed blocks. */
+  #elements = 0;
 
   /** @param {Markdown} markdown */
   constructor(markdown) {
@@ -46,6 +51,7 @@ export class MarkdownStream {
     if (rest.includes("]:")) this.#markdown.readReferences(rest, this.#references);
     if (Object.keys(this.#references).length === 0) return false;
     this.#start = 0;
+    this.#elements = 0;
     return true;
   }
 
@@ -65,10 +71,13 @@ export class MarkdownStream {
     // what only the last line has begun may still be a part of the block above
     const begun = blocks.filter(({ line }) => line < lines.length - 1).length;
     const closed = Math.max(0, begun - 1);
+    const elements = this.#elements + sizeOf(blocks);
+    this.#elements += sizeOf(blocks.slice(0, closed));
     if (closed > 0) this.#close(piece.slice(0, lines[blocks[closed]?.line ?? 0]));
     if (!isLast && closed === 0) this.#size *= 2;
     const shown = isLast ? blocks : blocks.slice(0, closed);
-    return { parts: shown.map(({ part }) => part), closed, isDone: isLast };
+    const parts = shown.map(({ part }) => part);
+    return { parts, closed, isDone: isLast, isTooLarge: elements > MOST_ELEMENTS };
   }
 
   /** @param {string} source of blocks that are closed */
@@ -89,6 +98,11 @@ export class MarkdownStream {
     }
     return source.length;
   }
+}
+
+/** @param {readonly import("./markdown.js").Block[]} blocks */
+function sizeOf(blocks) {
+  return blocks.reduce((sum, { size }) => sum + size, 0);
 }
 
 /**

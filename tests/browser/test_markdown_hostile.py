@@ -37,7 +37,7 @@ TAGS = {
 ATTRIBUTES = {"aria-label", "class", "href", "rel", "role", "start", "tabindex", "target", "title"}
 CLASSES = {
     "address", "box", "center", "code-added", "code-block", "code-comment", "code-keyword",
-    "code-name", "code-number", "code-removed", "code-string", "done", "image", "language",
+    "code-name", "code-number", "code-removed", "code-string", "done", "image", "language", "part",
     *(f"level-{level}" for level in range(1, 7)), "plain", "right", "task", "table-box",
 }  # fmt: skip
 

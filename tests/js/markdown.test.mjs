@@ -2,11 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addressOf, loadMarkdown } from "../../client_tools/playground/markdown.js";
+import { addressOf, Markdown } from "../../client_tools/playground/markdown.js";
 import { withoutUnclear } from "../../client_tools/playground/mending.js";
 import { MarkdownStream } from "../../client_tools/playground/stream.js";
+import { textParts } from "../../client_tools/playground/textparts.js";
 
-const markdown = await loadMarkdown();
+const markdown = new Markdown();
 
 /** A shape on one line: `tag.kind{address}(parts)`. */
 function line(part) {
@@ -272,5 +273,45 @@ test("each prefix is shown, and what is closed does not change any more", () => 
     const { parts, closed: more } = reader.read(source.slice(0, end), true);
     assert.deepEqual(parts.slice(0, more).map(line), final.slice(closed, closed + more));
     closed += more;
+  }
+});
+
+test("delimiters at the end of a text take a time that grows with their number", () => {
+  const start = process.cpuUsage();
+  assert.ok(shown(`${"*".repeat(100_000)}x`, true)[0].endsWith("x))"));
+  const { user, system } = process.cpuUsage(start);
+  assert.ok(user + system < 4e6, `${(user + system) / 1e6} s`); // an expression needs 14 s
+});
+
+test("long text has boxes that end with a line, and no character is lost", () => {
+  const lengths = (text) => {
+    const parts = textParts(text);
+    const texts = parts.map((part) => (typeof part === "string" ? part : part.parts[0]));
+    assert.equal(texts.join(""), text);
+    assert.ok(parts.length === 1 ? typeof parts[0] === "string" : parts.every(({ tag }) => tag));
+    return texts.map(({ length }) => length);
+  };
+  assert.deepEqual(lengths(""), [0]);
+  assert.deepEqual(lengths("a\n".repeat(2000)), [4000]);
+  assert.deepEqual(lengths(`${"a".repeat(9)}\n`.repeat(1000)), [4000, 4000, 2000]);
+  assert.deepEqual(lengths(`${"a".repeat(9)}\n`.repeat(600) + "b"), [4000, 2001]);
+  assert.deepEqual(lengths("a".repeat(30_000)), [30_000]);
+  assert.deepEqual(lengths(`${"a".repeat(30_000)}\nb\n`), [30_001, 2]);
+  assert.deepEqual(lengths("a".repeat(120_000)), [50_000, 50_000, 20_000]);
+  assert.deepEqual(lengths("\n".repeat(10_000)), [4001, 4001, 1998]);
+});
+
+test("a text has at most 10,000 elements, whatever is closed", () => {
+  const isTooLarge = (source, isOpen) => {
+    const reader = new MarkdownStream(markdown);
+    for (;;) {
+      const reading = reader.read(source, isOpen);
+      if (reading.isDone || reading.isTooLarge) return reading.isTooLarge;
+    }
+  };
+  for (const isOpen of [true, false]) {
+    assert.equal(isTooLarge("# a\n\n".repeat(5000), isOpen), false);
+    assert.equal(isTooLarge("# a\n\n".repeat(5001), isOpen), true);
+    assert.equal(isTooLarge("- a\n".repeat(20_000), isOpen), false); // one block, and text
   }
 });
