@@ -223,7 +223,7 @@ async def test_what_people_are_asked_is_text(browser: Browser, instructed_url: s
             for payload in PAYLOADS
             for each in (payload, payload, "None of these")
         ]
-        reasons = await page.locator(".why").all_text_contents()
+        reasons = await page.locator(".tool .why").all_text_contents()
         assert reasons == [written_out(payload) for payload in PAYLOADS]
         names = await page.locator(".tool-name").all_text_contents()
         assert names[::3] == names[2::3] == [written_out(payload) for payload in PAYLOADS]

@@ -40,7 +40,7 @@ async def tab(browser: Browser, fast_url: str) -> AsyncGenerator[Playground]:
 
 
 def cards(page: Page) -> Locator:
-    return page.get_by_role("region", name="Not sent").get_by_role("group")
+    return page.get_by_role("region", name="Unsent messages").get_by_role("group")
 
 
 def button(card: Locator, name: str) -> Locator:

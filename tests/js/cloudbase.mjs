@@ -33,7 +33,7 @@ const { bot } = cloudbase
 /** Post a body to the bot; gives every event of the answer. */
 async function send(body) {
   const events = [];
-  const answer = await bot.sendMessage({ botId: "default", ...body });
+  const answer = await bot.sendMessage({ botId: "bot-1", ...body });
   for await (const event of answer.dataStream) events.push(event);
   return events;
 }
@@ -41,7 +41,7 @@ async function send(body) {
 /** Post a body to the bot; gives the text that the SDK makes of the answer. */
 async function ask(body) {
   let text = "";
-  const answer = await bot.sendMessage({ botId: "default", ...body });
+  const answer = await bot.sendMessage({ botId: "bot-1", ...body });
   for await (const piece of answer.textStream) text += piece;
   return text;
 }

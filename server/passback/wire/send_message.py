@@ -241,7 +241,10 @@ class _SendMessage:
         include = parse_include(post.include, INCLUDABLE)
         resume = [post.resume] if isinstance(post.resume, PostedResume) else post.resume or []
         approvals = tuple(read_approval(CallId(each.interrupt_id), each.payload) for each in resume)
-        history, new = await self._read_messages(post, request.path_params.get("agentId", ""))
+        # apps name their bot in any case, so an agent without a name answers to all
+        is_named = any(self._services.runs.agents())
+        agent = request.path_params.get("agentId", "") if is_named else ""
+        history, new = await self._read_messages(post, agent)
         after = None if post.after is None else MessageId(post.after)
         answered = [each.call_id for each in (*approvals, *new) if isinstance(each, Answer)]
         conversation = await posted_conversation(
@@ -350,7 +353,9 @@ _EXAMPLE_POST: Mapping[str, JsonValue] = {
 
 
 _AGENT_PARAMETER = describe_parameter(
-    "agentId", "path", "The agent's name; `default` is the one that is asked by default."
+    "agentId",
+    "path",
+    "The agent's name; `default` is the first one. Any, where the only agent has no name.",
 )
 
 
