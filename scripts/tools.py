@@ -132,6 +132,7 @@ def find_openapi_client() -> str | None:
 
 
 def find_agentscope() -> str | None:
+    # its environment has the package `openai`, too, the judge of Responses
     return _attempt(_install_agentscope)
 
 

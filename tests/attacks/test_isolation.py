@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from tests.e2e.asking import AGENT, ROOT
 from tests.e2e.workers import broken_off
-from tests.support import agent_api, ai_sdk
+from tests.support import agent_api, ai_sdk, openai_sdk
 from tests.support.model_server import ModelServer, calls, says
 from tests.support.server import running_server
 from tests.support.wire import PATH, ZONE, Client, Json, client_of, keyed, result, user
@@ -29,6 +29,11 @@ class Ids:
     event: str
     call: str
     approval: str
+
+    @property
+    def response(self) -> str:
+        """The run as Responses name it."""
+        return self.run.replace("run_", "resp_")
 
     @property
     def unknown(self) -> "Ids":
@@ -162,6 +167,22 @@ def _chats(**body: Any) -> Way:
     return Way("POST", f"{SESSION}/chat", body)
 
 
+RESPONSE = f"{openai_sdk.PATH}/{{response}}"
+
+
+def _responds(unknown: int, *items: Json, **more: Any) -> Way:
+    """Ask for a response; what is not there makes the request a wrong one."""
+    return Way("POST", openai_sdk.PATH, {"input": list(items), **more}, unknown=unknown)
+
+
+HI = {"role": "user", "content": "hi"}
+DECISION = {
+    "type": "mcp_approval_response",
+    "approval_request_id": "{approval}",
+    "approve": True,
+}
+
+
 WAYS = {
     "look at it": Way("GET", "/conversations/{conversation}"),
     "rename it": Way("PATCH", "/conversations/{conversation}", {"title": "mine"}),
@@ -247,12 +268,24 @@ WAYS = {
     "approve a call in its session": _chats(
         askuser_answer={"tool_call_id": "{approval}", "selections": {"0": [0]}}
     ),
+    "read a response": Way("GET", RESPONSE),
+    "read a response's events": Way("GET", f"{RESPONSE}?stream=true&starting_after=1"),
+    "read a response's request": Way("GET", f"{RESPONSE}/input_items"),
+    "delete a response": Way("DELETE", RESPONSE),
+    "cancel a response": Way("POST", f"{RESPONSE}/cancel"),
+    "continue a response": _responds(400, HI, previous_response_id="{response}"),
+    "continue it by Responses": _responds(404, HI, conversation="{conversation}"),
+    "post an output of its response": _responds(
+        400, openai_sdk.output("{call}", "UTC"), previous_response_id="{response}"
+    ),
+    "post an output by its call": _responds(400, openai_sdk.output("{call}", "UTC")),
+    "approve a call by Responses": _responds(400, DECISION),
 }
 
 
 def _written(value: Any, ids: Ids) -> Any:
     if isinstance(value, str):
-        for name in Ids.__slots__:
+        for name in (*Ids.__slots__, "response"):
             value = value.replace("{" + name + "}", getattr(ids, name))
         return value
     if isinstance(value, dict):
@@ -279,8 +312,8 @@ async def answer_to(client: Client, way: Way, ids: Ids) -> tuple[int, list[tuple
 
 
 def _unnamed(text: str, ids: Ids) -> str:
-    for each, name in zip(ids.all, Ids.__slots__, strict=True):
-        text = text.replace(each, name.upper())
+    for name in (*Ids.__slots__, "response"):
+        text = text.replace(getattr(ids, name), name.upper())
     return text
 
 

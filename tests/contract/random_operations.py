@@ -178,6 +178,7 @@ class RandomOperations:
         assert await self.stored(loaded.status) == self.record
         for run in self.runs:
             await read_log(self, run, START, 1000)
+            await compare_records(self, run)
 
 
 async def outcome(operation: Asked, store: Ledger) -> object:
@@ -205,6 +206,14 @@ async def find_next_run(walk: RandomOperations, after: Position) -> None:
 
 async def read_log(walk: RandomOperations, run: RunRef, after: Position, limit: int) -> None:
     await walk.ask(lambda store: store.read_log(run, after=after, limit=limit))
+
+
+async def compare_records(walk: RandomOperations, run: RunRef) -> None:
+    async def read_record(store: Ledger) -> object:
+        record = await store.run_record(run)
+        return replace(record, began=0, ended=record.ended and 1)  # each store has its own time
+
+    await walk.ask(read_record)
 
 
 # ---------------------------------------------------------------- changes
@@ -401,6 +410,12 @@ async def configure(walk: RandomOperations, pick: Pick) -> None:
     await walk.send(lambda store: store.configure(walk.key, settings))
 
 
+async def hide_run(walk: RandomOperations, pick: Pick) -> None:
+    if walk.runs:
+        run = pick.of(walk.runs[:-4:-1])
+        await walk.send(lambda store: store.hide_run(run))
+
+
 async def write_title(walk: RandomOperations, pick: Pick) -> None:
     known, late = await walk.status(), pick.seldom()
     call = TitleCall(Usage(pick.below(9)), Spent(pick.below(9)))
@@ -462,6 +477,7 @@ OPERATIONS: list[Operation] = [
         inbox,
         rename,
         configure,
+        hide_run,
         write_title,
         list_conversations,
         delete,

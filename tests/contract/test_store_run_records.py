@@ -23,7 +23,8 @@ from tests.support.store_values import (
 from passback.core.budgets import Spent
 from passback.core.changes import RunRecord
 from passback.core.errors import UnknownRun
-from passback.core.messages import RunRef, Usage
+from passback.core.events import RunStarted
+from passback.core.messages import JsonObject, RunRef, Usage
 from passback.core.state import State
 from passback.engine.ledger import Ledger
 
@@ -66,6 +67,27 @@ async def test_a_run_tells_what_it_continued_stored_and_spent(store: Ledger, pee
     later = await begin_run(store, key)
     assert untimed(await peer.run_record(later.run)) == RunRecord(4, 0)
     assert untimed(await peer.run_record(held.run)) == ended
+
+
+async def test_a_run_keeps_the_note_of_its_protocol_until_it_is_hidden(
+    store: Ledger, peer: Ledger
+) -> None:
+    key, run_id = new_key(), new_run()
+    note: JsonObject = {"asked": {"nothing": None, "many": [1, None, "é"]}}
+    begun = replace(change(key, 0, user("a")), note=note)
+    held = await store.begin(begun, run_id, (RunStarted(run_id),), lease=LONG)
+    assert held is not None
+    assert (await peer.run_record(held.run)).note == note
+    assert not await peer.hide_run(held.run)  # it goes on
+    await store.commit(ending(held, 0, 2), lease=LONG)
+    before = await peer.run_record(held.run)
+    assert (before.note, before.hidden) == (note, False)
+
+    assert [await peer.hide_run(held.run), await store.hide_run(held.run)] == [True, True]
+    assert await store.run_record(held.run) == replace(before, note=None, hidden=True)
+    assert (await store.load(key)).messages == (user("a"),)
+    assert not await store.hide_run(RunRef(key, new_run()))
+    assert not await store.hide_run(RunRef(new_key(), run_id))
 
 
 async def test_a_run_that_was_taken_over_has_one_record(store: Ledger) -> None:

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 from pydantic import JsonValue
 from tests.e2e.workers import broken_off, worker
-from tests.support import ai_sdk
+from tests.support import ai_sdk, openai_sdk
 from tests.support.model_server import (
     Act,
     ModelServer,
@@ -37,6 +37,8 @@ from tests.support.wire import (
     result,
     user,
 )
+
+from passback.wire.responses.errors import find_class
 
 pytestmark = pytest.mark.anyio
 
@@ -137,10 +139,11 @@ class Described:
         media_type = answer.headers.get("content-type", "").partition(";")[0]
         if media_type == "application/json":
             self._fits(answer.json(), described["content"][media_type]["schema"])
-            assert answer.is_success or answer.json()["code"] in described["x-codes"]
+            assert answer.is_success or _code_of(answer) in _codes_of(described)
         elif media_type == "text/event-stream":
-            for frame in FrameReader().feed(answer.content):
-                self._check_event(frame.data, described["content"][media_type]["x-event-schema"])
+            schema = described["content"][media_type]["x-event-schema"]
+            for data in _data_of(answer.content, schema):
+                self._check_event(data, schema)
         elif media_type == "text/plain":
             assert described["content"][media_type]["schema"] == {"type": "string"}
             assert answer.headers["x-error-code"] in described["x-codes"]
@@ -168,8 +171,8 @@ class Described:
     def _check_event(self, data: str, schema: Json) -> None:
         value: Any = data if data == DONE else json.loads(data)
         self._fits(value, schema)
-        # those of the Agent API, AG-UI and the AI SDK have schemas of their own
-        foreign = "UiChunk" in str(schema) or (
+        # those of the Agent API, AG-UI, the AI SDK and Responses have schemas of their own
+        foreign = any(name in str(schema) for name in ("UiChunk", "ResponseEvent")) or (
             isinstance(value, dict) and ("object" in value or not value["type"].islower())
         )
         if not foreign:
@@ -178,6 +181,26 @@ class Described:
     def _fits(self, value: object, schema: Json) -> None:
         strict = closed({**schema, "components": self.document["components"]})
         Draft202012Validator(cast("Json", strict)).validate(value)
+
+
+def _data_of(body: bytes, schema: Json) -> Sequence[str]:
+    """Return what the frames of a stream have; those of Responses name their type, too."""
+    if "ResponseEvent" in str(schema):
+        return openai_sdk.data_of(body)
+    return [frame.data for frame in FrameReader().feed(body)]
+
+
+def _code_of(answer: httpx.Response) -> str | None:
+    """Return an error's code, which the form of OpenAI's has within."""
+    body: Json = answer.json()
+    code: str | None = body.get("error", body)["code"]
+    return code
+
+
+def _codes_of(described: Json) -> set[str | None]:
+    """Return the codes of an answer, also as the form of OpenAI's has them."""
+    codes: list[str] = described["x-codes"]
+    return {*codes, *(find_class(each).code for each in codes)}
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +286,7 @@ async def test_every_answer_and_event_of_a_session_is_described(
     await _chats(ask, f"{conversation}-3")
     await _ag_ui(ask, f"{conversation}-4")
     await _sessions(ask)
+    await _responses(ask)
     await _to_the_end(ask, here, last.id)
     described.check_completeness()
 
@@ -338,6 +362,25 @@ async def _sessions(ask: Callable[..., Coroutine[Any, Any, httpx.Response]]) -> 
         await ask("PATCH", session, json={"intent": intent})
     for method in ("GET", "DELETE", "DELETE", "GET"):
         await ask(method, session)
+
+
+async def _responses(ask: Callable[..., Coroutine[Any, Any, httpx.Response]]) -> None:
+    for streams in (True, False):
+        await ask("POST", openai_sdk.PATH, json={"input": "/help", "stream": streams})
+    created = await ask("POST", openai_sdk.PATH, json={"input": "/help", "model": "any"})
+    assert created.json()["status"] == "completed"
+    wrong: Sequence[Json] = ({"input": []}, {"input": "x", "conversation": "none"})
+    for body in wrong:
+        await ask("POST", openai_sdk.PATH, json=body)
+    for response in (created.json()["id"], "resp_none"):
+        here = f"{openai_sdk.PATH}/{response}"
+        for query in ("", "?stream=true", "?stream=true&starting_after=1"):
+            await ask("GET", f"{here}{query}")
+        for query in ("", "?limit=0", "?order=asc"):
+            await ask("GET", f"{here}/input_items{query}")
+        await ask("POST", f"{here}/cancel")
+    await ask("GET", f"{openai_sdk.PATH}/{created.json()['id']}?stream=true&starting_after=x")
+    await ask("GET", f"{openai_sdk.BASE}/models")
 
 
 async def _to_the_end(

@@ -64,13 +64,14 @@ OPENING = ": conversation c\n\n"
 
 
 class LoggedRuns:
-    """Every post gets `answer`; the log of `RUN` grows by `say` and is read as a real one is.
+    """Every post gets `answer`; the log of `logged` grows by `say` and is read as a real one is.
 
     Nobody can begin to read it while it is `unreadable`, and all who read it fail when it `breaks`.
     """
 
     def __init__(self, *events: RunEvent) -> None:
         self.log: list[Logged] = []
+        self.logged = RUN
         self.posts: list[StartRun] = []
         self.answer: RunRef | Parked | PassbackError = RUN
         self.broken: PassbackError | None = None
@@ -78,6 +79,7 @@ class LoggedRuns:
         self.unready: PassbackError | None = None
         self.known: dict[ConversationKey, Status] = {}
         self.history: tuple[Message, ...] = ()
+        self.records: dict[RunId, RunRecord] = {}
         self.cancelled: list[RunRef] = []
         self.pages: list[tuple[OwnerId, InboxPlace | None, int]] = []
         self.lists: list[tuple[OwnerId, ConversationPlace | None, int, str]] = []
@@ -127,7 +129,7 @@ class LoggedRuns:
     async def follow(
         self, run: RunRef, /, *, after: Position = START, take: TakeBatch | None = None
     ) -> AsyncGenerator[AsyncIterator[Sequence[Logged]]]:
-        if run != RUN:
+        if run != self.logged:
             raise UnknownRun("there is no such run")
         if self.unreadable:
             raise self.unreadable
@@ -193,7 +195,9 @@ class LoggedRuns:
 
     async def run(self, run: RunRef, /) -> RunRecord:
         await self.status(run.key)
-        raise UnknownRun("there is no such run in this conversation")
+        if run.run_id not in self.records:
+            raise UnknownRun("there is no such run in this conversation")
+        return self.records[run.run_id]
 
     def left(self, _run: RunRef, /) -> Left | None:
         return self.remains

@@ -1,6 +1,6 @@
 """A site that streams one run, and a stand-in for a server that sends without a task."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -62,11 +62,17 @@ class Site:
 
         return _site(words)
 
-    def document(self, run: RunRef = RUN, *, seconds: float = SECONDS) -> ASGIApp:
+    def document(
+        self,
+        run: RunRef = RUN,
+        *,
+        seconds: float = SECONDS,
+        goes_on: Mapping[str, object] | None = None,
+    ) -> ASGIApp:
         """Return a site that sends the run as one document, after `seconds` at the latest."""
 
         async def wait(request: Request) -> ASGIApp:
-            return WaitedAnswer(self.services, run, seconds=seconds)
+            return WaitedAnswer(self.services, run, seconds=seconds, goes_on=goes_on)
 
         return _site(wait)
 

@@ -22,6 +22,7 @@ from passback.settings import (
 from passback.wire.acp import AcpSettings
 from passback.wire.agent_api import AgentApiSettings
 from passback.wire.ai_sdk import AiSdkSettings
+from passback.wire.responses import ResponsesSettings
 
 KEY = "0123456789abcdef"
 
@@ -154,6 +155,7 @@ def test_a_setting_of_a_wire_is_passed_to_that_wire() -> None:
     defaults = {
         "agent_api": AgentApiSettings("/process"),
         "ai_sdk": AiSdkSettings("/api/chat"),
+        "responses": ResponsesSettings("/v1"),
         "acp": AcpSettings(),
     }
     assert load_settings({}).of_wires == defaults

@@ -14,6 +14,7 @@ from passback.core.messages import (
     UNUSED,
     CallId,
     ConversationKey,
+    JsonObject,
     Message,
     Owed,
     RunId,
@@ -183,6 +184,8 @@ class RunRecord:
         model: the name of the model that answered last; empty if none did.
         usage: of its messages.
         spent: by all its workers.
+        note: what the protocol that began it keeps of the request.
+        hidden: its client has deleted what it gave; its messages are a part of the conversation.
     """
 
     follows: int = -1
@@ -193,6 +196,8 @@ class RunRecord:
     model: str = ""
     usage: Usage = UNUSED
     spent: Spent = Spent()
+    note: JsonObject | None = None
+    hidden: bool = False
 
 
 @value
@@ -263,6 +268,7 @@ class Change:
         title: the title, if the conversation has none yet; None keeps it.
         named: a client gives this title.
         settings: replaces the conversation's settings; None keeps them.
+        note: `RunRecord.note` of the run that begins.
     """
 
     key: ConversationKey
@@ -281,6 +287,7 @@ class Change:
     title: str | None = None
     named: bool = False
     settings: ConversationSettings | None = None
+    note: JsonObject | None = None
 
 
 @value

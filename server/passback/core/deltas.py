@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from passback.core.messages import (
+    ANY_TOOL,
     Generation,
     JsonObject,
     ModelMessage,
@@ -47,6 +48,15 @@ class ModelRequest:
             if isinstance(message, UserMessage):
                 return (message.context and message.context.generation) or _AGENTS_OWN
         return _AGENTS_OWN
+
+    @property
+    def must_call(self) -> str | None:
+        """The tool that this answer has to call, or `ANY_TOOL`; None: it need not call any."""
+        # it holds for one answer: results that follow are there to be used
+        is_first = bool(self.messages) and isinstance(self.messages[-1], UserMessage)
+        name = self.generation.must_call if is_first else None
+        known = name == ANY_TOOL or any(name == each.name for each in self.tools)
+        return name if self.tools and known else None
 
 
 def default_effort(options: JsonObject, /) -> str | None:

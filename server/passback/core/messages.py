@@ -225,6 +225,10 @@ EFFORTS: Final = ("low", "medium", "high")
 """Efforts of reasoning that every service takes which has any."""
 
 
+ANY_TOOL: Final = "*"
+"""No tool has this name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """Options for an answer, under the names that most services use.
@@ -234,6 +238,7 @@ class Generation:
     Attributes:
         effort: of reasoning, one of `EFFORTS` or the agent's own; sent only where the agent's
             options name one (`deltas.default_effort`).
+        must_call: the tool that the first answer has to call; `ANY_TOOL`: any of them.
     """
 
     temperature: float | None = None
@@ -244,6 +249,7 @@ class Generation:
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     effort: str | None = None
+    must_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

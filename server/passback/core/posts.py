@@ -18,6 +18,7 @@ from passback.core.messages import (
     Content,
     ConversationKey,
     HistoryMessage,
+    JsonObject,
     Message,
     MessageContext,
     MessageId,
@@ -69,6 +70,7 @@ class StartRun:
             anew. None: they follow the last message.
         digest: of the whole request, where it depends on the stored messages what of it is new:
             two requests with one key are equal if their digests are.
+        note: what the protocol keeps of the request in the record of its run.
     """
 
     key: ConversationKey
@@ -84,6 +86,7 @@ class StartRun:
     flaw: str = ""
     after: MessageId | None = None
     digest: str = ""
+    note: JsonObject | None = None
 
     @property
     def fingerprint(self) -> str:

@@ -156,6 +156,17 @@ class Runs(Protocol):
         """Ask for a run to be cancelled. False if it neither goes on nor waits."""
         ...
 
+    async def hide(self, run: RunRef, /) -> None:
+        """Hide the record of a run for good, and forget its note (`RunRecord.hidden`).
+
+        What it has said stays in the conversation.
+
+        Raises:
+            UnknownConversation, UnknownRun: there is none, or the run waits in the queue.
+            ConversationBusy: it goes on.
+        """
+        ...
+
     async def close_calls(self, key: ConversationKey, /) -> RunRef | None:
         """Close the calls that the client owes, as a message that goes on without them does.
 
@@ -302,7 +313,7 @@ class Runs(Protocol):
 
         Raises:
             UnknownConversation, UnknownMessage: there is none.
-            InvalidRequest: tool calls are answered only after this message.
+            InvalidRequest: calls that the server makes are answered only after this message.
             Conflict: there is another conversation with the id of `target`.
             ServerBusy: too many large conversations are read at once.
             ShuttingDown: this worker takes on nothing new.

@@ -155,6 +155,17 @@ def read_json(text: str, /) -> JsonValue:
     return value
 
 
+def bare_json(text: str, /) -> str:
+    """Return a text without the fence of Markdown that many models put around JSON."""
+    text = text.strip()
+    first, _, rest = text.partition("\n")
+    return (
+        rest.removesuffix("```").strip()
+        if first.startswith("```") and rest.endswith("```")
+        else text
+    )
+
+
 _MAX_SHOWN = 200  # characters of wrong arguments that an error repeats
 
 

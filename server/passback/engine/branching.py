@@ -19,7 +19,7 @@ from passback.core.ids import new_message_id, new_nonce
 from passback.core.messages import ConversationKey, Message, MessageId, SummaryMessage
 from passback.core.posts import Receipt, StartRun
 from passback.core.runs import BranchPoint
-from passback.core.transcript import unanswered_calls
+from passback.core.transcript import runnable_calls
 from passback.core.values import value
 from passback.engine.ledger import Ledger, until_applied
 from passback.engine.loading import ConversationLoader
@@ -196,8 +196,10 @@ def _refuse_larger(size: int, most: int) -> None:
 
 
 def refuse_within_turn(messages: Sequence[Message], /) -> None:
-    """Raise `InvalidRequest` if calls at the end of these messages are answered only after it."""
-    if unanswered_calls(messages):
+    """Raise `InvalidRequest` if the server's calls at the end of these messages are answered only
+    after it.
+    """
+    if runnable_calls(messages):
         raise InvalidRequest(NOT_WHOLE)
 
 

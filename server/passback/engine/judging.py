@@ -25,7 +25,7 @@ from passback.core.permissions import (
 from passback.core.ports import ArgumentCheck
 from passback.core.questions import ASK_USER, find_question_flaw
 from passback.core.state import State
-from passback.core.text import read_json, replace_surrogates
+from passback.core.text import bare_json, read_json, replace_surrogates
 from passback.core.transcript import NOT_ACCEPTED, schema_of_answer
 from passback.core.values import value
 from passback.engine.assembler import InvalidCall, ModelTurn
@@ -189,10 +189,7 @@ class OutputJudge:
             return None
         if turn.finish == "length":
             return _refusal_message("it was cut off because it is too long; make it shorter")
-        text = as_text(turn.message.content, media=str).strip()
-        first, _, rest = text.partition("\n")
-        if first.startswith("```") and rest.endswith("```"):  # many models put JSON in a fence
-            text = rest.removesuffix("```").strip()
+        text = bare_json(as_text(turn.message.content, media=str))
         value = read_json(text) if len(text) <= _ANSWER_LENGTH else None
         if not isinstance(value, dict):
             return _refusal_message("it is not a JSON object")

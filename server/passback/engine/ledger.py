@@ -31,6 +31,7 @@ from passback.core.conversation.commands import (
     CommitTurn,
     Configure,
     FailLost,
+    HideRun,
     KeepFollowed,
     Park,
     Queue,
@@ -235,6 +236,12 @@ class Ledger(Records):
     async def configure(self, key: ConversationKey, settings: ConversationSettings, /) -> bool:
         """Replace the settings of a conversation. False if there is none."""
         decided = await self._transact(key, STATUS, lambda: Configure(key, settings, new_nonce()))
+        return isinstance(decided, Decided)
+
+    async def hide_run(self, run: RunRef, /) -> bool:
+        """Hide the record of a run (`RunRecord.hidden`). False if it is not over, or is none."""
+        wanted = Wanted(STATUS_FIELDS, runs=(run.run_id,))
+        decided = await self._transact(run.key, wanted, lambda: HideRun(run, new_nonce()))
         return isinstance(decided, Decided)
 
     async def write_title(self, written: WrittenTitle, /) -> bool:

@@ -219,6 +219,7 @@ def posted_change(
         title=first_title(verdict.append) if is_new else None,
         leaf=status.tree.leaf if is_moved else None,
         left=record_messages(post.key, left, status.run_id),
+        note=post.note,
     )
 
 

@@ -389,6 +389,11 @@ class RunService:
             self._supervisor.cancel(run)
         return asked
 
+    async def hide(self, run: RunRef, /) -> None:
+        await self.run(run)
+        if not await self._ledger.hide_run(run):
+            raise ConversationBusy("this run goes on: cancel it first")
+
     async def delete(self, key: ConversationKey, /) -> None:
         if not await self._delete(key):
             raise UnknownConversation("there is no such conversation")

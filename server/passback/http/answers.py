@@ -5,6 +5,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from http import HTTPStatus
 from typing import Final, TypeAlias
 from urllib.parse import quote
@@ -140,13 +141,25 @@ class ErrorView:
     details: Mapping[str, object] | None = None
 
 
-ErrorBody: TypeAlias = Callable[[ErrorView], Mapping[str, object] | str]
-"""The form of a protocol's errors: returns the JSON body of one, or its text.
+@value
+class ErrorForm:
+    """An error in the form of a protocol.
 
-A text is for people; its code is in the header `X-Error-Code`.
-"""
+    Args:
+        body: its JSON, or a text for people; then its code is in the header `X-Error-Code`.
+        status: in place of the status of the view; None keeps that.
+        headers: more headers.
+    """
 
-_ERROR_BODY_KEY = "passback.error_body"
+    body: Mapping[str, object] | str
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+FormError: TypeAlias = Callable[[ErrorView], ErrorForm]
+"""Returns an error in the form of a protocol."""
+
+_ERROR_FORM_KEY = "passback.error_form"
 _REQUEST_ID_KEY = "passback.request_id"
 _OWNER_KEY = "passback.owner"
 _MAY_LIST_KEY = "passback.may_list"
@@ -224,9 +237,9 @@ def known_owner(scope: Scope, /) -> OwnerId | None:
     return owner
 
 
-def set_error_body(scope: Scope, form: ErrorBody, /) -> None:
+def set_error_form(scope: Scope, form: FormError, /) -> None:
     """Give the errors of this request the form of its wire. Only the site calls this."""
-    scope[_ERROR_BODY_KEY] = form
+    scope[_ERROR_FORM_KEY] = form
 
 
 def noted_code(scope: Scope, /) -> str | None:
@@ -369,14 +382,15 @@ def view_answer(scope: Scope, view: ErrorView, headers: Mapping[str, str], /) ->
     own.
     """
     scope[_CODE_KEY] = view.code
-    form: ErrorBody | None = scope.get(_ERROR_BODY_KEY)
+    form: FormError | None = scope.get(_ERROR_FORM_KEY)
     if form is not None:
         own = form(view)
-        if isinstance(own, str):
+        status, headers = own.status or view.status, {**headers, **own.headers}
+        if isinstance(own.body, str):
             known = {**_UNCACHED_HEADERS, "x-request-id": view.request_id, **headers}
             known["x-error-code"] = view.code
-            return Response(own, view.status, known, media_type="text/plain")
-        return json_answer(scope, own, status=view.status, headers=headers)
+            return Response(own.body, status, known, media_type="text/plain")
+        return json_answer(scope, own.body, status=status, headers=headers)
     details = {"details": view.details} if view.details else {}
     body = {"code": view.code, "message": view.message, **details, "request_id": view.request_id}
     return json_answer(scope, body, status=view.status, headers=headers)

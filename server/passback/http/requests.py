@@ -285,7 +285,9 @@ def number_parameter(
         return default
     number = parse_whole_number(given, least=least, most=most)
     if number is None:
-        raise InvalidRequest(f"{name} has to be a number from {least} to {most}")
+        raise InvalidRequest(
+            f"{name} has to be a number from {least} to {most}", details={"parameter": name}
+        )
     return number
 
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from passback.core.errors import ConfigurationError, UpgradeRequired
 from passback.http.access_log import AccessLog
-from passback.http.answers import error_answer, set_error_body
+from passback.http.answers import error_answer, set_error_form
 from passback.http.gate import Access, Gate
 from passback.http.requests import sent_path
 from passback.http.routing import Endpoint, answer_not_found
@@ -49,7 +49,7 @@ def build_site(
     }
     late_keys = frozenset(path for wire in wires for path in wire.late_keys)
     site = Gate(router, access, public=public, late_keys=late_keys, methods=methods)
-    return AccessLog(_with_error_bodies(site, wires), routes)
+    return AccessLog(_with_error_forms(site, wires), routes)
 
 
 def socket_matcher(wires: Sequence[Wire]) -> Callable[[str], bool] | None:
@@ -83,16 +83,16 @@ def _answer_unrouted(takes_socket: Callable[[str], bool] | None) -> ASGIApp:
     return answer
 
 
-def _with_error_bodies(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
+def _with_error_forms(site: ASGIApp, wires: Sequence[Wire]) -> ASGIApp:
     """Return the site, in which each error has the form of its wire, also at the gate."""
-    forms = [(wire, wire.error_body) for wire in wires if wire.error_body]
+    forms = [(wire, wire.error_form) for wire in wires if wire.error_form]
     if not forms:
         return site
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         found = (form for wire, form in forms if _is_address_of(wire, scope))
         if (form := next(found, None)) is not None:
-            set_error_body(scope, form)
+            set_error_form(scope, form)
         await site(scope, receive, send)
 
     return serve

@@ -20,7 +20,7 @@ from passback.core.runs import Runs
 from passback.core.signals import Signal
 from passback.core.toolsets import MakeServerTools
 from passback.core.values import value
-from passback.http.answers import ErrorBody
+from passback.http.answers import FormError
 from passback.http.gate import Access, resolve_key
 from passback.http.open_sockets import OpenSockets
 
@@ -140,7 +140,7 @@ class Wire:
         late_keys: paths where the key may come later, within the protocol; all below a path if it
             ends with a slash. The gate lets requests and WebSockets without a key through there,
             and the wire gives them an owner by `Services.resolve_key`. A wrong key is refused.
-        error_body: the body of its errors, where the protocol has a form of its own.
+        error_form: gives its errors their form, where the protocol has one of its own.
         error_root: the beginning of addresses whose errors have that form, too, if no route has
             them.
         running: returns a context that is open while the wire is served, where it has tasks.
@@ -151,7 +151,7 @@ class Wire:
     types: Sequence[Any] = ()
     public: frozenset[str] = frozenset()
     late_keys: frozenset[str] = frozenset()
-    error_body: ErrorBody | None = None
+    error_form: FormError | None = None
     error_root: str | None = None
     running: Callable[[], AbstractAsyncContextManager[None]] | None = None
 

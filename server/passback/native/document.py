@@ -197,6 +197,7 @@ class WaitedAnswer:
         seconds: the longest wait.
         gatherer: returns a new gatherer. Called again when a part of what was read became void.
         follow: path of the conversations whose streams have the format of this document.
+        goes_on: the document if the run goes on, in place of a 202 with that address.
     """
 
     def __init__(
@@ -208,12 +209,14 @@ class WaitedAnswer:
         seconds: float,
         gatherer: Callable[[RunRef], Gatherer] = AnswerEncoder,
         follow: str = "/conversations",
+        goes_on: Mapping[str, object] | None = None,
     ) -> None:
         self._services = services
         self._run = run
         self._seconds = seconds
         self._new_gatherer = gatherer
         self._follow = follow
+        self._goes_on = goes_on
         left = left_headers(services.runs.left(run))
         self._headers = run_headers(run.key.id, run.run_id) | left
 
@@ -265,6 +268,8 @@ class WaitedAnswer:
         return json_answer(scope, document, headers=self._headers)
 
     def _goes_on_answer(self, scope: Scope) -> Response:
+        if self._goes_on is not None:
+            return json_answer(scope, self._goes_on, headers=self._headers)
         conversation_id, run_id = self._run.key.id, self._run.run_id
         path = f"{self._follow}/{quote(conversation_id, safe='')}/stream?runId={run_id}"
         follow = relative_reference(scope, path)

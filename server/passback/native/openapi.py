@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 document, composed of the wires' parts and of what they share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, cast
@@ -268,18 +268,20 @@ def json_response(
     }
 
 
-def error_responses(*codes: str) -> dict[str, JsonValue]:
-    """Return one answer for each status of these codes."""
+def error_responses(
+    *codes: str, status_of: Callable[[str], int] = STATUS.__getitem__, schema: str = "Error"
+) -> dict[str, JsonValue]:
+    """Return one answer for each status of these codes, with a schema of this name."""
     # the codes stand beside the schema, so that generated clients have one type for all errors
     by_status: dict[str, list[JsonValue]] = {}
     for code in dict.fromkeys(codes):
-        by_status.setdefault(str(STATUS[code]), []).append(code)
+        by_status.setdefault(str(status_of(code)), []).append(code)
     return {
         status: {
             "x-codes": listed,
             **json_response(
                 ", ".join(f"`{code}`" for code in listed),
-                schema_reference("Error"),
+                schema_reference(schema),
                 headers={
                     **REQUEST_ID_HEADER,
                     **(_RETRY_AFTER if status in _TRANSIENT_STATUSES else {}),

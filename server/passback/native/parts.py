@@ -4,7 +4,7 @@ import mimetypes
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, assert_never, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar, assert_never, cast
 
 from pydantic import (
     AfterValidator,
@@ -78,6 +78,12 @@ class Posted(BaseModel):
         validate_by_name=True,
         defer_build=True,
     )
+
+
+class SnakeCased(Posted):
+    """Base of models whose JSON keys are their field names: the protocol writes underscores."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
 
 class PostedText(Posted):

@@ -1,5 +1,6 @@
 """Encoding batches of a run's log as server-sent events, or as another text. No I/O."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol, Self
@@ -12,6 +13,7 @@ from passback.core.events import (
     Logged,
     Position,
     Rewound,
+    RunEvent,
     TextDelta,
     join_events,
     stream_of,
@@ -40,6 +42,26 @@ class SseEncoder(Encoder[str], Protocol):
     def end(self) -> Sequence[str]:
         """Return the data after the last event of the log. It gets that event's id."""
         ...
+
+
+class PlacedEncoder(ABC):
+    """An encoder whose data depends on the places of the events in the log, such as numbers.
+
+    It is fed the whole run, event by event: a replay gives the same data, so no deltas are joined.
+    The other methods are as in `SseEncoder`.
+    """
+
+    @abstractmethod
+    def feed_at(self, position: Position, event: RunEvent, /) -> Sequence[str]: ...
+
+    @abstractmethod
+    def rewind(self, to: Cursor, /) -> Sequence[str]: ...
+
+    @abstractmethod
+    def fail(self, failed: Failed, /) -> Sequence[str]: ...
+
+    @abstractmethod
+    def end(self) -> Sequence[str]: ...
 
 
 class EventId(NamedTuple):
@@ -102,7 +124,7 @@ class SseFramer:
 
     def __init__(
         self,
-        encoder: SseEncoder,
+        encoder: SseEncoder | PlacedEncoder,
         run_id: RunId,
         since: EventId | None = None,
         *,
@@ -110,6 +132,7 @@ class SseFramer:
         remembers: bool = False,
     ) -> None:
         self._encoder = encoder
+        self._is_placed = isinstance(encoder, PlacedEncoder)
         self._remembers = remembers
         self._frame = frame
         self._run_id = run_id
@@ -130,18 +153,19 @@ class SseFramer:
         for position, event in batch:
             if position > self.position:
                 return False
-            self._encoder.feed(event)
+            self._feed(position, event)
         return batch[-1].position < self.position
 
     def frame_batch(self, batch: Sequence[Logged], /) -> str:
         """Return the frames of the next events of the log, or nothing once it has `ended`."""
         chunk: list[str] = []
-        for position, event in () if self.ended else join_deltas(batch):
+        whole = batch if self._is_placed else join_deltas(batch)
+        for position, event in () if self.ended else whole:
             try:
                 frames = (
                     self._rewind_frames(event)
                     if isinstance(event, Rewound)
-                    else self._encoder.feed(event)
+                    else self._feed(position, event)
                 )
             except PassbackError as error:
                 self.ended = True
@@ -173,6 +197,12 @@ class SseFramer:
         They have the id of the last event.
         """
         return self._failure_frames(Failed(error.code, error.message))
+
+    def _feed(self, position: Position, event: RunEvent) -> Sequence[str]:
+        encoder = self._encoder
+        if isinstance(encoder, PlacedEncoder):
+            return encoder.feed_at(position, event)
+        return encoder.feed(event)
 
     def _rewind_frames(self, event: Rewound) -> Sequence[str]:
         """Return the frames of a rewind. End the stream if the encoder has none for it."""

@@ -26,7 +26,14 @@ from passback.http.answers import (
 from passback.http.requests import PLAIN_ID, Headers
 from passback.http.wires import Services
 from passback.pacing import wait_for_large_work
-from passback.streams.frames import EventId, SseEncoder, SseFramer, split_batch, sse_frame
+from passback.streams.frames import (
+    EventId,
+    PlacedEncoder,
+    SseEncoder,
+    SseFramer,
+    split_batch,
+    sse_frame,
+)
 from passback.streams.writer import PING, ResponseWriter
 
 logger = logging.getLogger(__name__)
@@ -135,7 +142,7 @@ class EventStream:
         self,
         services: Services,
         run: RunRef,
-        encoder: SseEncoder,
+        encoder: SseEncoder | PlacedEncoder,
         /,
         since: EventId | None = None,
         *,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from passback.http.wires import WireType
 
-NAMES = ("send_message", "agent_api", "ag_ui", "ai_sdk", "rest", "chat", "acp", "page")
+NAMES = ("send_message", "agent_api", "ag_ui", "ai_sdk", "responses", "rest", "chat", "acp", "page")
 """The wires, all of which are served where the settings name none."""
 
 

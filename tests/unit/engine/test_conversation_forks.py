@@ -122,6 +122,21 @@ async def test_what_is_owed_is_closed_in_the_fork(store: Ledger) -> None:
         assert await outcome(runs, await post(runs, result(owed[0]))) == Completed()
 
 
+async def test_calls_that_were_answered_later_are_closed_in_a_fork_that_ends_before(
+    store: Ledger,
+) -> None:
+    async with worker(store, ScriptedModel([calls(("paint", {})), words("1"), words("2")])) as runs:
+        await outcome(runs, await post(runs, says("a", "a"), tools=[PAINT]))
+        [owed] = await call_ids(runs)
+        handed_back = (await record(runs))[-1].id
+        await outcome(runs, await post(runs, result(owed)))
+        await runs.fork(KEY, OTHER, after=handed_back)
+        *_, closed = await record(runs, OTHER)
+        assert isinstance(closed, ToolMessage)
+        assert (closed.call_id, closed.synthetic) == (owed, "superseded")
+        await answered(runs, "b", OTHER)
+
+
 async def test_a_fork_keeps_what_is_denied_for_good(store: Ledger) -> None:
     wipe = CountedTools().tool("wipe", "ask")
     model = ScriptedModel([calls(("wipe", {})), words("1"), calls(("wipe", {})), words("2")])

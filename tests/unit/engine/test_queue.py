@@ -49,8 +49,9 @@ from passback.core.events import (
     RunStarted,
     TextDelta,
 )
-from passback.core.messages import RunRef, ToolMessage
+from passback.core.messages import JsonObject, RunRef, ToolMessage
 from passback.core.ports import ModelClient
+from passback.core.posts import StartRun
 from passback.core.transcript import SYNTHETIC_TEXT, MintMessageId
 from passback.engine.ledger import Ledger
 from passback.engine.next_run import LOST_RUN
@@ -174,6 +175,19 @@ async def test_the_tools_of_a_post_that_waits_are_declared_when_it_runs(memory: 
         gate.set()
         await outcome(runs, run)
     assert [request.tools for request in model.requests] == [(PAINT,), (ASK,)]
+
+
+async def test_the_note_of_a_post_that_waits_is_that_of_its_run(store: Ledger) -> None:
+    note: JsonObject = {"response": {"nothing": None, "list": [None, {"nothing": None}]}}
+    gate, model = gated("one", "two")
+    async with worker(store, model) as runs:
+        first = await post(runs, says("a"))
+        run = await runs.start(StartRun(KEY, (says("b", "b"),), on_busy="enqueue", note=note))
+        assert isinstance(run, RunRef)
+        gate.set()
+        assert await outcome(runs, run) == Completed()
+        assert (await runs.run(run)).note == note
+        assert (await runs.run(first)).note is None
 
 
 async def test_posts_to_two_workers_at_once_all_run_once(store: Ledger) -> None:

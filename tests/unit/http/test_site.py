@@ -10,7 +10,7 @@ from tests.support.asgi_client import ask, exchange
 
 from passback.core.errors import ConfigurationError
 from passback.core.messages import OwnerId
-from passback.http.answers import ErrorView
+from passback.http.answers import ErrorForm, ErrorView
 from passback.http.gate import Access
 from passback.http.routing import Endpoint
 from passback.http.site import build_site
@@ -61,13 +61,14 @@ async def test_an_unknown_route_is_an_error(method: str, path: str, status: int)
         assert one.status == status
 
 
-def _renamed(error: ErrorView) -> dict[str, object]:
-    return {"error": {"type": error.code, "status": error.status, "details": error.details}}
+def _renamed(error: ErrorView) -> ErrorForm:
+    said = {"type": error.code, "status": error.status, "details": error.details}
+    return ErrorForm({"error": said})
 
 
 FORMED = build_site(
     [
-        Wire([_says("/own/{id}", "own")], error_body=_renamed, error_root="/own/"),
+        Wire([_says("/own/{id}", "own")], error_form=_renamed, error_root="/own/"),
         Wire([_says("/a", "a")]),
     ],
     Access(keys={"the-key-of-alice": OwnerId("alice")}),

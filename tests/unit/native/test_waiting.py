@@ -191,6 +191,15 @@ async def test_void_text_is_not_in_the_document() -> None:
     assert answer.json == WHOLE | {"text": "good again", "lastEventId": "run_1.3-2"}
 
 
+async def test_a_protocol_may_have_a_document_of_its_own_for_a_run_that_goes_on() -> None:
+    site = Site()
+    site.runs.say(TextDelta("so far"))
+    app = site.document(seconds=0.01, goes_on={"status": "in_progress"})
+    answer = await ask(app, "GET", "/")
+    assert (answer.status, answer.json) == (200, {"status": "in_progress"})
+    assert answer.headers["x-run-id"] == "run_1"
+
+
 # ---------------------------------------------------------------- no document
 def check_refers_to_stream(answer: Answer) -> None:
     follow = "conversations/c/stream?runId=run_1"

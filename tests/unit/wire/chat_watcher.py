@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from tests.support.runs import KEY, record
 from tests.unit.wire.chat_client import ChatClient
+from tests.unit.wire.random_turns import HANG
 
 from passback.core.events import (
     Logged,
@@ -21,9 +22,6 @@ from passback.native.earlier import read_range
 from passback.wire.chat.history import project, read_turns_before
 from passback.wire.chat.projections import JsonDict
 from passback.wire.chat.turns import Turns
-
-HANG = "wait for ever"
-"""The text at which a run is stopped."""
 
 Stop: TypeAlias = Literal["cancel", "interrupt", "rollback"]
 """How: by a cancellation, or by another message."""

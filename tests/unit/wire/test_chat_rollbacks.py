@@ -8,7 +8,8 @@ from tests.support.ledgers import open_ledger
 from tests.support.logged_runs import RUN
 from tests.support.runs import PAINT, call_ids, post, result, says, worker
 from tests.unit.wire.chat_client import ChatClient
-from tests.unit.wire.chat_watcher import HANG, Watcher, recorded_turns
+from tests.unit.wire.chat_watcher import Watcher, recorded_turns
+from tests.unit.wire.random_turns import HANG
 from tests.unit.wire.test_chat_plain import agent, say
 from tests.unit.wire.test_chat_resume import shown, take
 

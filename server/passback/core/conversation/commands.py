@@ -113,6 +113,14 @@ class Configure:
 
 
 @value
+class HideRun:
+    """Hide the record of a run that is over, without its note."""
+
+    run: RunRef
+    nonce: str
+
+
+@value
 class RecordTitle:
     """Record what came of the model call for a title."""
 
@@ -133,5 +141,6 @@ Command: TypeAlias = (
     | KeepFollowed
     | Rename
     | Configure
+    | HideRun
     | RecordTitle
 )

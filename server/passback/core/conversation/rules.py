@@ -32,6 +32,7 @@ from passback.core.conversation.commands import (
     CommitTurn,
     Configure,
     FailLost,
+    HideRun,
     KeepFollowed,
     Park,
     Queue,
@@ -167,7 +168,7 @@ def begin(known: Known, command: Begin, now: int) -> Decided | Refused:
         stopped_early=False,
         cancel_on_disconnect=change.cancel_on_disconnect,
         answer_by=None,
-        run=RunRecord(follows, len(change.append), now),
+        run=RunRecord(follows, len(change.append), now, note=change.note),
         before=Spent(state.tokens, state.seconds, state.cost),
         usage_before=state.usage,
         unchanged=None,
@@ -393,6 +394,19 @@ def rename(known: Known, command: Rename, _now: int) -> Decided | Refused:
 def configure(known: Known, command: Configure, _now: int) -> Decided | Refused:
     fields = {SETTINGS: dump_settings(command.settings)}
     return _set_fields(known, command.key, command.nonce, fields)
+
+
+def hide_run(known: Known, command: HideRun, _now: int) -> Decided | Refused:
+    run, found = command.run, known.found
+    kept = found.runs.get(run.run_id)
+    if kept is None:  # it goes on, or waits, or there is none
+        return CHANGED
+    record = load_run(kept)
+    if record.hidden:
+        return Decided(None, known.head)
+    hidden = dump_run(replace(record, note=None, hidden=True))
+    write = Write(run.key, command.nonce, Guard(version=found.version), runs={run.run_id: hidden})
+    return Decided(write, known.head)
 
 
 def record_title(known: Known, command: RecordTitle, _now: int) -> Decided | Refused:

@@ -71,6 +71,7 @@ TABLE: Mapping[type[Command | Import], Row] = {
     commands.KeepFollowed: Row(rules.keep_followed, "a remote reader follows the run", _THERE),
     commands.Rename: Row(rules.rename, "the title is a client's", _THERE),
     commands.Configure: Row(rules.configure, "the settings are replaced", _THERE),
+    commands.HideRun: Row(rules.hide_run, "the record of a run that is over is hidden", _THERE),
     Import: Row(importing.import_conversation, "a document becomes a conversation", ("gone",)),
     commands.RecordTitle: Row(rules.record_title, "the title is a model's", _THERE),
 }

@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
+    ANY_TOOL,
     AssistantMessage,
     Content,
     MediaPart,
@@ -97,6 +98,11 @@ def encode_message(model: str, provider: str, request: ModelRequest, /) -> Encod
     if tools:
         _mark_for_cache(tools[-1])
         body["tools"] = list[JsonValue](tools)
+    if (name := request.must_call) is not None:
+        body["tool_choice"] = (
+            {"type": "any"} if name == ANY_TOOL else {"type": "tool", "name": name}
+        )
+        body.pop("thinking", None)  # the service forces no call of a model that thinks
     if system:
         # the part that every run shares is a block of its own, and is cached
         end = request.static or len(system)

@@ -23,7 +23,8 @@ from passback.core.text import replace_surrogates
 
 WireIds: TypeAlias = Mapping[CallId, str]
 
-_GENERATION_FIELDS = tuple(field.name for field in fields(Generation))
+# the tool that has to be called depends on the request (`ModelRequest.must_call`)
+_GENERATION_FIELDS = tuple(field.name for field in fields(Generation) if field.name != "must_call")
 _ANY_ID = re.compile(r".+", re.DOTALL)
 
 

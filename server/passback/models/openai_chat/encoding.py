@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
+    ANY_TOOL,
     AssistantMessage,
     MediaPart,
     Part,
@@ -63,6 +64,9 @@ def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes
             for spec in request.tools
         ]
         body["tools"] = [{"type": "function", "function": function} for function in functions]
+    if (name := request.must_call) is not None:
+        forced: _Json = {"type": "function", "function": {"name": name}}
+        body["tool_choice"] = "required" if name == ANY_TOOL else forced
     return json_bytes(body)
 
 

@@ -8,19 +8,13 @@ from passback.core.posts import OnBusy, OnDisconnect, ResentRole
 from passback.http.requests import OptionalId
 from passback.native.declarations import DeclaredTool
 from passback.native.message_context import PostedContext
-from passback.native.parts import MAX_ITEMS, Posted
+from passback.native.parts import MAX_ITEMS, SnakeCased
 
 _MAX_MESSAGES: Final = 10_000  # of a request: some clients send the whole conversation each time
 ID_CHARACTERS: Final = 256  # of an id, at most
 _ShortText: TypeAlias = Annotated[str, Field(max_length=ID_CHARACTERS)]
 _CallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
-
-
-class SnakeCased(Posted):
-    """Base of models whose JSON keys are their field names: the protocol writes underscores."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
 
 class AgentText(SnakeCased):

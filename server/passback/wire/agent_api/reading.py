@@ -43,6 +43,7 @@ from passback.native.declarations import parse_tools
 from passback.native.message_context import add_context, read_context, refuse_large
 from passback.native.parts import (
     PostedMedia,
+    SnakeCased,
     check_content,
     data_url,
     guess_media_type,
@@ -64,7 +65,6 @@ from passback.wire.agent_api.posted import (
     ApprovalData,
     CallData,
     ResultData,
-    SnakeCased,
 )
 
 BodyT = TypeVar("BodyT", bound=SnakeCased)

@@ -17,7 +17,7 @@ from passback.core.changes import Status
 from passback.core.errors import UnknownConversation
 from passback.core.messages import ConversationKey, Message, RunId, RunRef
 from passback.core.posts import Parked
-from passback.http.answers import ErrorView, empty_answer, json_answer, owner_of
+from passback.http.answers import ErrorForm, ErrorView, empty_answer, json_answer, owner_of
 from passback.http.body import read_object
 from passback.http.requests import (
     check_conversation_id,
@@ -74,16 +74,16 @@ def build(services: Services, settings: AiSdkSettings = AiSdkSettings(), /) -> W
         ],
         paths=describe_paths(path),
         types=(AiSdkRequest, UiMessage, UiChunk, ChatMessagesView),
-        error_body=_error_text,
+        error_form=_form_error,
     )
 
 
 WIRE = WireType(build, AiSdkSettings)
 
 
-def _error_text(view: ErrorView, /) -> str:
+def _form_error(view: ErrorView, /) -> ErrorForm:
     """Return the text of an error, which clients show to their users as it is."""
-    return view.message
+    return ErrorForm(view.message)
 
 
 class _Chats:

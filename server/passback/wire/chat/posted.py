@@ -45,9 +45,9 @@ from passback.native.message_context import PostedContext, add_context, read_con
 from passback.native.parts import (
     MAX_ITEMS,
     ImageUrl,
-    Posted,
     PostedMedia,
     PostedText,
+    SnakeCased,
     check_content,
     guess_media_type,
     read_media,
@@ -61,12 +61,6 @@ _PAGE = 100  # messages
 _ToolCallId: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 _Sequence: TypeAlias = Annotated[int, Field(ge=0)]
 SentT = TypeVar("SentT", bound=BaseModel)
-
-
-class SnakeCased(Posted):
-    """Base of models whose JSON keys are their field names: the protocol writes underscores."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=str)
 
 
 class Auth(SnakeCased):

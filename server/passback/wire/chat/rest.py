@@ -27,6 +27,7 @@ from passback.core.messages import (
 from passback.core.posts import Parked
 from passback.core.titles import MAX_TITLE, check_title, first_title
 from passback.http.answers import (
+    ErrorForm,
     ErrorView,
     json_answer,
     lister_of,
@@ -45,6 +46,7 @@ from passback.http.requests import (
 from passback.http.routing import Endpoint
 from passback.http.wires import Services, Wire
 from passback.native.document import MAX_WAIT_SECONDS, WaitedAnswer
+from passback.native.parts import SnakeCased
 from passback.native.times import utc_timestamp
 from passback.wire.chat.describe import (
     ApiError,
@@ -61,7 +63,7 @@ from passback.wire.chat.describe import (
 )
 from passback.wire.chat.headless import HeadlessResult, raw_result
 from passback.wire.chat.history import read_turns
-from passback.wire.chat.posted import ChatSend, SnakeCased, read_send
+from passback.wire.chat.posted import ChatSend, read_send
 from passback.wire.chat.projections import JsonDict
 from passback.wire.chat.turns import Turns
 
@@ -144,15 +146,16 @@ def build_rest(services: Services, /) -> Wire:
             HeadlessChat,
         ),
         public=frozenset({"/api/version", "/api/health"}),
-        error_body=error_body,
+        error_form=form_error,
         error_root="/api/",
     )
 
 
-def error_body(view: ErrorView, /) -> JsonDict:
-    """Return the body of an error in the protocol's form, with the code beside it."""
+def form_error(view: ErrorView, /) -> ErrorForm:
+    """Return an error in the protocol's form, with the code beside it."""
     details = {"details": view.details} if view.details else {}
-    return {"detail": view.message, "code": view.code, **details, "request_id": view.request_id}
+    said = {"detail": view.message, "code": view.code, **details}
+    return ErrorForm({**said, "request_id": view.request_id})
 
 
 class _Rest:

@@ -26,9 +26,12 @@ from tests.unit.models.anthropic.asking import (
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
+    ANY_TOOL,
     AssistantMessage,
     CallId,
     Content,
+    Generation,
+    MessageContext,
     ModelMessage,
     Reasoning,
     SystemMessage,
@@ -62,6 +65,19 @@ def test_the_last_two_turns_of_the_user_are_marked_for_the_cache() -> None:
     turns = body(HI, answer, HI, HI, answer, HI)["messages"]
     marked = [["cache_control" in block for block in turn["content"]] for turn in turns]
     assert marked == [[False], [False], [False, True], [False], [True]]
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"), [(ANY_TOOL, {"type": "any"}), ("now", {"type": "tool", "name": "now"})]
+)
+def test_a_model_that_has_to_call_a_tool_does_not_think(name: str, choice: Block) -> None:
+    context = MessageContext(generation=Generation(must_call=name))
+    thinks: Block = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    fields: dict[str, Any] = {"tools": [ToolSpec("now", "", OBJECT)], "options": thinks}
+    forced = body(UserMessage(ID, "hi", context=context), **fields)
+    assert (forced["tool_choice"], "thinking" in forced) == (choice, False)
+    free = body(HI, **fields)
+    assert ("tool_choice" in free, "thinking" in free) == (False, True)
 
 
 def test_options_are_sent_and_may_limit_the_answer() -> None:

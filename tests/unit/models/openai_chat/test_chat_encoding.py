@@ -8,11 +8,14 @@ from pydantic import JsonValue
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
+    ANY_TOOL,
     AssistantMessage,
     CallId,
     Content,
     DataPart,
+    Generation,
     MediaPart,
+    MessageContext,
     MessageId,
     ModelMessage,
     Reasoning,
@@ -75,6 +78,23 @@ def test_tools_are_declared_and_an_empty_description_left_out() -> None:
         },
         {"type": "function", "function": {"name": "plain", "parameters": schema}},
     ]
+
+
+def test_only_the_first_answer_has_to_call_a_tool() -> None:
+    tools = [ToolSpec("add", "", {"type": "object"})]
+
+    def choice(name: str | None, *more: ModelMessage, tools: list[ToolSpec] = tools) -> Any:
+        context = MessageContext(generation=Generation(must_call=name))
+        encoded = body(UserMessage(ID, "hi", context=context), *more, tools=tools)
+        assert "must_call" not in encoded
+        return encoded.get("tool_choice")
+
+    assert choice(None) is None
+    assert choice(ANY_TOOL) == "required"
+    assert choice("add") == {"type": "function", "function": {"name": "add"}}
+    assert choice("gone") is None
+    assert choice(ANY_TOOL, tools=[]) is None
+    assert choice("add", AssistantMessage(ID, "", (call("c1"),)), result("c1")) is None
 
 
 def test_options_are_sent_but_do_not_replace_the_servers_fields() -> None:
