@@ -332,7 +332,11 @@ class ModelClients:
     """The clients of named models, each opened once."""
 
     def __init__(self, settings: Settings) -> None:
-        keys = {"openai": settings.openai_api_key, "anthropic": settings.anthropic_api_key}
+        keys = {
+            "openai": settings.openai_api_key,
+            "openai-responses": settings.openai_api_key,
+            "anthropic": settings.anthropic_api_key,
+        }
         self._services = ModelServices(
             settings.model, settings.model_base_url, settings.model_api_key, keys
         )

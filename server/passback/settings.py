@@ -230,7 +230,7 @@ class Settings:
     model: str = setting(
         "demo",
         TEXT,
-        "the model: demo, openai:NAME or anthropic:NAME; of several, "
+        "the model: demo, openai:NAME, openai-responses:NAME or anthropic:NAME; of several, "
         "separated by commas, the next one is asked if one fails",
     )
     models: tuple[str, ...] = setting(

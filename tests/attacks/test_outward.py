@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from tests.support import agent_api, ai_sdk
+from tests.support.anthropic_server import AnthropicServer
 from tests.support.mcp_servers import serving
 from tests.support.model_server import ModelServer, fails, listening, model_server, says
+from tests.support.responses_model_server import ResponsesModelServer
 from tests.support.server import Server, running_server
 from tests.support.wire import PATH, Client, Json, check_refusal, client_of, client_tool, user
 
@@ -164,9 +166,18 @@ async def test_an_attachment_of_another_kind_of_address_is_refused(
 
 
 # ---------------------------------------------------------------- answers of services
-@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-async def test_a_models_service_that_redirects_is_not_followed(protocol: str) -> None:
-    async with listening(ModelServer([])) as service, listening(ModelServer([])) as trap:
+@pytest.mark.parametrize(
+    ("protocol", "serve"),
+    [
+        ("openai", ModelServer),
+        ("openai-responses", ResponsesModelServer),
+        ("anthropic", AnthropicServer),
+    ],
+)
+async def test_a_models_service_that_redirects_is_not_followed(
+    protocol: str, serve: type[ModelServer]
+) -> None:
+    async with listening(serve([])) as service, listening(ModelServer([])) as trap:
         settings = ("--model", f"{protocol}:mock", "--model-base-url", service.base_url)
         environment = {"PASSBACK_MODEL_API_KEY": KEY}
         async with (

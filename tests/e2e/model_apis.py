@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tests.support import anthropic_server, model_server
+from tests.support import anthropic_server, model_server, responses_model_server
 from tests.support.model_server import Json, ModelServer, Reply, Request, Step, listening
 from tests.support.server import running_server
 from tests.support.wire import Client, client_of
@@ -42,7 +42,7 @@ class Dialect:
 
     def asked(self, request: Request) -> list[tuple[str, list[str]]]:
         """The messages of a request, as role and texts."""
-        return [(each["role"], self.said(each)) for each in request.shown]
+        return [(each["role"], self.said(each)) for each in request.shown if "role" in each]
 
     @override
     def __str__(self) -> str:
@@ -107,7 +107,31 @@ ANTHROPIC = Dialect(
     said=_anthropic_said,
 )
 
-DIALECTS = (OPENAI, ANTHROPIC)
+
+def _response_text(*pieces: str) -> list[Step]:
+    # all but the events that end the message
+    return [*responses_model_server.HEAD, *responses_model_server.text(0, *pieces).steps[:-3]]
+
+
+def _response_call(tool: Tool) -> list[Step]:
+    return [*responses_model_server.HEAD, *responses_model_server.call(0, *tool).steps[:-2]]
+
+
+RESPONSES = Dialect(
+    kind="openai-responses",
+    path="/v1/responses",
+    serve=responses_model_server.ResponsesModelServer,
+    says=responses_model_server.says,
+    calls=responses_model_server.calls,
+    begins=_response_text,
+    ends=[responses_model_server.ending()],
+    begins_call=_response_call,
+    fault=responses_model_server.event("error", code="server_error", message="Overloaded"),
+    key=("authorization", "Bearer "),
+    said=_openai_said,
+)
+
+DIALECTS = (OPENAI, ANTHROPIC, RESPONSES)
 
 KEY = "sk-test-key"
 

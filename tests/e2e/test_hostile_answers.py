@@ -1,11 +1,10 @@
 """Answers that no model should give: none reaches a client's tool or spoils the next message."""
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
-from tests.e2e.model_apis import ANTHROPIC, DIALECTS, OPENAI, Stage, model_stage
-from tests.support import anthropic_server, model_server
+from tests.e2e.model_apis import ANTHROPIC, DIALECTS, OPENAI, RESPONSES, Stage, model_stage
+from tests.support import anthropic_server, model_server, responses_model_server
 from tests.support.model_server import Json, Reply, Step
 from tests.support.wire import COLOR, DONE, user
 
@@ -24,13 +23,14 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage]:
 
 # ---------------------------------------------------------------- writing them
 def answer(*calls: Call, text: str = "", reason: str | None = "calls") -> dict[str, Reply]:
-    """Return an answer in both protocols.
+    """Return an answer in every protocol.
 
     The reason is `calls`, `stop`, `length` or another; None: it ends without one.
     """
     return {
         OPENAI.kind: Reply([*_chat(calls, text, reason), model_server.DONE]),
         ANTHROPIC.kind: Reply([anthropic_server.START, *_message(calls, text, reason)]),
+        RESPONSES.kind: Reply([*responses_model_server.HEAD, *_response(calls, text, reason)]),
     }
 
 
@@ -56,6 +56,22 @@ def _message(calls: Sequence[Call], text: str, reason: str | None) -> list[Step]
     if reason is None:
         return [*steps, anthropic_server.event("message_stop")]
     return [*steps, *anthropic_server.ending(names.get(reason, reason))]
+
+
+def _response(calls: Sequence[Call], text: str, reason: str | None) -> list[Step]:
+    steps: list[Step] = [*responses_model_server.text(0, text).steps] if text else []
+    event, kind = responses_model_server.event, "response.function_call_arguments.delta"
+    for index, (call_id, name, pieces) in enumerate(calls, 1):
+        item = _given(type="function_call", call_id=call_id, name=name, arguments="")
+        inner = [event(kind, output_index=index, delta=piece) for piece in pieces]
+        ended = item | {"arguments": "".join(pieces)}
+        steps += responses_model_server.streamed(index, item, inner, ended).steps
+    if reason == "length":
+        return [*steps, responses_model_server.cut_off()]
+    # the protocol has no other reasons: a response is complete, whatever its status says
+    named = reason in {"calls", "stop"}
+    whole = responses_model_server.response("completed" if named else str(reason))
+    return [*steps, event("response.completed", response=whole)]
 
 
 def _given(**fields: object) -> Json:
@@ -120,4 +136,4 @@ async def test_after_a_hostile_answer_the_next_user_message_works(
     reply = await client.post(conversation, user("and now?"))
     assert (reply.status, reply.text, reply.types) == (200, "back again", ["text", DONE])
     model.assert_no_violations()
-    assert json.loads(model.requests[-1].body)["messages"]
+    assert model_server.spoken_in(model.requests[-1].json)

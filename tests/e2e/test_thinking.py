@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support import responses_model_server as responses
 from tests.support.anthropic_server import (
     AnthropicServer,
     anthropic_server,
@@ -15,6 +16,7 @@ from tests.support.anthropic_server import (
     thinking,
 )
 from tests.support.model_server import Json, ModelServer, Reply, event, fails, model_server
+from tests.support.model_server import says as model_says
 from tests.support.server import running_server
 from tests.support.wire import COLOR, ZONE, Client, client_of, result, user
 
@@ -29,12 +31,16 @@ THINKS = message(
     reason="tool_use",
 )
 FULL = fails(429, retry_after="60")
+KINDS = {
+    AnthropicServer: "anthropic",
+    responses.ResponsesModelServer: "openai-responses",
+}
 
 
 @asynccontextmanager
 async def asking(*models: ModelServer) -> AsyncGenerator[Client]:
     """A client of a server with these models, each with a key of its own."""
-    kinds = ["anthropic" if isinstance(model, AnthropicServer) else "openai" for model in models]
+    kinds = [KINDS.get(type(model), "openai") for model in models]
     environment = {
         "PASSBACK_MODEL": ",".join(f"{kind}:mock" for kind in kinds),
         "PASSBACK_MODEL_BASE_URL": ",".join(model.base_url for model in models),
@@ -130,3 +136,63 @@ async def test_another_model_steps_in_and_hears_no_foreign_thoughts(conversation
             ["text"],
             ["text"],
         ]
+
+
+async def test_encrypted_reasoning_goes_back_in_its_places_to_its_own_model(
+    conversation: str,
+) -> None:
+    thinks = responses.answer(
+        responses.reasoning(0, "sealed-1", "Which color?"),
+        responses.text(1, "I paint.", phase="commentary"),
+        responses.reasoning(2, "sealed-2"),
+        responses.call(3, "call_1", "set-color", BLUE),
+    )
+    replies = (thinks, responses.says("Done."), responses.says("Yes."), FULL)
+    async with (
+        responses.responses_model_server(*replies) as first,
+        model_server(model_says("Bye.")) as second,
+        asking(first, second) as client,
+    ):
+        async with client.stream(
+            conversation, [user("paint")], tools=[COLOR], include=["reasoning", "usage"]
+        ) as stream:
+            painted = await stream.whole()
+        done = await client.post(conversation, result(painted.call.id, "done"))
+        sure = await client.post(conversation, user("sure?"))
+        over = await client.post(conversation, user("bye"))
+        assert [each.text for each in (painted, done, sure, over)] == [
+            "I paint.",
+            "Done.",
+            "Yes.",
+            "Bye.",
+        ]
+        items = [each for each in first.requests[2].json["input"] if each.get("role") != "user"]
+        heard = second.requests[0].body.decode()
+    shown = [frame.event for frame in painted.frames if frame.type == "reasoning"]
+    assert shown == [{"type": "reasoning", "delta": "Which color?"}]
+    [usage] = [frame.event for frame in painted.frames if frame.type == "usage"]
+    assert (usage["cachedTokens"], usage["reasoningTokens"]) == (3, 2)
+    assert items == [
+        {
+            "type": "reasoning",
+            "id": "rs_0_sealed-1",
+            "summary": [{"type": "summary_text", "text": "Which color?"}],
+            "encrypted_content": "sealed-1",
+        },
+        {"type": "message", "role": "assistant", "content": "I paint.", "phase": "commentary"},
+        {
+            "type": "reasoning",
+            "id": "rs_2_sealed-2",
+            "summary": [],
+            "encrypted_content": "sealed-2",
+        },
+        {
+            "type": "function_call",
+            "call_id": "call_1",
+            "name": "set-color",
+            "arguments": '{"color": "blue"}',
+        },
+        {"type": "function_call_output", "call_id": "call_1", "output": "done"},
+        {"type": "message", "role": "assistant", "content": "Done."},
+    ]
+    assert not [word for word in ("Which color?", "sealed", "commentary") if word in heard]

@@ -199,6 +199,9 @@ class LoggedRuns:
             raise UnknownRun("there is no such run in this conversation")
         return self.records[run.run_id]
 
+    async def hide(self, run: RunRef, /) -> None:
+        self.records[run.run_id] = replace(await self.run(run), note=None, hidden=True)
+
     def left(self, _run: RunRef, /) -> Left | None:
         return self.remains
 

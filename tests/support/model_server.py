@@ -73,10 +73,16 @@ class Request:
 
     @property
     def shown(self) -> list[Json]:
-        """The messages without the default prompt of an agent: its rules, and the time."""
-        messages: list[Json] = self.json["messages"]
-        spoken = messages[1:] if messages and messages[0]["role"] == "system" else messages
+        """The messages, or items, without the default prompt of an agent: its rules, and the time."""
+        messages = spoken_in(self.json)
+        spoken = messages[1:] if messages and messages[0].get("role") == "system" else messages
         return [{**each, "content": _untimed(each.get("content"))} for each in spoken]
+
+
+def spoken_in(body: Json) -> list[Json]:
+    """The messages of a request, or the items of a protocol that has these."""
+    spoken: list[Json] = body["messages"] if "messages" in body else body["input"]
+    return spoken
 
 
 def _untimed(content: Any) -> Any:
@@ -198,7 +204,7 @@ class ModelServer:
             return self.models if self.lists in {None, path} else fails(404)
         body = request.json
         if wrong := "; ".join(self.breaches_of(body)):
-            self.violations.append(f"{wrong}, in {json.dumps(body['messages'], indent=1)}")
+            self.violations.append(f"{wrong}, in {json.dumps(spoken_in(body), indent=1)}")
             return fails(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
         return self._answer_to(request)
 

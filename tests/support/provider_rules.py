@@ -1,4 +1,7 @@
-"""Rules by which providers refuse requests: OpenAI's here, Anthropic's in `anthropic_rules`."""
+"""Rules by which providers refuse requests: those of chat completions.
+
+Those of the others are in `anthropic_rules` and `responses_model_rules`.
+"""
 
 import json
 import re
@@ -6,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tests.support.anthropic_rules import breaches_of
+from tests.support.responses_model_rules import breaches_of as breaches_of_items
 
 from passback.core.deltas import ModelRequest
 from passback.models.anthropic.encoding import encode_message
 from passback.models.openai_chat.encoding import encode_request
+from passback.models.openai_responses.encoding import encode_response
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -106,4 +111,5 @@ def refusals_of(request: ModelRequest) -> list[str]:
     """Nothing: every one of them takes it."""
     chat = json.loads(encode_request("m", "openai", request))
     message = json.loads(encode_message("m", "anthropic", request).body)
-    return [*violations_of(chat["messages"]), *breaches_of(message)]
+    items = json.loads(encode_response("m", "openai-responses", request))
+    return [*violations_of(chat["messages"]), *breaches_of(message), *breaches_of_items(items)]

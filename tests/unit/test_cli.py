@@ -132,7 +132,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         {},
         (
             "passback: PASSBACK_MODEL: no model is called 'gpt-5' (did you mean openai:gpt-5?); "
-            "a model is KIND:NAME, of the kinds demo, openai, anthropic\n"
+            "a model is KIND:NAME, of the kinds demo, openai, openai-responses, anthropic\n"
         ),
     ),
     (
@@ -222,7 +222,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         (
             "passback: 'model:agent' cannot be loaded: Agent: model: no model is called 'gpt-5' "
             "(did you mean openai:gpt-5?); "
-            "a model is KIND:NAME, of the kinds demo, openai, anthropic (model.py, line 3)\n"
+            "a model is KIND:NAME, of the kinds demo, openai, openai-responses, anthropic (model.py, line 3)\n"
         ),
     ),
     (
@@ -231,7 +231,7 @@ WRONG: list[tuple[list[str], dict[str, str], str]] = [
         (
             "passback: 'models:agent' cannot be loaded: Agent: models: "
             "no model is called 'claude-5' (did you mean anthropic:claude-5?); "
-            "a model is KIND:NAME, of the kinds demo, openai, anthropic (models.py, line 2)\n"
+            "a model is KIND:NAME, of the kinds demo, openai, openai-responses, anthropic (models.py, line 2)\n"
         ),
     ),
     (

@@ -64,9 +64,10 @@ def default_effort(options: JsonObject, /) -> str | None:
 
     A model may refuse a request that names an effort: only its options tell that it does not.
     """
-    config = options.get("output_config")  # of the Messages API; chat completions have one field
-    nested = config.get("effort") if isinstance(config, Mapping) else None
-    for named in (options.get("reasoning_effort"), nested):
+    # chat completions have one field; the Responses API and the Messages API have one in another
+    nested = (options.get("reasoning"), options.get("output_config"))
+    inner = [each.get("effort") for each in nested if isinstance(each, Mapping)]
+    for named in (options.get("reasoning_effort"), *inner):
         if isinstance(named, str) and named:
             return named
     return None

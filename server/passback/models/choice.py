@@ -27,6 +27,7 @@ class ModelKind:
 MODEL_KINDS: Mapping[str, ModelKind] = {
     "demo": ModelKind("passback.models.demo", models=("demo", "demo:fast")),
     "openai": ModelKind("passback.models.openai_chat", "api.openai.com"),
+    "openai-responses": ModelKind("passback.models.openai_responses", "api.openai.com"),
     "anthropic": ModelKind("passback.models.anthropic", "api.anthropic.com"),
 }
 
@@ -46,8 +47,8 @@ class ModelChoice:
 
     @property
     def service_address(self) -> str:
-        """The service's address, or the kind if it is the provider's own service."""
-        return self.base_url or self.kind
+        """The service's address, or the provider's host if it is the provider's own service."""
+        return self.base_url or MODEL_KINDS[self.kind].host
 
     @property
     def is_at_provider(self) -> bool:
@@ -87,8 +88,9 @@ class ModelServices:
         """Return the models of a comma-separated list, which may differ from that of the settings.
 
         A model that the settings do not name is looked for at their services: at that of the same
-        name, else at the first of its kind, else at the one address that all of them have, unless
-        it is a provider's own. Otherwise it is at its own provider's service.
+        name, else at the first of its kind, else at that of its provider, else at the one address
+        that all of them have, unless it is a provider's own. Otherwise it is at its own provider's
+        service.
 
         Raises:
             ConfigurationError: a kind is unknown, the number of addresses or keys does not match,
@@ -182,6 +184,9 @@ def _choice_beside(configured: Sequence[ModelChoice], model: str) -> ModelChoice
     if same_kind:
         # False sorts first: the model of the same name, else the first of its kind.
         return replace(min(same_kind, key=lambda choice: choice.name != name), name=name)
+    for choice in configured:
+        if choice.is_at_provider and MODEL_KINDS[choice.kind].host == MODEL_KINDS[kind].host:
+            return replace(choice, kind=kind, name=name)
     first = configured[0]
     has_one_address = len({choice.service_address for choice in configured}) == 1
     # A provider's own service has no models of another kind; a gateway may have any.

@@ -329,9 +329,12 @@ def test_posts_with_other_generation_options_are_other_posts() -> None:
         ({"output_config": "low"}, None),
         ({"reasoning_effort": "low", "output_config": {"effort": "high"}}, "low"),
         ({"reasoning_effort": None, "output_config": {"effort": "high"}}, "high"),
+        ({"reasoning": {"effort": "low", "summary": "auto"}}, "low"),
+        ({"reasoning": {"summary": "auto"}}, None),
+        ({"reasoning": None, "output_config": {"effort": "high"}}, "high"),
     ],
 )
-def test_the_effort_is_named_by_the_options_of_either_service(
+def test_the_effort_is_named_by_the_options_of_any_service(
     options: dict[str, JsonValue], effort: str | None
 ) -> None:
     assert default_effort(options) == effort
@@ -341,6 +344,10 @@ def test_chat_completions_get_the_effort_where_the_options_name_one() -> None:
     assert _openai(_request(ASKED, reasoning_effort="low"))["reasoning_effort"] == "high"
     assert _openai(_request(PLAIN, reasoning_effort="low"))["reasoning_effort"] == "low"
     assert _openai(_request(ASKED, reasoning_effort=None))["reasoning_effort"] is None
+    nested: dict[str, JsonValue] = {"effort": "low", "exclude": True}
+    asked = _openai(_request(ASKED, reasoning=nested))  # as gateways have it
+    assert asked["reasoning"] == {"effort": "high", "exclude": True}
+    assert _openai(_request(PLAIN, reasoning=nested))["reasoning"] == nested
     asked = _openai(_request(ASKED, output_config={"effort": "low"}))
     assert (asked.keys() & {"effort", "reasoning_effort"}, asked["output_config"]) == (
         set(),

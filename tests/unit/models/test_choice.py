@@ -22,6 +22,11 @@ def openai(
             [openai("a", None, "k"), openai("b", None, "l", "anthropic")],
         ),
         (("openai:a,openai:b", None, "k"), [openai("a", None, "k"), openai("b", None, "k")]),
+        # two protocols of one service
+        (
+            ("openai:a,openai-responses:b", None, "k"),
+            [openai("a", None, "k"), openai("b", None, "k", "openai-responses")],
+        ),
         (
             ("openai:a,anthropic:b", "u", "k"),
             [openai("a", "u", "k"), openai("b", "u", "k", "anthropic")],
@@ -54,7 +59,23 @@ LOCAL, GATEWAY = "http://127.0.0.1:1/v1", "https://gate.example/v1"
         (("openai:a,openai:b", f"{LOCAL},{GATEWAY}", "k,l"), "openai:c", [openai("c", LOCAL, "k")]),
         # at a gateway that has all of them, but not at another provider's own service
         (("openai:a", GATEWAY, "k"), "anthropic:b", [openai("b", GATEWAY, "k", "anthropic")]),
+        (
+            ("openai:a", GATEWAY, "k"),
+            "openai-responses:b",
+            [openai("b", GATEWAY, "k", "openai-responses")],
+        ),
         (("openai:a", None, "k"), "anthropic:b", [ModelChoice("anthropic", "b")]),
+        # another protocol of the same provider
+        (
+            ("anthropic:c,openai:a", None, "l,k"),
+            "openai-responses:b",
+            [openai("b", None, "k", "openai-responses")],
+        ),
+        (
+            ("openai:a,anthropic:c", f"{LOCAL},", "k,l"),
+            "openai-responses:b",
+            [ModelChoice("openai-responses", "b")],
+        ),
         (
             ("openai:a", "https://api.openai.com/v1", "k"),
             "anthropic:b",
@@ -154,6 +175,7 @@ def test_an_unknown_demo_model_is_refused_with_the_known_ones() -> None:
         ("qwen3:32b", " (did you mean openai:qwen3:32b?)"),
         ("ollama:qwen3", " (did you mean openai:qwen3 with PASSBACK_MODEL_BASE_URL?)"),
         ("opneai:gpt-5", " (did you mean openai:gpt-5?)"),
+        ("openai_responses:gpt-5", " (did you mean openai-responses:gpt-5?)"),
         ("Anthropic:x", " (did you mean anthropic:x?)"),
         ("dmeo", " (did you mean demo?)"),
         ("", ""),
@@ -164,5 +186,5 @@ def test_an_unknown_kind_is_refused_with_a_suggestion(model: str, hint: str) -> 
         check_model_names(f"openai:a, {model}")
     assert raised.value.message == (
         f"no model is called {model!r}{hint}; "
-        "a model is KIND:NAME, of the kinds demo, openai, anthropic"
+        "a model is KIND:NAME, of the kinds demo, openai, openai-responses, anthropic"
     )

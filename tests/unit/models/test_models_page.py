@@ -32,7 +32,7 @@ def test_an_example_makes_an_agent(example: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
 
 
 @pytest.mark.anyio

@@ -15,6 +15,7 @@ from passback.core.messages import (
     CallId,
     Content,
     Generation,
+    JsonObject,
     MediaPart,
     ModelMessage,
     as_text,
@@ -65,6 +66,17 @@ def generation_fields(generation: Generation, /) -> dict[str, JsonValue]:
         for name in _GENERATION_FIELDS
         if (given := getattr(generation, name)) is not None
     }
+
+
+def reasoning_option(options: JsonObject, effort: str | None, /) -> dict[str, JsonValue] | None:
+    """Return the option `reasoning` with the effort that was chosen in place of its own.
+
+    None if none was chosen, or if the option names none: the model may refuse the field.
+    """
+    reasoning = options.get("reasoning")
+    if effort is None or not isinstance(reasoning, dict) or not reasoning.get("effort"):
+        return None
+    return {**reasoning, "effort": effort}
 
 
 def plain_text(content: Content, /) -> str:

@@ -28,6 +28,8 @@ MAX_RETRY_AFTER = 24 * 3600  # seconds; a longer wait is read as this one
 _TRANSIENT = {408, 409, 425, 429, 529}  # statuses below 500, and Anthropic's "overloaded"
 
 _TOO_LONG = "the conversation is too long for the model"
+_BAD_CONTENT = "the model's service refused the content of the conversation"
+_BAD_IMAGE = "the model's service refused an image of the conversation"
 
 _STATUS_WORDS: Mapping[int, str] = {
     400: "the model's service refused the request",
@@ -42,14 +44,31 @@ _STATUS_WORDS: Mapping[int, str] = {
 
 _CODE_WORDS: Mapping[str, str] = {
     "billing_hard_limit_reached": "the account at the model's service has no credit left",
-    "content_filter": "the model's service refused the content of the conversation",
-    "content_policy_violation": "the model's service refused the content of the conversation",
+    "bio_policy": _BAD_CONTENT,
+    "content_filter": _BAD_CONTENT,
+    "content_policy_violation": _BAD_CONTENT,
     "context_length_exceeded": _TOO_LONG,
+    "empty_image_file": _BAD_IMAGE,
     "exceed_context_size_error": _TOO_LONG,
+    "failed_to_download_image": _BAD_IMAGE,
+    "image_content_policy_violation": _BAD_CONTENT,
+    "image_file_not_found": _BAD_IMAGE,
+    "image_file_too_large": _BAD_IMAGE,
+    "image_parse_error": _BAD_IMAGE,
+    "image_too_large": _BAD_IMAGE,
+    "image_too_small": _BAD_IMAGE,
     "insufficient_quota": "the account at the model's service has no credit left",
     "invalid_api_key": "the model's service refused the key",
+    "invalid_base64_image": _BAD_IMAGE,
+    "invalid_image": _BAD_IMAGE,
+    "invalid_image_format": _BAD_IMAGE,
+    "invalid_image_mode": _BAD_IMAGE,
+    "invalid_image_url": _BAD_IMAGE,
+    "invalid_prompt": _BAD_CONTENT,
+    "misalignment_policy_violation": _BAD_CONTENT,
     "model_not_found": "the model's service does not know the model",
     "string_above_max_length": _TOO_LONG,
+    "unsupported_image_media_type": _BAD_IMAGE,
 }
 """Services' own codes for errors that a retry cannot mend, whatever the status is."""
 
@@ -86,6 +105,8 @@ def status_failure(status: int, body: bytes, retry_after: str | None, /) -> Mode
     parsed: JsonValue = None
     with suppress(ValueError, RecursionError):
         parsed = json.loads(body)
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]  # Gemini's errors are in a list
     if known := _known_refusal(parsed.get("error") if isinstance(parsed, dict) else None):
         return _refusal_error(known)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:

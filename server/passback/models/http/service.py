@@ -145,6 +145,6 @@ def checked_bounds(
     if not name:
         raise ConfigurationError(f"the model needs a name: {kind}:NAME")
     if not base_url and not api_key:
-        own = f"{kind.upper()}_API_KEY"
+        own = f"{owner.upper()}_API_KEY"
         raise ConfigurationError(f"{owner} needs a key ({own}); any other service needs a base URL")
     return Bounds() if timeout is None else Bounds(content_timeout=timeout)

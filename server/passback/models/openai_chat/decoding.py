@@ -31,6 +31,7 @@ from passback.models.http.decoding import (
     usable_id,
 )
 from passback.models.http.failures import reported_failure
+from passback.models.openai_chat.encoding import CallExtras, is_thought
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -47,6 +48,7 @@ _FUNCTION_CALL_INDEX = -1
 _BLANK_LINE = b"\n\n"
 _MAX_STUDIED = 8  # events of one read that are studied one by one
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
+_THOUGHT = "<thought>", "</thought>"  # of Gemini, around the content that is one
 _MAX_JSON_CHECKS = 64  # of one call
 
 
@@ -69,6 +71,7 @@ class ChatDecoder(Decoder):
         self._refused = False
         self._reasoning: list[str] = []
         self._reasoning_field = ""
+        self._in_thought = False
 
     @override
     def feed(self, data: bytes, /) -> Sequence[ModelDelta]:
@@ -89,7 +92,7 @@ class ChatDecoder(Decoder):
 
     def _add_templated_text(self, data: bytes) -> bytes:
         """Add the text of the first events if they need no parsing; return the remaining bytes."""
-        if not self._events.is_between_events or self.failure:
+        if not self._events.is_between_events or self.failure or self._in_thought:
             return data
         text, behind = self._template.take(data)
         # An answer that would grow too long takes the way of `_read_data`, which notices it.
@@ -109,6 +112,9 @@ class ChatDecoder(Decoder):
             text = "".join(self._reasoning)
             block = Reasoning(text, self._provider, self._reasoning_field)
             self._batch.add(ReasoningBlock(block))
+        if extras := self._calls.extras:
+            record = CallExtras(extras).dump()
+            self._batch.add(ReasoningBlock(Reasoning("", self._provider, record)))
         reason = FINISH_REASONS.get(self._finish or "stop")
         if reason is None:
             # Some services end an answer that has calls, or a refusal, with `stop`.
@@ -143,7 +149,7 @@ class ChatDecoder(Decoder):
         if isinstance(delta, dict):
             content = delta.get("content")
             # The usual delta has a text and nothing else: spare it the other fields.
-            if len(delta) == 1 and isinstance(content, str):
+            if len(delta) == 1 and isinstance(content, str) and not self._in_thought:
                 self._add_text(content)
             else:
                 self._read_delta(delta, content)
@@ -159,7 +165,7 @@ class ChatDecoder(Decoder):
                 self._add_reasoning(thought, name)
                 break  # some services send the same text in both fields
         if isinstance(content, str):
-            self._add_text(content)
+            self._add_content(content, is_thought=is_thought(delta.get("extra_content")))
         elif content:
             self._add_content_parts(content)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
@@ -169,6 +175,15 @@ class ChatDecoder(Decoder):
             self._add_calls(calls)
         if isinstance(function := delta.get("function_call"), dict):
             self._add_calls([{"index": _FUNCTION_CALL_INDEX, "function": function}])
+
+    def _add_content(self, text: str, *, is_thought: bool) -> None:
+        begins, ends = is_thought and not self._in_thought, self._in_thought and not is_thought
+        self._in_thought = is_thought
+        text = text.removeprefix(_THOUGHT[0] if begins else _THOUGHT[1] if ends else "")
+        if is_thought:
+            self._add_reasoning(text, "thought")
+        else:
+            self._add_text(text)
 
     def _add_content_parts(self, parts: JsonValue) -> None:
         """Add content in parts: texts, and thoughts, which are lists of parts again."""
@@ -193,6 +208,7 @@ class ChatDecoder(Decoder):
         for chunk in chunks:
             self.size += len(chunk.arguments) + len(chunk.name or "")
             self._batch.add(chunk)
+        self.size += self._calls.take_extra_size()
 
 
 def _text_of_plain_chunk(chunk: Any) -> str | None:
@@ -226,6 +242,7 @@ class _Piece:
     id: str | None
     name: str | None
     arguments: str
+    extra: JsonDict | None = None
 
     @classmethod
     def parse(cls, item: Mapping[str, JsonValue]) -> "_Piece":
@@ -239,6 +256,7 @@ class _Piece:
             id=usable_id(item.get("id")),
             name=name.strip() or None if isinstance(name, str) else None,
             arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
+            extra=extra if isinstance(extra := item.get("extra_content"), dict) else None,
         )
 
 
@@ -250,6 +268,7 @@ class _Call:
     pieces: list[str] = field(default_factory=list[str])
     size: int = 0
     checks: int = 0
+    extra: JsonDict | None = None
 
     def is_complete(self) -> bool:
         """Return True if the arguments so far are JSON."""
@@ -306,6 +325,7 @@ class CallSlots:
     """
 
     def __init__(self) -> None:
+        self._extra_size = 0
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[tuple[int | None, str], _Call] = {}
@@ -340,9 +360,23 @@ class CallSlots:
                 self._by_id[piece.index, piece.id] = call
                 # Some services send the index in the first piece only, and the id in all.
                 self._by_id.setdefault((None, piece.id), call)
+            if piece.extra:
+                call.extra = piece.extra
+                self._extra_size += len(json.dumps(piece.extra))
             seen_slots.add(call.slot)
             chunks.append(call.add(piece))
         return chunks
+
+    @property
+    def extras(self) -> Mapping[int, JsonDict]:
+        """The `extra_content` of calls that have one, by their numbers among those with a name."""
+        named = [call for call in self._calls if call.name]
+        return {number: call.extra for number, call in enumerate(named) if call.extra}
+
+    def take_extra_size(self) -> int:
+        """Return the characters of what came with calls since the last time."""
+        size, self._extra_size = self._extra_size, 0
+        return size
 
     def _find_call(self, piece: _Piece, newest: _Call | None) -> _Call | None:
         """Return the call with the piece's index and id, or with its index, or else the newest."""

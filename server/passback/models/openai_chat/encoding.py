@@ -1,9 +1,11 @@
 """The encoder of requests: the JSON body of a chat completion."""
 
-from collections.abc import Iterable
-from typing import TypeAlias
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from passback.core.deltas import ModelRequest
 from passback.core.messages import (
@@ -15,12 +17,14 @@ from passback.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from passback.core.values import value
 from passback.models.http.bodies import (
     WireIds,
     generation_fields,
     inline_data,
     json_bytes,
     plain_text,
+    reasoning_option,
     wire_ids,
 )
 
@@ -32,6 +36,34 @@ _REPLAYED_FIELD = "reasoning_content"
 """The one reasoning field that services want back, within the answers to one user message."""
 
 
+@value
+class CallExtras:
+    """Additions to calls that a service wants back with them: Gemini's signatures of thoughts.
+
+    Attributes:
+        by_number: the `extra_content` of calls, by their numbers in the answer.
+    """
+
+    by_number: Mapping[int, _Json]
+
+    def dump(self) -> str:
+        return json.dumps({"calls": list(self.by_number.items())}, ensure_ascii=False)
+
+    @classmethod
+    def load(cls, record: str, /) -> "CallExtras":
+        """Return what `dump` wrote; nothing for the name of a field of reasoning."""
+        if not record.startswith("{"):
+            return cls({})
+        kept: dict[str, Any] = from_json(record)
+        return cls(dict(kept["calls"]))
+
+
+def is_thought(extra: JsonValue, /) -> bool:
+    """Return True if the `extra_content` beside a text says that it is a thought of Gemini."""
+    google = extra.get("google") if isinstance(extra, dict) else None
+    return isinstance(google, dict) and google.get("thought") is True
+
+
 def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes:
     """Return the body; reasoning is sent back if it is from `provider`."""
     asked = generation_fields(request.generation)
@@ -41,6 +73,8 @@ def encode_request(model: str, provider: str, request: ModelRequest, /) -> bytes
     # a model whose options name no effort may refuse the field
     if effort is not None and request.options.get("reasoning_effort"):
         asked["reasoning_effort"] = effort
+    if reasoning := reasoning_option(request.options, request.generation.effort):
+        asked["reasoning"] = reasoning  # gateways have the field of the Responses API
     body: _Json = {
         **request.options,
         **asked,
@@ -100,28 +134,33 @@ def _encode_messages(provider: str, request: ModelRequest) -> Iterable[_Json]:
                     "content": f"Error: {text}" if message.is_error else text,
                 }
             case AssistantMessage():
-                answer = _encode_answer(message, ids)
-                own = [
-                    reasoning.text
+                kept = {
+                    reasoning.opaque: reasoning.text
                     for reasoning in message.reasoning
-                    if reasoning.provider == provider and reasoning.opaque == _REPLAYED_FIELD
-                ]
-                if own and position > last_asked:
-                    answer[_REPLAYED_FIELD] = "".join(own)
+                    if reasoning.provider == provider and reasoning.opaque
+                }
+                answer = _encode_answer(message, ids, kept)
+                if _REPLAYED_FIELD in kept and position > last_asked:
+                    answer[_REPLAYED_FIELD] = kept[_REPLAYED_FIELD]
                 yield answer
 
 
-def _encode_answer(message: AssistantMessage, ids: WireIds) -> _Json:
+def _encode_answer(message: AssistantMessage, ids: WireIds, kept: Iterable[str]) -> _Json:
+    """Return the message of an answer; `kept` has what its service wants back."""
     text = plain_text(message.content)
     if not message.tool_calls:
         return {"role": "assistant", "content": text}
+    extras: dict[int, _Json] = {}
+    for record in kept:
+        extras |= CallExtras.load(record).by_number
     calls: list[JsonValue] = [
         {
             "id": ids[call.id],
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
+            **({"extra_content": extras[number]} if number in extras else {}),
         }
-        for call in message.tool_calls
+        for number, call in enumerate(message.tool_calls)
     ]
     return {"role": "assistant", "content": text or None, "tool_calls": calls}
 

@@ -51,7 +51,7 @@ from passback.wire.responses.describe import (
     ResponseView,
     describe_paths,
 )
-from passback.wire.responses.encoder import ResponseEncoder, frame_data
+from passback.wire.responses.encoder import ResponseEncoder, frame_data, frame_event
 from passback.wire.responses.errors import form_error
 from passback.wire.responses.items import response_id, response_object, run_of_response
 from passback.wire.responses.posted import CreateResponse
@@ -62,7 +62,7 @@ from passback.wire.responses.request_note import note_of_run
 _MOST_NUMBER: Final = 2**53
 _CANCEL_SECONDS: Final = 5  # that a client waits for the end of what it cancels
 # a client takes the end of a transfer for the end of the response, and a broken one for a cut
-_FORM: Final = replace(EVENTS, frame=lambda _, data: frame_data(data), breaks_off=True)
+_FORM: Final = replace(EVENTS, frame=frame_event, breaks_off=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from passback.native.openapi import (
     schema_reference,
 )
 from passback.streams.frames import SseFramer
-from passback.wire.responses.encoder import DONE, ResponseEncoder, frame_data
+from passback.wire.responses.encoder import DONE, ResponseEncoder, frame_event
 from passback.wire.responses.errors import status_of_error
 from passback.wire.responses.posted import CreateResponse
 from passback.wire.responses.request_note import note_of
@@ -217,7 +217,7 @@ def _describe_stream(description: str) -> dict[str, JsonValue]:
     encoder = ResponseEncoder(
         _RUN_ID, note_of(CreateResponse.model_validate({}), "demo", None, 1_780_000_000)
     )
-    framer = SseFramer(encoder, _RUN_ID, frame=lambda _, data: frame_data(data))
+    framer = SseFramer(encoder, _RUN_ID, frame=frame_event)
     batch = [Logged(Position(1, number), event) for number, event in enumerate(events, 1)]
     return {
         "description": description,

@@ -80,6 +80,11 @@ def frame_data(data: str, /) -> str:
     return f"data: {DONE}\n\n" if data == DONE else f"event: {data}\n\n"
 
 
+def frame_event(_event_id: str, data: str, /) -> str:
+    """Return the same, for a stream: its events have no ids."""
+    return frame_data(data)
+
+
 class _Text:
     """A message, or a reasoning, that is being sent."""
 

@@ -1,7 +1,7 @@
 """The errors of the protocol: `{"error": {"message", "type", "param", "code"}}`, all four keys."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 from passback.core.values import value
 from passback.http.answers import STATUS, ErrorForm, ErrorView
@@ -113,13 +113,13 @@ def form_error(view: ErrorView, /) -> ErrorForm:
     known = find_class(view.code)
     details = view.details or {}
     param = details.get("parameter") or _PARAMETERS.get(view.code)
-    problems = details.get("problems")
-    if param is None and isinstance(problems, list) and problems:
+    problems = cast("Sequence[Mapping[str, str]]", details.get("problems") or ())
+    if param is None and problems:
         param = problems[0].get("at") or None
     status, code = known.status, known.code
     if param == PREVIOUS and known is _MISSING:
         status, code = 400, "previous_response_not_found"
-    error = {
+    error: dict[str, object] = {
         "message": view.message,
         "type": "invalid_request_error" if code == "previous_response_not_found" else known.type,
         "param": param,

@@ -3,7 +3,7 @@
 Null is the same as a missing key, and unknown keys are ignored: clients add some every month.
 """
 
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Field, JsonValue
 
@@ -131,10 +131,13 @@ class SaidItem(SnakeCased):
 
 def _with_type(item: object) -> object:
     """Return an item with its type, which may be missing: a role or an id tells it."""
-    if not isinstance(item, dict) or item.get("type") is not None:
+    if not isinstance(item, dict):
         return item
-    refers = "role" not in item and "id" in item
-    return {**item, "type": "item_reference" if refers else "message"}
+    known = cast("dict[str, object]", item)
+    if known.get("type") is not None:
+        return known
+    refers = "role" not in known and "id" in known
+    return {**known, "type": "item_reference" if refers else "message"}
 
 
 InputItem: TypeAlias = Annotated[

@@ -47,6 +47,8 @@ def test_each_status_has_an_error_without_the_services_text(
     ("status", "body", "words"),
     [
         (400, error(type="content_filter", code=None), "refused the content"),
+        (400, error(code="invalid_prompt"), "refused the content"),
+        (400, error(code="image_too_large"), "refused an image"),
         (429, error(code="insufficient_quota"), "no credit"),
         (500, error(code="invalid_api_key"), "refused the key"),
         (401, b"", "refused the key"),
