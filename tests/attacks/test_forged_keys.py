@@ -149,6 +149,9 @@ async def test_open_without_a_key_are_the_page_and_the_checks_of_health(
             if path.startswith(ai_sdk.API):  # a text for people
                 code = answer.headers["x-error-code"]
                 assert (answer.status_code, code) == (401, "unauthenticated")
+            elif path.startswith(("/v1/responses", "/v1/models")):
+                error = answer.json()["error"]
+                assert (answer.status_code, error["code"]) == (401, "invalid_api_key")
             elif path.startswith("/api/"):  # with the form of errors of its protocol
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
             else:

@@ -196,6 +196,7 @@ async def test_an_export_with_a_cut_is_replayed_with_it_and_with_faults(
         await open_faults(playground.page)
         await playground.page.get_by_label("Break each answer off after so many events").fill("3")
         await playground.say("Change background color to blue.")
+        await expect(playground.page.locator(".text[aria-busy]")).to_have_count(0)
         shown = await playground.page.locator("#transcript").inner_text()
         before = await time_line(playground.page)
         file = await exported(playground.page, tmp_path)
@@ -211,6 +212,7 @@ async def test_an_export_with_a_cut_is_replayed_with_it_and_with_faults(
             open_playground(browser, url) as playground,
         ):
             await playground.say("Change background color to blue.")
+            await expect(playground.page.locator(".text[aria-busy]")).to_have_count(0)
             assert await playground.page.locator("#transcript").inner_text() == shown
             assert await playground.background() == "rgb(0, 0, 255)"
             lines = await time_line(playground.page)

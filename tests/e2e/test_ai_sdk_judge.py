@@ -226,7 +226,7 @@ ARGUMENTS: dict[str, Json] = {
 }
 WRONG: dict[str, Json] = {
     "look": {"at": 1},
-    "paint": {"__proto__": 1},
+    "paint": {"no": 1},
     "ask_user": {"questions": []},
 }
 PAINT: Json = {

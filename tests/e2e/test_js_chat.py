@@ -117,19 +117,6 @@ async def test_versions_are_shown_and_switched(server: Server, conversation: str
     assert seen["last"] == seen["aware"]
 
 
-async def test_the_first_message_is_seen_by_who_looked_on_before(
-    server: Server, conversation: str
-) -> None:
-    seen = await drive("first", server.url, conversation)
-    all_of_it = [
-        "user: count to 3",
-        f"assistant: {THREE}",
-        "user: count to 2",
-        f"assistant: {TWO}",
-    ]
-    assert seen == {"one": all_of_it, "other": all_of_it}
-
-
 @pytest.mark.parametrize("is_sent_again", [False, True])
 async def test_a_message_whose_answer_is_lost_is_not_said_twice(
     server: Server, conversation: str, is_sent_again: bool

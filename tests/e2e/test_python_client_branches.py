@@ -211,6 +211,6 @@ async def test_what_cannot_be_answered_anew_is_refused(
         await mine.switch_branch(conversation, "no")
     assert error.value.code == "message_not_found"
     with pytest.raises(Refused) as error:
-        await mine.fork(conversation, after=asked)
-    assert error.value.code == "invalid_request"
+        await mine.fork(conversation, after="no")
+    assert error.value.code == "message_not_found"
     assert await mine.conversation(conversation) == before

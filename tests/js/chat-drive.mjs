@@ -183,18 +183,6 @@ const scenarios = {
     };
   },
 
-  /** Two chats on a conversation that nobody has begun, and one that never is. */
-  async first() {
-    const [one, other] = [await open(), await open()];
-    const seen = when(other, (now) => now.entries.length === 2 && now.status === "idle");
-    await one.send("count to 3");
-    await seen;
-    const back = when(one, (now) => now.entries.length === 4 && now.status === "idle");
-    await other.send("count to 2");
-    await back;
-    return { one: lines(one), other: lines(other) };
-  },
-
   /** A message whose answer is lost is not said twice. */
   async lost() {
     let isLost = true;

@@ -198,21 +198,6 @@ test("a switch of another client is shown at once", { timeout: 8000 }, async (t)
   assert.deepEqual(log.places, [undefined]);
 });
 
-test("the first message of another client is shown", { timeout: 8000 }, async (t) => {
-  const log = conversation();
-  const none = json({ code: "conversation_not_found", message: "no" }, 404);
-  const { client, watches } = await scripted(t, [none], undefined, log.watched);
-  const chat = new Chat(client(), { conversationId: "c" });
-  t.after(chat.subscribe(() => {}));
-  t.after(() => log.cut());
-  const empty = await when(chat, ({ status }) => status === "idle");
-  assert.deepEqual([empty.entries, empty.error], [[], null]);
-  assert.equal(watches[0].query.absent, "wait");
-  log.say(...run("one", 1, 0, HI, text("a")), ...run("two", 4, 2, MORE, text("b")));
-  const end = await when(chat, ({ status, entries }) => status === "idle" && entries.length === 4);
-  assert.deepEqual(lines(end), ["user: hi", "assistant: a", "user: more", "assistant: b"]);
-});
-
 test("an own first message is shown once, too", { timeout: 8000 }, async (t) => {
   const log = conversation();
   const none = json({ code: "conversation_not_found", message: "no" }, 404);

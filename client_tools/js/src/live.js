@@ -229,9 +229,7 @@ export class Live {
   async #follow(signal) {
     const { conversationId, include } = this.#options;
     const { onConnection } = this.#on;
-    // another client may begin the conversation
-    const absent = /** @type {const} */ ("wait");
-    const options = { include, after: this.#cursor, absent, signal, onConnection };
+    const options = { include, after: this.#cursor, signal, onConnection };
     for await (const event of watchWhileVisible(this.#client, conversationId, options)) {
       if (event.type === "watching" || event.type === "switched") await this.#load(signal);
       else this.#add(event);
@@ -322,15 +320,8 @@ export class Live {
    * @param {AbortSignal} signal
    */
   async #load(signal) {
-    const { conversationId, isFollowed } = this.#options;
-    let view;
-    try {
-      view = await this.#client.conversation(conversationId, { signal });
-    } catch (error) {
-      // it is waited for, unless it was there
-      if (!isFollowed || this.#thread.entries.length > 0 || !isMissing(error)) throw error;
-      return this.#setLoading(false);
-    }
+    const { conversationId } = this.#options;
+    const view = await this.#client.conversation(conversationId, { signal });
     const read = await readNewest(this.#client, conversationId, view, { signal });
     const { first, messages, end, posted } = read;
     const hasOlder = this.#thread.load(first, messages);

@@ -335,3 +335,16 @@ async def test_a_message_larger_than_a_slice_is_one_of_its_own(store: Ledger) ->
         assert await outcome(runs, await post(runs, large)) == Completed()
         await runs.fork(KEY, OTHER)
         assert await record(runs, OTHER) == await record(runs)
+
+
+# ---------------------------------------------------------------- hidden runs
+async def test_a_run_is_hidden_once_it_is_over(store: Ledger) -> None:
+    async with worker(store, ScriptedModel([["so far", anyio.Event()]])) as runs:
+        run = await post(runs, says("a", "a"))
+        await until(runs, run, RunStarted)
+        with pytest.raises(ConversationBusy):
+            await runs.hide(run)
+        await runs.cancel(run)
+        await outcome(runs, run)
+        await runs.hide(run)
+        assert (await runs.run(run)).hidden

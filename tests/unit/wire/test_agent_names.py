@@ -56,6 +56,9 @@ async def test_an_unknown_name_is_refused_and_nothing_is_said(
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
     ):
         answer = await ask(client, wire, "zzz")
+        if wire == "send-message" and not any(names):  # an app names its bot in any case
+            assert answer.status_code == 200
+            return
         assert answer.status_code == 404
         code = answer.headers["x-error-code"] if wire == "AI SDK" else answer.json()["code"]
         assert code == "agent_not_found"
