@@ -1,6 +1,6 @@
 """Reading of messages that are recorded already, and of the calls of earlier runs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from passback.core.errors import UnknownConversation
@@ -17,6 +17,7 @@ from passback.core.messages import (
 from passback.core.runs import Runs
 
 PAGE_MESSAGES = 100  # messages per read of the store
+MOST_SEARCHED = 10_000  # messages that are searched for one of them, from the end
 _MOST_MESSAGES = 2_000  # messages that are searched for calls, from the end
 
 Calls: TypeAlias = Mapping[CallId, ToolCall]
@@ -77,6 +78,17 @@ async def read_range(
             break
         found += page.messages
     return tuple(found)
+
+
+async def read_back(
+    runs: Runs, key: ConversationKey, end: int, /
+) -> AsyncIterator[tuple[Message, ...]]:
+    """Yield the last messages before a position in pages, the last page first."""
+    last = max(0, end - MOST_SEARCHED)
+    while end > last:
+        start = max(last, end - PAGE_MESSAGES)
+        yield await read_range(runs, key, start, end)
+        end = start
 
 
 def _iterate_calls(messages: Iterable[Message]) -> Iterator[ToolCall]:

@@ -56,7 +56,7 @@ from passback.http.requests import (
 )
 from passback.http.wires import Services
 from passback.native.declarations import parse_output_schema, parse_tools
-from passback.native.earlier import PAGE_MESSAGES, read_range
+from passback.native.earlier import read_back
 from passback.native.message_context import add_context, refuse_large
 from passback.native.parts import (
     PostedMedia,
@@ -88,7 +88,6 @@ from passback.wire.responses.posted import (
 )
 from passback.wire.responses.request_note import functions_of, keep_note, key_of_run, note_of
 
-_MOST_MESSAGES: Final = 10_000  # messages that are searched, from the end
 _MOST_PLACES: Final = 16  # conversations that are looked for, by the newest items
 _NEEDS_HISTORY: Final = (
     "the input has what an assistant said, and it was not said here: name the response in which it "
@@ -240,14 +239,12 @@ class _Reader:
         Raises:
             UnknownRun: the branch has no message of the run.
         """
-        last, following = max(0, end - _MOST_MESSAGES), None
-        while end > last:
-            start = max(last, end - PAGE_MESSAGES)
-            for message in reversed(await read_range(self._runs, key, start, end)):
+        following: RunId | None = None
+        async for page in read_back(self._runs, key, end):
+            for message in reversed(page):
                 if message.run_id == run_id:
                     return message.id, following
                 following = message.run_id or following
-            end = start
         raise UnknownRun(
             "this response is too far back to be continued, or on another branch",
             details={"parameter": PREVIOUS},
@@ -277,13 +274,10 @@ class _Reader:
     ) -> RunId:
         """Return the run of the last message that has one of the items. Raises UnknownMessage."""
         end = (await self._runs.status(key)).message_count
-        last = max(0, end - _MOST_MESSAGES)
-        while end > last:
-            start = max(last, end - PAGE_MESSAGES)
-            for message in reversed(await read_range(self._runs, key, start, end)):
+        async for page in read_back(self._runs, key, end):
+            for message in reversed(page):
                 if is_said_in(message, sources):
                     return message.run_id
-            end = start
         raise UnknownMessage(
             "an item of the input is not in its conversation any more",
             details={"parameter": "input"},

@@ -24,7 +24,7 @@ from passback.core.messages import (
 )
 from passback.core.runs import Runs
 from passback.core.values import value
-from passback.native.earlier import PAGE_MESSAGES, read_range
+from passback.native.earlier import read_back
 from passback.wire.responses.encoder import REFUSED, wants_schema
 from passback.wire.responses.items import (
     Item,
@@ -43,7 +43,6 @@ from passback.wire.responses.items import (
     with_result,
 )
 
-_MOST_MESSAGES: Final = 10_000  # messages that are searched, from the end
 # by results of these kinds a call is closed that was invalid, or that nobody has approved
 _NEVER_MADE: Final = frozenset({"invalid", "superseded", "timeout"})
 
@@ -73,19 +72,15 @@ async def read_run(runs: Runs, run: RunRef, /) -> RecordedRun:
     """
     record = await runs.run(run)
     end = (await runs.status(run.key)).message_count
-    last = max(0, end - _MOST_MESSAGES)
     own: list[Message] = []
     calls: dict[CallId, ToolCall] = {}
-    has_turn = False
-    while end > last and not has_turn:
-        start = max(last, end - PAGE_MESSAGES)
-        page = await read_range(runs, run.key, start, end)
+    async for page in read_back(runs, run.key, end):
         own[:0] = [each for each in page if each.run_id == run.run_id]
         turns = [each for each in page if isinstance(each, AssistantMessage)]
         calls |= {call.id: call for turn in turns for call in turn.tool_calls}
         # an approved call was made by the turn before the run
-        has_turn = bool(own) and any(each.run_id != run.run_id for each in turns)
-        end = start
+        if own and any(each.run_id != run.run_id for each in turns):
+            break
     return RecordedRun(run, record, own, calls)
 
 
