@@ -315,7 +315,7 @@ async def test_a_wrong_request_is_the_exception_of_its_status(
 async def test_an_unknown_response_is_not_found(sdk: OpenAIClient) -> None:
     for method in ("retrieve", "cancel"):
         error = await sdk.refused(f"responses.{method}", "resp_none")
-        assert (error["class"], error["type"]) == ("NotFoundError", "not_found_error")
+        assert (error["class"], error["type"]) == ("NotFoundError", "not_found")
 
 
 async def test_a_response_is_deleted_and_what_goes_on_from_it_stays(

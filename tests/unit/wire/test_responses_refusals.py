@@ -312,7 +312,7 @@ async def test_bad_input_is_refused_before_the_stream(
         answer = await ask_json(site(runs, limits=LIMITS), "POST", PATH, each)
         said = answer.json["error"]
         assert (answer.status, said["code"], said["param"]) == (*error, param), said
-        assert said["type"] in {"invalid_request_error", "not_found_error"}
+        assert said["type"] in {"invalid_request_error", "not_found"}
         assert 0 < len(said["message"]) < 500
     assert runs.posts == []
 
@@ -342,18 +342,18 @@ async def test_an_unknown_model_is_a_404_where_there_are_several_agents() -> Non
             ConversationBusy("busy", retry_after=3),
             409,
             "conversation_locked",
-            "conflict_error",
+            "conflict",
             {"retry-after": "3"},
         ),
         (
             ResultConflict("other"),
             409,
             "tool_result_conflict",
-            "conflict_error",
+            "conflict",
             {"x-should-retry": "false"},
         ),
-        (Reused("again"), 409, "reused", "conflict_error", {"x-should-retry": "false"}),
-        (CallClaimed("taken", retry_after=9), 409, "call_claimed", "conflict_error", {}),
+        (Reused("again"), 409, "reused", "conflict", {"x-should-retry": "false"}),
+        (CallClaimed("taken", retry_after=9), 409, "call_claimed", "conflict", {}),
         (QueueFull("full"), 429, "rate_limit_exceeded", "too_many_requests", {"retry-after": "1"}),
         (TooManyRuns("many"), 429, "rate_limit_exceeded", "too_many_requests", {}),
         (SchemasBusy("busy"), 429, "rate_limit_exceeded", "too_many_requests", {}),
@@ -380,8 +380,8 @@ def test_each_code_of_the_server_has_a_form() -> None:
         400: "invalid_request_error",
         401: "authentication_error",
         403: "permission_error",
-        404: "not_found_error",
-        409: "conflict_error",
+        404: "not_found",
+        409: "conflict",
         429: "too_many_requests",
     }
     for code, status in STATUS.items():
@@ -543,4 +543,4 @@ async def test_a_request_without_a_key_is_refused_in_the_protocols_form() -> Non
 async def test_an_unknown_address_below_the_base_has_the_protocols_form() -> None:
     async with responses([says("hi")]) as client:
         answer = await client.http.get(f"{PATH}/a/b/c")
-        assert (answer.status_code, error_of(answer)["type"]) == (404, "not_found_error")
+        assert (answer.status_code, error_of(answer)["type"]) == (404, "not_found")

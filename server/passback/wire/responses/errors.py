@@ -29,8 +29,8 @@ class ErrorClass:
 
 _WRONG: Final = ErrorClass("invalid_request_error", status=400)
 _TOO_LARGE: Final = ErrorClass("invalid_request_error")
-_MISSING: Final = ErrorClass("not_found_error")
-_TAKEN: Final = ErrorClass("conflict_error", final=True)
+_MISSING: Final = ErrorClass("not_found")
+_TAKEN: Final = ErrorClass("conflict", final=True)
 _MANY: Final = ErrorClass("too_many_requests", "rate_limit_exceeded")
 _SERVER: Final = ErrorClass("server_error", "server_error")
 _MODEL: Final = ErrorClass("model_error")
@@ -52,10 +52,10 @@ _CLASSES: Final[Mapping[str, ErrorClass]] = {
     "unknown_model": ErrorClass("invalid_request_error", "model_not_found", 404),
     "tool_call_not_found": _WRONG,
     "cursor_expired": _TOO_LARGE,
-    "conversation_busy": ErrorClass("conflict_error", "conversation_locked"),
+    "conversation_busy": ErrorClass("conflict", "conversation_locked"),
     **dict.fromkeys(("conflict", "tool_result_conflict"), _TAKEN),
-    "reused": ErrorClass("conflict_error", status=409, final=True),
-    "call_claimed": ErrorClass("conflict_error"),
+    "reused": ErrorClass("conflict", status=409, final=True),
+    "call_claimed": ErrorClass("conflict"),
     **dict.fromkeys(
         (
             *("queue_full", "too_many_runs", "too_many_sockets", "schemas_busy"),
